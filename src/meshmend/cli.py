@@ -1,0 +1,166 @@
+"""The command line: one short function per verb, and the verbs are the folder names."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Annotated, Literal
+
+from cyclopts import App, CycloptsError, Parameter
+
+from meshmend.errors import MeshmendError, PlanError
+
+app = App(
+    name="meshmend",
+    help="Keeps data-parallel training running when chips and workers die.",
+    version_flags=["--version"],
+    result_action="return_value",
+)
+
+MeshText = Annotated[
+    str, Parameter(help="ROWSxCOLS or a preset, then wrap=…, -ROWSxCOLS@ROW,COL, -chip@…, -link@…, -board@…, -host@…")
+]
+_MESH_WORD = re.compile(r"-(\d|chip|link|board|host).*|wrap=.*")
+
+
+@app.command
+def plan(
+    mesh: MeshText,
+    *,
+    algorithm: Literal["auto", "trees", "ring", "rowpair", "rowcol"] = "auto",
+    nbytes: str = "102MB",
+    link: str = "tpu-v3",
+    random: str | None = None,
+    seed: int = 0,
+    largest: bool = False,
+    flow: int = 0,
+    draw: str | None = None,
+    json: str | None = None,
+) -> int:
+    """Plan the all-reduce round a hole, prove it, and show it.
+
+    Parameters
+    ----------
+    algorithm
+        Which scheme; auto takes the fastest predicted for this payload.
+    nbytes
+        The payload, such as 102MB or 64MiB.
+    link
+        Kind of link, for predicted times: tpu-v3, ethernet-100g or ethernet-10g.
+    random
+        Kill more at random, such as chips=5% or hosts=2,links=3.
+    seed
+        Seed of --random.
+    largest
+        If the live chips fall apart, go on with the biggest piece.
+    flow
+        Which flow --draw shows as arrows.
+    draw
+        Write a picture to this SVG file.
+    json
+        Write the plan to this JSON file.
+
+    """
+    from meshmend import Mesh, verify
+    from meshmend.plan import plan as make
+
+    where = Mesh.parse(mesh)
+    if random:
+        where = where.fail_random(seed, **_counts(random))
+    if largest:
+        where = where.largest()
+    made = make(where, _bytes(nbytes), algorithm, link)
+    verify(made)
+    print(made)
+    print("proof  every flow is a pair of spanning trees of the live chips over live links, and the shares add up to 1")
+    if draw:
+        made.draw(draw, flow=flow)
+        print(f"drew   {draw}")
+    if json:
+        made.save(json)
+        print(f"wrote  {json}")
+    return 0
+
+
+@app.command
+def verify(file: str, *, chunks: int | None = None) -> int:
+    """Prove a plan file right, and the schedule made from it.
+
+    Parameters
+    ----------
+    file
+        What `meshmend plan --json` wrote.
+    chunks
+        Chunks of the schedule (2,048 unless there are more flows).
+
+    """
+    from meshmend import Plan, load
+    from meshmend import verify as prove
+
+    made = load(file)
+    if not isinstance(made, Plan):
+        raise PlanError(f"{file!r} holds the mesh {made}, not a plan: make one with meshmend plan MESH --json F")
+    prove(made)
+    of_bound = f"{made.algbw:.3f} B ({100 * made.efficiency:.1f} % of the bound)"
+    print(f"plan      right: {len(made)} flows on {made.mesh}, {of_bound}")
+    schedule = made.schedule(chunks)
+    prove(schedule)
+    print(
+        f"schedule  right: {len(schedule)} transfers of {schedule.chunks} chunks in {schedule.slots} slots, "
+        f"{schedule.algbw:.3f} B with filling and draining"
+    )
+    return 0
+
+
+def _bytes(text: str) -> float:
+    """102MB, 64MiB, 1e6 …"""
+    match = re.fullmatch(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*([kmgt]?)(i?)b?", text.strip().lower())
+    try:
+        if match:
+            return float(match[1]) * float(1024 if match[3] else 1000) ** " kmgt".index(match[2] or " ")
+    except ValueError:
+        pass
+    raise PlanError(f"cannot read {text!r} as a number of bytes: expected something like 102MB, 64MiB or 1e6")
+
+
+def _counts(text: str) -> dict[str, float]:
+    """chips=5%,hosts=2 …"""
+    counts: dict[str, float] = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"(\w+)=(?:(\d+)|([0-9.]+)(%?))", part.strip())
+        try:
+            if not match:
+                raise ValueError
+            counts[match[1]] = int(match[2]) if match[2] else float(match[3]) / (100 if match[4] else 1)
+        except ValueError:
+            raise PlanError(
+                f"cannot read {part!r} in --random: expected chips, links, boards or hosts = a count or a rate, "
+                "such as chips=5% or hosts=2"
+            ) from None
+    return counts
+
+
+def _join_mesh(words: list[str]) -> list[str]:
+    """A mesh is one argument, though people type it as several words, some of which look like options."""
+    holes = [word for word in words if _MESH_WORD.fullmatch(word)]
+    rest = [word for word in words if not _MESH_WORD.fullmatch(word)]
+    if holes and len(rest) > 1:
+        rest[1] = " ".join([rest[1], *holes])
+    return rest
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run a command; a user's mistake is one message and exit code 2."""
+    try:
+        return app(_join_mesh(sys.argv[1:] if words is None else words), exit_on_error=False) or 0
+    except MeshmendError as error:
+        print(f"meshmend: {error}", file=sys.stderr)
+    except CycloptsError:
+        pass  # already printed, with what was probably meant
+    except BrokenPipeError:
+        sys.stderr.close()
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
