@@ -13,9 +13,7 @@ from tests.strategies import meshes, numbers
 
 @settings(max_examples=150, deadline=None)
 @given(meshes(), st.integers(1, 150), st.sampled_from([1, 2, 5]), st.integers(1, 40))
-def test_any_mesh_is_planned_within_one_percent_and_sums_exactly(
-    mesh: Mesh, chunks: int, hop: int, width: int
-) -> None:
+def test_any_mesh_is_planned_within_one_percent_and_sums_exactly(mesh: Mesh, chunks: int, hop: int, width: int) -> None:
     made = plan(mesh, algorithm="trees")
     verify(made)
     assert made.efficiency >= 0.99

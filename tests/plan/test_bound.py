@@ -69,7 +69,7 @@ def test_known_values(text: str, value: float) -> None:
         ("5x5 -chip@0,1", 1.0, "chip 0,0 has one live link, which caps every plan at 1.0 B"),
         ("5x5 -chip@0,1 -chip@4,3", 1.0, "chip 0,0 (and 1 more like it) has one live link"),
         ("5x9 -2x1@0,4 -2x1@3,4", 1.0, "2 links join 3 parts"),
-        ("6x9 -2x1@0,4 -2x1@4,4", 5 / 3, "5 links join 4 parts"),
+        ("12x25 -5x1@0,12 -5x1@7,12", 5 / 3, "5 links join 4 parts"),
         ("8x8 -2x2@2,2", 5 / 3, "20 links join 13 parts"),
         ("1x1", float("inf"), "one chip has nothing to sum"),
         ("1x2", 1.0, ""),

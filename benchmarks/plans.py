@@ -1,0 +1,167 @@
+"""What plans reach on this machine: speed against the bound, planning time, schedules, predicted times.
+
+    python benchmarks/plans.py            all tables (about three minutes)
+    python benchmarks/plans.py --quick    without the 4096-chip mesh and the slow schedules
+
+Planning times are medians of three runs in a warm process, for `plan` and `verify` together; every mesh has a process
+of its own, whose peak memory is shown. The first plan of a fresh process, imports included, is measured apart.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+import meshmend as mm
+
+MULTIPOD = "tpu-v3-multipod -host@0,0 -host@60,12 -host@100,30"
+MESHES = {
+    "16x32": (1.90, 1.0),
+    "16x32 -4x2@6,12": (1.878, 2.0),
+    "32x32 -4x2@14,15": (1.914, 4.0),
+    MULTIPOD: (0.98, 30.0),
+    "16x32 --random chips=5% seed 3": (0.97, 4.0),
+    "16x32 --random chips=5% seed 6": (0.97, 4.0),
+}
+"""What must be reached: algbw in B (below 1: the part of the bound) and seconds for plan and verify."""
+PAYLOADS = {"8x8": 800, "16x32": 850, "16x32 -4x2@6,12": 880, "32x32 -4x2@14,15": 900}
+"""Microseconds that 64 MiB may take."""
+FAST = mm.LinkSpeed(50 * 2**30, 0.5e-6)
+
+
+def mesh_of(text: str) -> mm.Mesh:
+    if "--random" not in text:
+        return mm.Mesh.parse(text)
+    size, _, _, _, seed = text.split()
+    return mm.Mesh.parse(size).fail_random(int(seed), chips=0.05).largest()
+
+
+def one(text: str, algorithm: str) -> dict[str, float | str]:
+    """Plan and verify in this process (called in a fresh one)."""
+    mesh = mesh_of(text)
+    mm.verify(mm.plan("4x4", algorithm=algorithm))  # loads what is compiled
+    times = []
+    try:
+        for _ in range(3):
+            begin = time.perf_counter()
+            plan = mm.plan(mesh, algorithm=algorithm)
+            mm.verify(plan)
+            times.append(time.perf_counter() - begin)
+    except mm.PlanError as error:
+        return {"none": str(error).split(":")[0]}
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    return {
+        "algbw": plan.algbw,
+        "bound": plan.bound.value,
+        "flows": len(plan),
+        "hops": plan.hops,
+        "seconds": statistics.median(times),
+        "spread": max(times) - min(times),
+        "MiB": memory,
+    }
+
+
+def fresh(*words: str) -> str:
+    command = [sys.executable, __file__, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout
+
+
+def plans(quick: bool) -> None:
+    print("## Plans\n")
+    print("| mesh | algorithm | algbw in B | of the bound | flows | hops | plan + verify | memory | target |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for text, (least, most) in MESHES.items():
+        if quick and text == MULTIPOD:
+            continue
+        for algorithm in mm.ALGORITHMS:
+            got = json.loads(fresh("--one", text, algorithm))
+            if "none" in got:
+                print(f"| {text} | {algorithm} | none: {got['none'][:60]} | | | | | | |")
+                continue
+            goal = ""
+            if algorithm == "trees":
+                reached = got["algbw"] if least > 1 else got["algbw"] / got["bound"]
+                met = reached >= least and got["seconds"] <= most and got["MiB"] < 2048
+                goal = f"≥ {least}, ≤ {most:g} s: {'met' if met else 'MISSED'}"
+            print(
+                f"| {text} | {algorithm} | {got['algbw']:.3f} | {100 * got['algbw'] / got['bound']:.1f} % of "
+                f"{got['bound']:.3f} | {got['flows']} | {got['hops']} | {got['seconds']:.2f} s ± {got['spread']:.2f} | "
+                f"{got['MiB']:.0f} MiB | {goal} |",
+                flush=True,
+            )
+
+
+def first_plan() -> None:
+    code = "import meshmend as mm; mm.verify(mm.plan('16x32', algorithm='trees')); mm.verify(mm.plan('{}'))"
+    print("\n## The first plan of a fresh process\n")
+    for text in ("16x32", "16x32 -4x2@6,12"):
+        times = []
+        for _ in range(3):
+            begin = time.perf_counter()
+            subprocess.run([sys.executable, "-c", code.format(text)], check=True, timeout=120)
+            times.append(time.perf_counter() - begin)
+        print(f"* {text}, `auto`, imports and verify included: {statistics.median(times):.2f} s (target 3 s)")
+
+
+def schedules(quick: bool) -> None:
+    print("\n## Schedules of 2,048 chunks\n")
+    print("| mesh | algorithm | slots | algbw in B | of the plan's | schedule | verify |")
+    print("|---|---|---|---|---|---|---|")
+    for text in ("16x32", "16x32 -4x2@6,12", "32x32 -4x2@14,15"):
+        for algorithm in ("trees",) if quick else mm.ALGORITHMS:
+            try:
+                plan = mm.plan(text, algorithm=algorithm)
+            except mm.PlanError:
+                continue
+            begin = time.perf_counter()
+            schedule = plan.schedule(2048)
+            middle = time.perf_counter()
+            mm.verify(schedule)
+            end = time.perf_counter()
+            print(
+                f"| {text} | {algorithm} | {schedule.slots} | {schedule.algbw:.3f} | "
+                f"{100 * schedule.algbw / plan.algbw:.1f} % | {middle - begin:.2f} s | {end - middle:.2f} s |",
+                flush=True,
+            )
+
+
+def payloads(quick: bool) -> None:
+    print("\n## 64 MiB over links of 50 GiB/s and 0.5 µs\n")
+    print("Times of verified schedules, in µs. The floor is the payload over the bound.\n")
+    print("| mesh | floor | auto | chunks | target | ring | rowpair | rowcol |")
+    print("|---|---|---|---|---|---|---|---|")
+    nbytes = 2.0**26
+    for text, most in PAYLOADS.items():
+        row = {}
+        for algorithm in ("auto",) if quick else ("auto", "ring", "rowpair", "rowcol"):
+            try:
+                plan = mm.plan(text, nbytes, algorithm, FAST)
+            except mm.PlanError:
+                continue
+            schedule = plan.schedule(nbytes=nbytes, link=FAST)
+            mm.verify(schedule)
+            row[algorithm] = 1e6 * schedule.seconds(nbytes, FAST)
+            if algorithm == "auto":
+                chunks, floor = schedule.chunks, 1e6 * nbytes / FAST.bandwidth / plan.bound.value
+        others = " | ".join(f"{row[name]:.0f}" if name in row else "" for name in ("ring", "rowpair", "rowcol"))
+        goal = f"≤ {most}: {'met' if row['auto'] <= most else 'MISSED'}"
+        print(f"| {text} | {floor:.0f} | {row['auto']:.0f} | {chunks} | {goal} | {others} |", flush=True)
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--one"]:
+        print(json.dumps(one(*sys.argv[2:4])))
+        return
+    quick = "--quick" in sys.argv
+    plans(quick)
+    first_plan()
+    schedules(quick)
+    payloads(quick)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""Makes the pictures of README and docs anew: `make pictures`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import meshmend as mm
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    folder = HERE / "pictures"
+    folder.mkdir(exist_ok=True)
+    for name, text, flow in (
+        ("host-missing", "16x32 -4x2@6,12", 60),
+        ("torus", "8x8 wrap=xy -chip@2,5 -link@5,1:5,2", 3),
+    ):
+        plan = mm.plan(text, algorithm="trees")
+        mm.verify(plan)
+        plan.draw(str(folder / f"{name}.svg"), flow=flow)
+        print(f"drew {folder.relative_to(HERE.parent) / name}.svg")
+
+
+if __name__ == "__main__":
+    main()
