@@ -15,7 +15,7 @@ PUBLIC = {
     "MeshmendError", "NoRing", "PRESETS", "Plan", "PlanError", "Schedule", "VerifyError", "bound", "load", "local",
     "plan", "save", "verify",
 }  # fmt: skip
-LAYERS = ["errors", "jit", "mesh", "plan", "verify", "execute", "cli"]
+LAYERS = ["errors", "jit", "mesh", "plan", "verify", "execute", "train", "cli"]
 """Each may import those before it; `execute` and, later, `simulate` stand side by side."""
 HEAVY = {"jax": "jax", "torch": "torch", "mpi4py": "mpi", "numba": "jit"}
 """Libraries that only files of that name may import."""

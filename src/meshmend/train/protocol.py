@@ -1,0 +1,261 @@
+"""What a worker's courier does in every round, and when others die: pure logic, no input or output.
+
+A **round** is one all-reduce over the members of the job. Each member brings its *part*: the sum over the lanes it is
+responsible for, how often each lane is counted in it, and a seal of the state it was computed with. All members get the
+same *total*. What a total means (a step to commit, a step to do again with a wider number format) is decided by the
+worker, alike everywhere, since all totals are alike.
+
+`life` is a generator: it yields operations and is sent their results, or `Failure` is thrown into it where MPI reports
+one. So the very same code runs under MPI (`courier.py`) and under a seeded simulator that kills at every point.
+
+      ┌──────────────► Work ──► Sum ──► check ──► keep the total ──┐
+      │                  │ Failure │                               │
+      │                  ▼         ▼                               │
+      │      Revoke ─► Shrink ─► Gather records ─► roll forward ─► divide lanes
+      └────────────────────────────────────────────────────────────┘
+
+Why nothing is lost: completing round r needs every member's part, so two members are never more than one round apart.
+A member that holds the total of the latest round gives it to those that lack it. Parts are kept until their round's
+total is there, and a lane that no survivor is responsible for is given to the survivor with the fewest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+NEVER = -1
+"""The round before the first."""
+
+
+class Failure(Exception):
+    """An operation failed here because a member died or the group was revoked; elsewhere it may have succeeded."""
+
+
+class Evicted(Exception):
+    """The state of this member differs from the majority's: it must end, and the others go on without it."""
+
+
+class Divergence(Exception):
+    """The members' states differ and there is no majority, or a lane was not counted once: nobody can be trusted."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Have the worker bring its part of a round, over these lanes. Result: nothing; the part is ready."""
+
+    round: int
+    lanes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Sum:
+    """All-reduce the parts of the active members. Result: the `Total`."""
+
+    round: int
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A spare sleeps until the group is revoked (`Failure`) or the job is over (result: nothing)."""
+
+
+@dataclass(frozen=True)
+class Revoke:
+    """Make every pending and future operation of the group fail, everywhere.
+
+    That includes sums of the group enlisted from it, also where this member never got that group: an executor must
+    watch both (found by simulation: a member whose `Enlist` failed could not revoke what it did not have).
+    """
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Take part in a new world of couriers. Result: this member's place in it."""
+
+
+@dataclass(frozen=True)
+class Shrink:
+    """Form the group of those alive; all survivors get the same one. Result: this member's place in it."""
+
+
+@dataclass(frozen=True)
+class Gather:
+    """Every member's record, to every member. Result: a list in order of places."""
+
+    record: Record
+
+
+@dataclass(frozen=True)
+class Cast:
+    """The member at `source` sends its last total or its state to all. Result: nothing; receivers call `take`."""
+
+    source: int
+    what: str
+    """"total" or "state"."""
+    take: bool
+    """Whether this member keeps what comes."""
+
+
+@dataclass(frozen=True)
+class Enlist:
+    """Form the group of the active members, for sums. Result: nothing."""
+
+    active: tuple[int, ...]
+
+
+Operation = Begin | Work | Sum | Wait | Revoke | Shrink | Gather | Cast | Enlist
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a member tells the others in recovery."""
+
+    seat: int
+    done: int
+    """The last round whose total it holds."""
+    active: bool
+    """Whether it has the state, and so takes part in rounds."""
+    lanes: tuple[int, ...]
+    """The lanes it is responsible for in the round after `done`."""
+
+
+@dataclass(frozen=True)
+class Total:
+    """What all members get from a round, besides the payload."""
+
+    counts: Sequence[int]
+    """How often each lane was counted."""
+    seals: dict[int, int]
+    """The hash of each active seat's state."""
+    leaving: int
+    """How many members have no more steps to do."""
+
+
+@dataclass
+class Memory:
+    """What must survive the courier: it lies in the memory shared with the worker.
+
+    A courier may be killed between any two writes, so `lanes` carries the round it is for: until `assign` is through,
+    the member is responsible for nothing, and recovery gives it lanes anew.
+    """
+
+    seat: int
+    done: int = NEVER
+    active: bool = False
+    assigned: tuple[int, tuple[int, ...]] = (NEVER, ())
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        """The lanes this member is responsible for in the round after `done`."""
+        return self.assigned[1] if self.assigned[0] == self.done + 1 else ()
+
+    def assign(self, lanes: Iterable[int]) -> None:
+        """Make this member responsible for these lanes of the round after `done`."""
+        self.assigned = (self.done + 1, tuple(sorted(lanes)))
+
+
+@dataclass
+class Group:
+    """The members as of the last recovery: places of the active ones, and this member's."""
+
+    place: int = 0
+    active: tuple[int, ...] = ()
+
+
+Steps = Generator[Operation, Any, None]
+
+
+def life(memory: Memory, lanes: int, wanted: int) -> Steps:
+    """A member in one world of couriers, until the job is over; `wanted` is how many members should be active."""
+    group = Group()
+    again, joined = False, False
+    while True:
+        try:
+            if not joined:
+                yield from _form(memory, group, lanes, wanted, again)
+                joined = True
+            if not memory.active:
+                yield Wait()
+                return
+            yield Work(memory.done + 1, memory.lanes)
+            total: Total = yield Sum(memory.done + 1)
+            verdict = check(total, memory.seat)
+            if verdict == "leave":
+                return
+            if verdict == "evict":
+                raise Failure  # everyone drops this total; the odd member ends itself, and the round is done again
+            memory.done += 1
+            memory.assign(divide(lanes, len(group.active), group.active.index(group.place)))
+        except Failure:
+            again, joined = True, False
+
+
+def _form(memory: Memory, group: Group, lanes: int, wanted: int, again: bool) -> Steps:
+    """Agree on who is there, how far everyone is, and who does what: repeated until it passes."""
+    if again:
+        yield Revoke()
+        group.place = yield Shrink()
+    else:
+        group.place = yield Begin()
+    records: list[Record] = yield Gather(Record(memory.seat, memory.done, memory.active, memory.lanes))
+    here = group.place
+    active = [place for place, record in enumerate(records) if record.active]
+    latest = max((records[place].done for place in active), default=NEVER)
+    holders = [place for place in active if records[place].done == latest]
+    behind = [place for place in active if records[place].done < latest]
+    if behind:
+        # Two members are never more than one round apart, so the total of the latest round is all that is missing.
+        yield Cast(holders[0], "total", take=here in behind)
+        if here in behind:
+            memory.done = latest
+    newcomers = [place for place in range(len(records)) if place not in active][: max(0, wanted - len(active))]
+    if newcomers:
+        source = holders[0] if holders else newcomers[0]
+        yield Cast(source, "state", take=here in newcomers and here != source)
+        if here in newcomers:
+            memory.done, memory.active = latest, True
+    group.active = tuple(sorted(active + newcomers))
+    held = [records[place].lanes if place in holders else () for place in group.active]
+    more = hand_over(lanes, held)
+    if here in group.active:
+        memory.assign({*memory.lanes, *more[group.active.index(here)]})
+    yield Enlist(group.active)
+
+
+def check(total: Total, seat: int) -> str:
+    """What a total says: "commit", "leave" (all have ended), or "evict" (some states differ from the majority's)."""
+    votes = Counter(total.seals.values())
+    if len(votes) > 1:
+        (majority, most), (_, second) = votes.most_common(2)
+        if most == second:
+            raise Divergence(f"the states of the workers differ and none is in the majority: {total.seals}")
+        if total.seals[seat] != majority:
+            raise Evicted(f"the state of worker {seat} differs from that of {most} others")
+        return "evict"
+    if total.leaving:
+        if total.leaving != len(total.seals) or any(total.counts):
+            raise Divergence(f"{total.leaving} of {len(total.seals)} workers ended while others went on")
+        return "leave"
+    wrong = [lane for lane, count in enumerate(total.counts) if count != 1]
+    if wrong:
+        raise Divergence(f"lane {wrong[0]} was counted {total.counts[wrong[0]]} times instead of once")
+    return "commit"
+
+
+def divide(lanes: int, members: int, which: int) -> tuple[int, ...]:
+    """The lanes of one member when all are divided evenly: neighbours stay together."""
+    return tuple(range(which * lanes // members, (which + 1) * lanes // members))
+
+
+def hand_over(lanes: int, held: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    """Lanes that nobody is responsible for, one by one to the member with the fewest (the first of those)."""
+    load = [len(own) for own in held]
+    more: list[list[int]] = [[] for _ in held]
+    for lane in sorted(set(range(lanes)) - {lane for own in held for lane in own}):
+        which = min(range(len(held)), key=lambda i: (load[i], i))
+        more[which].append(lane)
+        load[which] += 1
+    return [tuple(own) for own in more]
