@@ -12,10 +12,10 @@ import meshmend
 SOURCE = Path(meshmend.__file__).parent
 PUBLIC = {
     "ALGORITHMS", "Bound", "Disconnected", "Flow", "FormatError", "LINKS", "LinkSpeed", "Mesh", "MeshError",
-    "MeshmendError", "NoRing", "PRESETS", "Plan", "PlanError", "Schedule", "VerifyError", "bound", "load", "local",
+    "MeshmendError", "NoRing", "PRESETS", "Plan", "Job", "JobError", "PlanError", "Schedule", "VerifyError", "bound", "load", "local",
     "plan", "save", "verify",
 }  # fmt: skip
-LAYERS = ["errors", "jit", "mesh", "plan", "verify", "execute", "train", "cli"]
+LAYERS = ["errors", "jit", "mesh", "plan", "verify", "execute", "train", "launch", "cli"]
 """Each may import those before it; `execute` and, later, `simulate` stand side by side."""
 HEAVY = {"jax": "jax", "torch": "torch", "mpi4py": "mpi", "numba": "jit"}
 """Libraries that only files of that name may import."""

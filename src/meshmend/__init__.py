@@ -5,6 +5,7 @@ mesh ──► plan ──► verify ──► execute: what exists, the best al
 
 from meshmend.errors import Disconnected as Disconnected
 from meshmend.errors import FormatError as FormatError
+from meshmend.errors import JobError as JobError
 from meshmend.errors import MeshError as MeshError
 from meshmend.errors import MeshmendError as MeshmendError
 from meshmend.errors import NoRing as NoRing
@@ -24,4 +25,5 @@ from meshmend.plan import bound as bound
 from meshmend.plan import load as load
 from meshmend.plan import plan as plan
 from meshmend.plan import save as save
+from meshmend.train import Job as Job
 from meshmend.verify import verify as verify

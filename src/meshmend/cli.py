@@ -112,6 +112,32 @@ def verify(file: str, *, chunks: int | None = None) -> int:
     return 0
 
 
+@app.command
+def run(
+    *script: str,
+    workers: Annotated[int, Parameter(name=["--workers", "-n"])] = 1,
+    spares: int = 0,
+    name: str | None = None,
+) -> int:
+    """Run a training script on several workers, and keep it running when some die.
+
+    Parameters
+    ----------
+    script
+        The script, and its own arguments.
+    workers
+        How many workers take part.
+    spares
+        How many more wait, ready to take the place of the dead.
+    name
+        What to call the run (by default the time of day).
+
+    """
+    from meshmend.launch import launch
+
+    return launch(script, workers, spares, name)
+
+
 def _bytes(text: str) -> float:
     """102MB, 64MiB, 1e6 …"""
     match = re.fullmatch(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*([kmgt]?)(i?)b?", text.strip().lower())
@@ -141,7 +167,19 @@ def _counts(text: str) -> dict[str, float]:
 
 
 def _join_mesh(words: list[str]) -> list[str]:
-    """A mesh is one argument, though people type it as several words, some of which look like options."""
+    """A mesh is one argument, though people type it as several words, some of which look like options.
+
+    A script's own options are not ours: everything from the script on is left as it is.
+    """
+    if words[:1] == ["run"]:
+        place = 1
+        while place < len(words) and words[place].startswith("-") and words[place] not in ("--help", "-h", "--"):
+            place += 1 if "=" in words[place] else 2
+        return [
+            *words[:place],
+            *(["--"] if words[place : place + 1] not in ([], ["--"], ["--help"], ["-h"]) else []),
+            *words[place:],
+        ]
     holes = [word for word in words if _MESH_WORD.fullmatch(word)]
     rest = [word for word in words if not _MESH_WORD.fullmatch(word)]
     if holes and len(rest) > 1:

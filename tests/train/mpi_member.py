@@ -1,0 +1,107 @@
+"""One member of a real MPI job for tests: `mpirun … python -m tests.train.mpi_member FOLDER KILLS`.
+
+The worker is a few lines of integer arithmetic in this very process; the courier's side is the real one. KILLS is a
+list such as `1:Sum:3` (seat, kind of operation, how many of that kind before) at which a member kills itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from meshmend.train.mpi import Mpi
+from meshmend.train.protocol import Memory, Operation, Total, life
+
+LANES, ROUNDS, SIZE = 8, 6, 300_000
+
+
+def lane_values(state: np.ndarray, round: int, lane: int) -> np.ndarray:
+    return (state * 31 + np.int64(round * 1000 + lane)) % 65537
+
+
+def after(state: np.ndarray, total: np.ndarray) -> np.ndarray:
+    return (state * 7 + total) % 1_000_003
+
+
+def undisturbed() -> np.ndarray:
+    state = np.arange(SIZE, dtype=np.int64)
+    for round in range(ROUNDS):
+        state = after(state, np.sum([lane_values(state, round, lane) for lane in range(LANES)], axis=0))
+    return state
+
+
+class Toy:
+    """A worker that computes at once."""
+
+    def __init__(self, seat: int, seats: int) -> None:
+        self.seat, self.seats = seat, seats
+        self.current, self.applied = np.arange(SIZE, dtype=np.int64), -1
+        wire = SIZE + LANES + seats + 1
+        self.sent = np.zeros(wire, np.int64)
+        self.totals = np.zeros((2, wire), np.int64)
+
+    def begin(self, round: int, lanes: tuple[int, ...]) -> None:
+        self.catch_up(round - 1)
+        self.sent[:] = 0
+        if round < ROUNDS:
+            for lane in lanes:
+                self.sent[:SIZE] += lane_values(self.current, round, lane)
+                self.sent[SIZE + lane] += 1
+        self.sent[-1] = round >= ROUNDS
+        self.sent[SIZE + LANES + self.seat] = 1 + int(self.current.sum())
+
+    def catch_up(self, round: int) -> None:
+        if self.applied < round:
+            self.current, self.applied = after(self.current, self.totals[round % 2, :SIZE]), round
+
+    def ready(self) -> bool:
+        return True
+
+    def part(self) -> np.ndarray:
+        return self.sent
+
+    def total(self, round: int) -> np.ndarray:
+        return self.totals[round % 2]
+
+    def read(self, total: np.ndarray) -> Total:
+        seals = total[SIZE + LANES : -1]
+        return Total(total[SIZE : SIZE + LANES].tolist(), {s: int(v) for s, v in enumerate(seals) if v}, int(total[-1]))
+
+    def state(self, round: int) -> np.ndarray:
+        self.catch_up(round)
+        return self.current.view(np.uint8)
+
+    def adopt(self, round: int, state: np.ndarray) -> None:
+        self.current, self.applied = state.view(np.int64).copy(), round
+
+
+def main(folder: str, wanted: int, kills: list[str]) -> None:
+    seen: Counter[str] = Counter()
+    from mpi4py import MPI
+
+    seat, seats = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
+
+    def before(operation: Operation) -> None:
+        name = type(operation).__name__
+        if f"{seat}:{name}:{seen[name]}" in kills:
+            os.kill(os.getpid(), signal.SIGKILL)
+        seen[name] += 1
+
+    toy, memory = Toy(seat, seats), Memory(seat)
+    ended = Path(folder, "ended")
+    carrier = Mpi(toy, LANES, over=ended.exists)
+    carrier.drive(life(memory, LANES, wanted), before)
+    ended.touch()
+    if memory.active:
+        np.save(Path(folder, f"{seat}.npy"), toy.current)
+    Path(folder, f"{seat}.out").write_text(f"{memory.active} {carrier.world.Get_size()}")
+    os._exit(0)  # MPI_Finalize can hang after failures
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])

@@ -1,0 +1,71 @@
+"""The protocol on real Open MPI processes, really killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mpi4py")
+from tests.train.mpi_member import undisturbed
+
+MPIRUN = [
+    str(Path(sys.executable).parent / "mpirun"), "--with-ft", "ulfm", "--allow-run-as-root", "--oversubscribe",
+    "--mca", "pml", "ob1", "--mca", "btl", "self,sm", "--mca", "coll", "^han,cuda", "--mca", "mpi_yield_when_idle", "1",
+]  # fmt: skip
+
+
+def run(folder: Path, members: int, wanted: int, kills: list[str]) -> dict[int, np.ndarray]:
+    command = [
+        *MPIRUN,
+        "--mca",
+        "btl_sm_backing_directory",
+        str(folder),
+        "-n",
+        str(members),
+        sys.executable,
+        "-m",
+        "tests.train.mpi_member",
+        str(folder),
+        str(wanted),
+        *kills,
+    ]
+    job = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, "TMPDIR": str(folder)},
+    )  # fmt: skip
+    try:
+        output, _ = job.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        os.killpg(job.pid, signal.SIGKILL)
+        output, _ = job.communicate()
+        pytest.fail(f"the job hung:\n{output}")
+    results = {int(path.stem): np.load(path) for path in folder.glob("*.npy")}
+    assert results, output
+    return results
+
+
+@pytest.mark.parametrize(
+    ("members", "wanted", "kills", "survivors"),
+    [
+        (3, 3, [], {0, 1, 2}),
+        (4, 4, ["2:Sum:3"], {0, 1, 3}),
+        (4, 4, ["0:Work:2"], {1, 2, 3}),
+        (4, 4, ["1:Sum:2", "3:Sum:2"], {0, 2}),
+        (4, 4, ["1:Sum:2", "2:Gather:1"], {0, 3}),
+        (4, 4, ["3:Sum:2", "0:Enlist:1", "1:Shrink:1"], {2}),
+        (4, 3, ["1:Sum:2"], {0, 2, 3}),
+        (2, 2, ["0:Sum:0"], {1}),
+    ],
+)
+def test_survivors_end_with_the_state_of_an_undisturbed_run(
+    tmp_path: Path, members: int, wanted: int, kills: list[str], survivors: set[int]
+) -> None:
+    results = run(tmp_path, members, wanted, kills)
+    assert set(results) == survivors
+    for state in results.values():
+        assert np.array_equal(state, undisturbed())
