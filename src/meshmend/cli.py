@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 from typing import Annotated, Literal
@@ -9,6 +10,7 @@ from typing import Annotated, Literal
 from cyclopts import App, CycloptsError, Parameter
 
 from meshmend.errors import MeshmendError, PlanError
+from meshmend.mesh import PRESETS
 
 app = App(
     name="meshmend",
@@ -20,7 +22,8 @@ app = App(
 MeshText = Annotated[
     str, Parameter(help="ROWSxCOLS or a preset, then wrap=…, -ROWSxCOLS@ROW,COL, -chip@…, -link@…, -board@…, -host@…")
 ]
-_MESH_WORD = re.compile(r"-(\d|chip|link|board|host).*|wrap=.*")
+_MESH = re.compile(rf"(\d+x\d+|{'|'.join(PRESETS)})(\s.*)?")
+_MESH_WORD = re.compile(r"-(\d+x|[a-z]+@).*|wrap=.*")
 
 
 @app.command
@@ -71,13 +74,15 @@ def plan(
         where = where.largest()
     made = make(where, _bytes(nbytes), algorithm, link)
     verify(made)
+    if draw:
+        made.draw(draw, flow=flow)
+    if json:
+        made.save(json)
     print(made)
     print("proof  every flow is a pair of spanning trees of the live chips over live links, and the shares add up to 1")
     if draw:
-        made.draw(draw, flow=flow)
         print(f"drew   {draw}")
     if json:
-        made.save(json)
         print(f"wrote  {json}")
     return 0
 
@@ -102,7 +107,7 @@ def verify(file: str, *, chunks: int | None = None) -> int:
         raise PlanError(f"{file!r} holds the mesh {made}, not a plan: make one with meshmend plan MESH --json F")
     prove(made)
     of_bound = f"{made.algbw:.3f} B ({100 * made.efficiency:.1f} % of the bound)"
-    print(f"plan      right: {len(made)} flows on {made.mesh}, {of_bound}")
+    print(f"plan      right: {len(made)} flow{'s' * (len(made) > 1)} on {made.mesh}, {of_bound}")
     schedule = made.schedule(chunks)
     prove(schedule)
     print(
@@ -166,31 +171,35 @@ def _counts(text: str) -> dict[str, float]:
     return counts
 
 
-def _join_mesh(words: list[str]) -> list[str]:
-    """A mesh is one argument, though people type it as several words, some of which look like options.
+def _leave_script(words: list[str]) -> list[str]:
+    """A script's own options are not ours: everything from the script on is left as it is."""
+    place = 1
+    while place < len(words) and words[place].startswith("-") and words[place] not in ("--help", "-h", "--"):
+        place += 1 if "=" in words[place] else 2
+    script = words[place:]
+    return [*words[:place], *(["--"] if script and not script[0].startswith("-") else []), *script]
 
-    A script's own options are not ours: everything from the script on is left as it is.
-    """
-    if words[:1] == ["run"]:
-        place = 1
-        while place < len(words) and words[place].startswith("-") and words[place] not in ("--help", "-h", "--"):
-            place += 1 if "=" in words[place] else 2
-        return [
-            *words[:place],
-            *(["--"] if words[place : place + 1] not in ([], ["--"], ["--help"], ["-h"]) else []),
-            *words[place:],
-        ]
+
+def _join_mesh(words: list[str]) -> list[str]:
+    """A mesh is one argument, though people type it as several words, some of which look like options."""
     holes = [word for word in words if _MESH_WORD.fullmatch(word)]
     rest = [word for word in words if not _MESH_WORD.fullmatch(word)]
-    if holes and len(rest) > 1:
-        rest[1] = " ".join([rest[1], *holes])
+    before = words.index(holes[0]) - 1 if holes else 0
+    at = next((i for i, word in enumerate(rest) if _MESH.fullmatch(word)), before)
+    if at < 1:
+        return words
+    rest[at] = " ".join([rest[at], *holes])
     return rest
 
 
 def main(words: list[str] | None = None) -> int:
     """Run a command; a user's mistake is one message and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without arrows shows ? and not a stack trace
     try:
-        return app(_join_mesh(sys.argv[1:] if words is None else words), exit_on_error=False) or 0
+        words = sys.argv[1:] if words is None else words
+        return app(_leave_script(words) if words[:1] == ["run"] else _join_mesh(words), exit_on_error=False) or 0
     except MeshmendError as error:
         print(f"meshmend: {error}", file=sys.stderr)
     except CycloptsError:

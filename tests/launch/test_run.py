@@ -54,11 +54,12 @@ def undisturbed() -> str:
     ],
 )
 def test_weights_are_bit_identical_whoever_dies(words: list[str], survivors: int, undisturbed: str) -> None:
-    job = start(*words)
+    name = f"test-{os.getpid()}"
+    job = start("--name", name, *words)
     output = finish(job)
     assert job.returncode == 0, output
     assert weights(output) == [undisturbed] * survivors, output
-    assert leftovers() == []
+    assert leftovers(name) == []
 
 
 def processes(pattern: str) -> list[int]:
@@ -74,8 +75,8 @@ def processes(pattern: str) -> list[int]:
     return found
 
 
-def leftovers() -> list[str]:
-    return [path.name for path in Path("/dev/shm").glob("meshmend-test*")]
+def leftovers(name: str) -> list[str]:
+    return [path.name for path in Path("/dev/shm").glob(f"meshmend-{name}-*")]
 
 
 def kill_when(job: subprocess.Popen[str], line: str, victim: Callable[[], list[int]]) -> str:
@@ -106,7 +107,7 @@ def test_mpirun_and_couriers_are_replaceable(what: str, pattern: str, survivors:
     assert ("world 2" in output) == (what == "mpirun")
     assert "after 400" in output
     assert processes(name) == []
-    assert leftovers() == []
+    assert leftovers(name) == []
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,8 @@ from meshmend.launch.mpirun import memory_folder, mpirun_line
 from meshmend.train.segment import Segment, clean_stale
 
 POLL = 0.005
+REPAIR = 5.0
+"""Seconds that a step of a repair may take; it is a matter of milliseconds, also on a busy machine."""
 SETTLE = 0.1
 """Seconds after which it is clear whether one courier died or their whole world (mpirun ends them one by one)."""
 
@@ -77,7 +79,7 @@ class Launcher:
     def form(self) -> None:
         """Start a new world of couriers under the living workers."""
         for seat in self.living():
-            seat.segment["courier"] = 0
+            seat.segment["courier"], seat.segment["repairing"] = 0, 0
         line = mpirun_line(self.run, [seat.number for seat in self.living()])
         self.worlds += 1
         print(f"meshmend: world {self.worlds}: {' '.join(line)}", file=sys.stderr, flush=True)
@@ -111,6 +113,12 @@ class Launcher:
         """A lost courier takes its worker along; a lost world is formed anew."""
         seats = [seat for seat in self.living() if seat.segment["courier"] and not seat.segment["over"]]
         lost = [seat for seat in seats if not _lives(seat.segment["courier"])]
+        stuck = [s for s in seats if s.segment["repairing"] and self.age(s.segment["repairing"]) > REPAIR]
+        if stuck and self.world is not None:
+            # The library can hang in a repair; nothing is lost by throwing its processes away.
+            print("meshmend: a repair takes too long: forming a new world", file=sys.stderr, flush=True)
+            self.world.kill()
+            self.world.wait()
         if self.world is not None and self.world.poll() is not None and seats:
             self.end_couriers()
             self.form()
@@ -124,6 +132,11 @@ class Launcher:
                 seat.worker.kill()
         elif not lost:
             self.losing = 0.0
+
+    @staticmethod
+    def age(since: int) -> float:
+        """Seconds since a time that a courier noted."""
+        return (time.monotonic_ns() - since) / 1e9
 
     def ended(self, seat: Seat, status: int) -> None:
         """A worker has ended; if not by itself, its courier goes with it, so that the others learn of it."""

@@ -15,6 +15,8 @@ def fail_random(mesh: Mesh, seed: int, **counts: float) -> Mesh:
     unknown = sorted(set(counts) - {*_BLOCKS, "links"})
     if unknown:
         raise MeshError(f"cannot fail {', '.join(unknown)} at random: choose from chips, links, boards, hosts")
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise MeshError(f"seed={seed!r}: a seed is a whole number from 0 up")
     random = np.random.default_rng(seed)
     for kind in ("hosts", "boards", "chips", "links"):
         if kind not in counts:

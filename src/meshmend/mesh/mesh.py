@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,8 @@ BOARD: Chip = (2, 2)
 """Chips that share a tray on TPU-v3."""
 HOST: Chip = (4, 2)
 """Chips that share a host on TPU-v3."""
+MOST_CHIPS = 2**20
+"""Beyond any machine, and before a mistyped size fills the memory."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,10 @@ class Mesh:
                     f"wrap={axis} joins the ends of a side of {size}, which are neighbours already: "
                     f"a wrapped side needs at least 3 {name}, so leave the wrap out"
                 )
+        if int(self.rows) * int(self.cols) > MOST_CHIPS:
+            raise MeshError(
+                f"{self.rows}x{self.cols} is more than {MOST_CHIPS:,} chips, the most a mesh may have: check the sizes"
+            )
         chips = frozenset((int(r), int(c)) for r, c in self.dead_chips)
         for chip in chips:
             self._inside(chip)
@@ -126,12 +132,20 @@ class Mesh:
                     dead = read_hole(self, token, token)
                     more_chips += dead.chips
                     more_links += dead.links
-            elif isinstance(hole[0], tuple):
-                more_links.append(hole)
+            elif np.shape(hole) == (2, 2):
+                more_links.append(cast(Link, hole))
+            elif np.shape(hole) == (2,):
+                more_chips.append(cast(Chip, hole))
             else:
-                more_chips.append(hole)
+                raise MeshError(
+                    f"cannot fail {hole!r}: give notation such as '-4x2@6,12', a chip (row, col) or a link (chip, chip)"
+                )
         return Mesh(
-            self.rows, self.cols, self.wrap, self.dead_chips | set(more_chips), self.dead_links | set(more_links)
+            self.rows,
+            self.cols,
+            self.wrap,
+            self.dead_chips | {(int(r), int(c)) for r, c in more_chips},
+            self.dead_links | {((int(a), int(b)), (int(c), int(d))) for (a, b), (c, d) in more_links},
         )
 
     def fail_random(self, seed: int, **counts: float) -> Mesh:
@@ -165,13 +179,12 @@ class Mesh:
         alive = np.ones(self.size, bool)
         for row, col in self.dead_chips:
             alive[row * self.cols + col] = False
-        alive.flags.writeable = False
-        return alive
+        return _frozen(alive)
 
     @cached_property
     def live(self) -> IntArray:
         """The live chips' indices, ascending."""
-        return np.flatnonzero(self.alive).astype(np.int32)
+        return _frozen(np.flatnonzero(self.alive).astype(np.int32))
 
     @cached_property
     def neighbour(self) -> IntArray:
@@ -191,8 +204,7 @@ class Mesh:
         for a, b in self.dead_links:
             for here, there_ in ((a, b), (b, a)):
                 out[self.index(here), self.way(here, there_)] = -1
-        out.flags.writeable = False
-        return out
+        return _frozen(out)
 
     def way(self, here: Chip, there: Chip) -> int:
         """The way (0 to 3) that leads from a chip to its neighbour."""
@@ -205,7 +217,7 @@ class Mesh:
     def links(self) -> IntArray:
         """The live links, each once, as rows of (chip, way) with way E or S."""
         chip, way = np.nonzero(self.neighbour[:, 1:3] >= 0)
-        return np.stack([chip, way + 1], 1).astype(np.int32)
+        return _frozen(np.stack([chip, way + 1], 1).astype(np.int32))
 
     @cached_property
     def components(self) -> tuple[IntArray, ...]:
@@ -221,7 +233,7 @@ class Mesh:
             if np.array_equal(new, part):
                 break
             part = new
-        parts = [np.flatnonzero(part == p).astype(np.int32) for p in np.unique(part[self.live])]
+        parts = [_frozen(np.flatnonzero(part == p).astype(np.int32)) for p in np.unique(part[self.live])]
         return tuple(sorted(parts, key=lambda p: (-len(p), int(p[0]))))
 
     @property
@@ -247,3 +259,9 @@ class Mesh:
     def largest(self) -> Mesh:
         """The mesh with every component but the biggest dead."""
         return self.fail(chips=[self.chip(i) for part in self.components[1:] for i in part])
+
+
+def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array, read-only: it is shared by all who ask for it."""
+    array.flags.writeable = False
+    return array

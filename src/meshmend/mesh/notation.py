@@ -23,11 +23,11 @@ GRAMMAR = (
     "ROWSxCOLS or a preset, then wrap=x|y|xy, -ROWSxCOLS@ROW,COL, -chip@ROW,COL, -link@ROW,COL:ROW,COL, "
     "-board@ROW,COL or -host@ROW,COL"
 )
-_NUMBER = r"(-?\d+)"
+_NUMBER = r"(-?[0-9]{1,9})"
 _SIZE = re.compile(rf"{_NUMBER}x{_NUMBER}")
 _HOLE = re.compile(rf"-?(?:(?P<kind>chip|board|host)|{_NUMBER}x{_NUMBER})@{_NUMBER},{_NUMBER}")
 _LINK = re.compile(rf"-?link@{_NUMBER},{_NUMBER}:{_NUMBER},{_NUMBER}")
-_WRAP = {"wrap=": (False, False), "wrap=x": (True, False), "wrap=y": (False, True), "wrap=xy": (True, True)}
+_WRAP = {"wrap=x": (True, False), "wrap=y": (False, True), "wrap=xy": (True, True)}
 
 
 class Hole(NamedTuple):
@@ -54,11 +54,12 @@ def parse(text: str) -> Mesh:
         _refuse(text, first, at, f"a mesh begins with ROWSxCOLS such as 16x32, or a preset ({', '.join(PRESETS)})")
     wrap = _WRAP[base.split()[1]] if " " in base else (False, False)
     holes: list[tuple[str, int]] = []
+    wrap_seen = False
     for token, at in tokens[1:]:
         if token.startswith("wrap="):
-            if token not in _WRAP:
-                _refuse(text, token, at, "wrap takes x (join the ends of the columns), y (the ends of the rows) or xy")
-            wrap = _WRAP[token]
+            if wrap_seen or token not in _WRAP:
+                _refuse(text, token, at, "wrap takes x (join the ends of the columns), y (of the rows) or xy, once")
+            wrap, wrap_seen = _WRAP[token], True
         elif token.startswith("-"):
             holes.append((token, at))
         else:
@@ -73,7 +74,10 @@ def parse(text: str) -> Mesh:
         dead = read_hole(mesh, token, text, at)
         chips += dead.chips
         links += dead.links
-    return Mesh(mesh.rows, mesh.cols, wrap, frozenset(chips), frozenset(links))
+    try:
+        return Mesh(mesh.rows, mesh.cols, wrap, frozenset(chips), frozenset(links))
+    except MeshError as error:
+        raise MeshError(f"cannot build {text!r}: {error}") from None
 
 
 def read_hole(mesh: Mesh, token: str, text: str, at: int = 0) -> Hole:

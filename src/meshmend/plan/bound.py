@@ -59,13 +59,13 @@ class Bound:
         if self.parts == 1:
             return "one chip has nothing to sum"
         whole = len(self.mesh.live)
-        if self.parts == whole:
-            return f"{self.links} live links, and {whole - 1} of them in every spanning tree of {whole} chips"
         dangling = np.flatnonzero((self.mesh.neighbour >= 0).sum(1) == 1)
         if self.value == 1 and len(dangling):
             row, col = self.mesh.chip(dangling[0])
             more = f" (and {len(dangling) - 1} more like it)" if len(dangling) > 1 else ""
             return f"chip {row},{col}{more} has one live link, which caps every plan at 1.0 B"
+        if self.parts == whole:
+            return f"{self.links} live links, and {whole - 1} of them in every spanning tree of {whole} chips"
         sizes = Counter(self.part[self.mesh.live].tolist())
         if self.parts == 2:
             label, size = min(sizes.items(), key=lambda item: (item[1], item[0]))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 from meshmend.errors import PlanError
 from meshmend.mesh import Mesh
+from meshmend.plan.bound import bound
 from meshmend.plan.cost import LinkSpeed, link_speed, seconds
 from meshmend.plan.flow import Plan
 from meshmend.plan.ring import ring
@@ -24,8 +26,8 @@ def plan(mesh: Mesh | str, nbytes: float = RESNET50, algorithm: str = "auto", li
     """Plan the all-reduce of `nbytes` round the hole; `auto` ranks what fits by predicted time."""
     if isinstance(mesh, str):
         mesh = Mesh.parse(mesh)
-    if not nbytes > 0:
-        raise PlanError(f"nbytes={nbytes}: a payload has at least 1 byte")
+    if not 0 < nbytes < math.inf:
+        raise PlanError(f"nbytes={nbytes}: a payload has at least 1 byte, and an end")
     speed = link_speed(link)
     mesh.require_connected()
     if algorithm in ALGORITHMS:
@@ -34,15 +36,15 @@ def plan(mesh: Mesh | str, nbytes: float = RESNET50, algorithm: str = "auto", li
         raise PlanError(f"no algorithm is called {algorithm!r}: choose from auto, {', '.join(ALGORITHMS)}")
     found: list[tuple[float, str, Plan]] = []
     for label, candidate in _candidates(mesh):
-        # A plan whose busiest link alone takes longer than the best so far needs no closer look.
-        time = nbytes * candidate.max_load / speed.bandwidth
+        # A plan whose busiest link or whose hops alone take longer than the best so far needs no closer look.
+        time = max(nbytes * candidate.max_load / speed.bandwidth, candidate.hops * speed.latency)
         over = any(time >= other for other, _, _ in found)
         if not over:
             time = seconds(candidate, nbytes, speed)
         found.append((time, f"{label} {'over ' * over}{_time(time)}", candidate))
     found.sort(key=lambda item: item[0])
     times = ", ".join(text for _, text, _ in found)
-    return found[0][2].because(f"predicted for {nbytes / 1e6:.4g} MB: {times}")
+    return found[0][2].because(f"predicted for {_size(nbytes)}: {times}")
 
 
 def _candidates(mesh: Mesh) -> Iterator[tuple[str, Plan]]:
@@ -51,15 +53,19 @@ def _candidates(mesh: Mesh) -> Iterator[tuple[str, Plan]]:
             yield name, make(mesh)
         except PlanError:
             continue  # this scheme does not exist on this mesh
-    for flows in FEW:
+    for flows in FEW if bound(mesh).value > 1 else ():
         yield f"{flows} tree{'s' * (flows > 1)}", trees(mesh, flows)
 
 
+def _size(nbytes: float) -> str:
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if nbytes >= scale:
+            return f"{nbytes / scale:.4g} {unit}"
+    return f"{nbytes:.4g} bytes"
+
+
 def _time(seconds: float) -> str:
-    return (
-        f"{seconds * 1e6:.3g} µs"
-        if seconds < 1e-3
-        else f"{seconds * 1e3:.3g} ms"
-        if seconds < 1
-        else f"{seconds:.3g} s"
-    )
+    for unit, scale in (("s", 1.0), ("ms", 1e3)):
+        if seconds * scale >= 0.9995:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"

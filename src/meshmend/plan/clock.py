@@ -189,8 +189,7 @@ def _serve(
     arrived = np.zeros(streams, np.int32)
     when = np.zeros(total, np.int32)
     order = np.zeros(total, np.int32)
-    flying = np.zeros((hop, links), np.int32)
-    flights = np.zeros(hop, np.int32)
+    flown = np.zeros(total, np.int32)  # the stream of each transfer in order: flown[landed:done] are on their way
 
     def offer(stream: int, chunks: int) -> None:
         if ready[stream] == 0:
@@ -226,11 +225,13 @@ def _serve(
     for stream in range(streams):
         if begin_needs[stream] == begin_needs[stream + 1] and first[stream] < first[stream + 1]:
             offer(stream, first[stream + 1] - first[stream])
-    slot, done = 0, 0
+    slot, done, landed, idle = 0, 0, 0, False
     while done < total:
-        now = slot % hop
-        for i in range(flights[now]):
-            stream = flying[now, i]
+        if idle:  # a long latency leaves many slots in which nothing happens
+            slot = when[order[landed]] + hop
+        while landed < done and when[order[landed]] + hop == slot:
+            stream = flown[landed]
+            landed += 1
             arrived[stream] += 1
             for j in range(begin_next[stream], begin_next[stream + 1]):
                 then = after[j]
@@ -246,7 +247,7 @@ def _serve(
                     for then in range(streams):
                         if gate[then] and ready[then] == 0 and first[then] < first[then + 1]:
                             offer(then, first[then + 1] - first[then])
-        flights[now] = 0
+        idle = True
         for here in range(links):
             if queued[here] == 0:
                 continue
@@ -258,12 +259,13 @@ def _serve(
             done += 1
             ready[stream] -= 1
             if ready[stream] > 0:
+                idle = False
                 settle(begin, queued[here], stream, key[first[stream] + sent[stream]])
             else:
                 queued[here] -= 1
+                idle = idle and queued[here] == 0
                 last = begin + queued[here]
                 settle(begin, queued[here], waiting[last], rank[last])
-            flying[now, flights[now]] = stream
-            flights[now] += 1
+            flown[done - 1] = stream
         slot += 1
     return when, order, slot - 1 + hop

@@ -34,10 +34,10 @@ class LinkSpeed:
     """Seconds per hop."""
 
     def __post_init__(self) -> None:
-        if not self.bandwidth > 0 or not self.latency >= 0:
+        if not 0 < self.bandwidth < math.inf or not 0 <= self.latency < math.inf:
             raise PlanError(
-                f"a link of {self.bandwidth} bytes/s and {self.latency} s: the bandwidth must be positive "
-                "and the latency not negative"
+                f"a link of {self.bandwidth} bytes/s and {self.latency} s: the bandwidth must be positive, "
+                "the latency not negative, and both finite"
             )
 
 
@@ -65,7 +65,7 @@ def chunks_for(plan: Plan, nbytes: float, link: str | LinkSpeed = "tpu-v3") -> i
     latency_chunks = nbytes / speed.bandwidth / speed.latency if speed.latency else math.inf
     if latency_chunks <= most:
         wanted = min(most, math.ceil(wanted / latency_chunks) * int(latency_chunks))
-    return max(1, len(plan), wanted)
+    return max(1, wanted)
 
 
 def hop_slots(nbytes: float, chunks: int, link: str | LinkSpeed) -> int:
@@ -80,7 +80,7 @@ def seconds(plan: Plan, nbytes: float, link: str | LinkSpeed = "tpu-v3") -> floa
     hop = nbytes / chunks_for(plan, nbytes, link) / speed.bandwidth + speed.latency
     payload = nbytes / speed.bandwidth
     up, down = _crossings(plan)
-    if plan.overlap:
+    if plan.overlap or not len(up.link):
         return _busiest([up, down], payload, hop, plan.hops)
     up_hops, down_hops = int(up.head.max()) + 1, int(down.tail.max()) + 1
     up, down = up._replace(tail=up.tail - down_hops), down._replace(head=down.head - up_hops)

@@ -7,13 +7,14 @@
 from __future__ import annotations
 
 import json
+from operator import index
 from typing import Any
 
 import numpy as np
 
-from meshmend.errors import FormatError, MeshmendError
+from meshmend.errors import Chip, FormatError, MeshmendError
 from meshmend.mesh import WAYS, Mesh
-from meshmend.plan.flow import Plan, Ways, make_plan
+from meshmend.plan.flow import Plan, Ways
 
 FORMAT = 1
 
@@ -53,13 +54,13 @@ def from_json(data: Any) -> Plan | Mesh:
         up = np.stack([_ways(flow["up"], mesh) for flow in flows])
         down = np.stack([_ways(flow["down"], mesh) for flow in flows])
         share = np.array([float(flow["share"]) for flow in flows])
-        root = np.array([mesh.index(tuple(flow["root"])) for flow in flows], np.int32)
-        plan = make_plan(mesh, str(data["algorithm"]), share, up, down, overlap=bool(data["overlap"]))
+        root = np.array([mesh.index(_chip(*flow["root"])) for flow in flows], np.int32)
+        algorithm, overlap, why = str(data["algorithm"]), bool(data["overlap"]), str(data.get("why", ""))
     except MeshmendError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise FormatError(f"the plan is damaged ({type(error).__name__}: {error}): make the file anew") from None
-    return Plan(mesh, plan.algorithm, share, root, plan.up, plan.down, plan.overlap, str(data.get("why", "")))
+    return Plan(mesh, algorithm, share, root, up, down, overlap, why)
 
 
 def save(thing: Plan | Mesh, path: str) -> None:
@@ -79,7 +80,7 @@ def load(path: str) -> Plan | Mesh:
             data = json.load(file)
     except OSError as error:
         raise FormatError(f"cannot read {path!r} ({error.strerror})") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{path!r} is not JSON ({error}): make it with meshmend plan MESH --json F") from None
     try:
         return from_json(data)
@@ -88,6 +89,10 @@ def load(path: str) -> Plan | Mesh:
 
 
 _LETTERS = np.frombuffer((WAYS + ".").encode(), np.uint8)
+
+
+def _chip(row: int, col: int) -> Chip:
+    return index(row), index(col)
 
 
 def _letters(tree: Ways) -> str:

@@ -91,6 +91,8 @@ def schedule(
         hop = 1 if nbytes is None else hop_slots(nbytes, chunks, link)
     if hop < 1:
         raise PlanError(f"hop={hop}: a chunk can be sent on in the next slot at the earliest, so hop is at least 1")
+    if hop * (plan.hops + 1) > np.iinfo(np.int32).max // 2:
+        raise PlanError(f"hop={hop} over {plan.hops} hops makes more slots than can be counted: give fewer chunks")
     streams, timing = on_the_clock(plan, share_out(plan, chunks), hop)
     chunks_of = streams.count[streams.flow]
     first_chunk = np.concatenate([[0], np.cumsum(streams.count)[:-1]])

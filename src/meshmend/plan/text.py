@@ -18,15 +18,18 @@ def describe(plan: Plan) -> str:
     if len(lines) > TALL:
         half = TALL // 2
         lines[half:-half] = [f"… {len(lines) - 2 * half} more rows …"]
+    flows = f"{len(plan)} flow{'s' * (len(plan) > 1)}"
     figures = {
         "mesh": f"{plan.mesh}, {len(plan.mesh.live)} live chips and {len(plan.mesh.links)} live links",
-        "plan": f"{plan.algorithm}, {len(plan)} flows, depth {plan.depth}, {plan.hops} hops up and down"
+        "plan": f"{plan.algorithm}, {flows}, depth {plan.depth}, {plan.hops} hops up and down"
         + ("" if plan.overlap else "; all reducing ends before broadcasting begins"),
         "speed": f"{plan.algbw:.3f} B of at most {plan.bound.value:.3f} B ({100 * plan.efficiency:.1f} %)",
         "bound": plan.bound.reason,
-        "load": f"the busiest link carries {plan.max_load:.3f} of the payload",
+        "load": f"the busiest link carries {plan.max_load:.3f} of the payload"
+        if plan.overlap
+        else f"the busiest links of the two phases carry {plan.max_load:.3f} of the payload together",
     }
     if plan.why:
         figures["why"] = plan.why
-    caption = f"flow 1 of {len(plan)}: each chip sends its part along the arrow, * is the root, x is dead"
+    caption = f"flow 0 (of 0 to {len(plan) - 1}): each chip sends its part along the arrow, * is the root, x is dead"
     return "\n".join([*lines, caption, "", *(f"{name:<6} {text}" for name, text in figures.items())])

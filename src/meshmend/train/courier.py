@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.train.mpi import Mpi, rank
-from meshmend.train.protocol import Evicted, Total, life
+from meshmend.train.protocol import Enlist, Evicted, Gather, Operation, Revoke, Shrink, Total, life
 from meshmend.train.segment import Segment, SharedMemory
 from meshmend.train.wire import Trailer
 
@@ -66,6 +66,12 @@ class Beside:
         self.segment["given"] = 1
 
 
+def note(segment: Segment, operation: Operation) -> None:
+    """Tell the launcher since when a repair is under way: one that takes too long is cut short by a new world."""
+    repair = isinstance(operation, (Revoke, Shrink, Gather, Enlist))
+    segment["repairing"] = time.monotonic_ns() if repair else 0
+
+
 def main(run: str, seats: list[int]) -> None:
     """One courier, from the start of its world to the end of the job."""
     segment = Segment(run, seats[rank()])
@@ -75,7 +81,7 @@ def main(run: str, seats: list[int]) -> None:
     memory = SharedMemory(segment)
     carrier = Mpi(Beside(segment), segment["lanes"], over=lambda: bool(segment["over"]))
     try:
-        carrier.drive(life(memory, segment["lanes"], segment["wanted"]))
+        carrier.drive(life(memory, segment["lanes"], segment["wanted"]), lambda operation: note(segment, operation))
         segment["over"] = 1
         segment.ring("worker")
         sys.stdout.flush()

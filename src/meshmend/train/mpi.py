@@ -76,7 +76,7 @@ def patient(request: MPI.Request) -> None:
 
 
 def rank() -> int:
-    """This courier's place in the world that mpirun started."""
+    """The place of this courier in the world that mpirun started."""
     return MPI.COMM_WORLD.Get_rank()
 
 

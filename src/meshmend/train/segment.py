@@ -34,7 +34,7 @@ FIELDS = (
     # the worker's
     "worker", "lanes", "wire", "wide", "answered", "leaving", "seal", "state_round", "progress", "steps",
     # the courier's
-    "courier", "asked", "asked_round", "done", "assigned_round", "active", "given", "state_asked", "over",
+    "courier", "asked", "asked_round", "done", "assigned_round", "active", "given", "state_asked", "over", "repairing",
 )  # fmt: skip
 _PLACE = {name: place for place, name in enumerate(FIELDS)}
 _ASKED, _ASSIGNED = 64, 64 + MOST_LANES

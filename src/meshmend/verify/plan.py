@@ -21,10 +21,10 @@ def verify_plan(plan: Plan) -> None:
     for name, shape in shapes.items():
         if getattr(plan, name).shape != shape:
             raise VerifyError(f"{name} has shape {getattr(plan, name).shape}, expected {shape}")
-    bad = ~(np.isfinite(plan.share) & (plan.share > 0))
+    bad = ~((plan.share > 0) & (plan.share <= 1 + 1e-9))
     if bad.any():
         flow = int(np.argmax(bad))
-        raise VerifyError(f"flow {flow} has share {plan.share[flow]}, expected a positive number", flow=flow)
+        raise VerifyError(f"flow {flow} has share {plan.share[flow]}, expected one above 0 and at most 1", flow=flow)
     if abs(plan.share.sum() - 1) > 1e-9:
         raise VerifyError(f"the shares add up to {plan.share.sum():.12g}, expected 1")
     for name, trees in (("up", plan.up), ("down", plan.down)):
