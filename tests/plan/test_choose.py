@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from meshmend import ALGORITHMS, LINKS, Disconnected, LinkSpeed, Mesh, PlanError, plan
+from meshmend import ALGORITHMS, LINKS, Disconnected, LinkSpeed, Mesh, PlanError, bound, plan
 from meshmend.plan import seconds
 from meshmend.plan.flow import depths
 from meshmend.plan.trees import trees
