@@ -12,7 +12,8 @@ import meshmend
 SOURCE = Path(meshmend.__file__).parent
 PUBLIC = {
     "ALGORITHMS", "Bound", "Disconnected", "Flow", "FormatError", "LINKS", "LinkSpeed", "Mesh", "MeshError",
-    "MeshmendError", "NoRing", "PRESETS", "Plan", "Job", "JobError", "PlanError", "Schedule", "VerifyError", "bound", "load", "local",
+    "MeshmendError", "NoRing", "PRESETS", "Plan", "Job",
+    "JobError", "PlanError", "Schedule", "VerifyError", "bound", "load", "local",
     "plan", "save", "verify",
 }  # fmt: skip
 LAYERS = ["errors", "jit", "mesh", "plan", "verify", "execute", "train", "launch", "cli"]
