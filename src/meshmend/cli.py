@@ -122,6 +122,7 @@ def run(
     *script: str,
     workers: Annotated[int, Parameter(name=["--workers", "-n"])] = 1,
     spares: int = 0,
+    on_failure: Literal["replace", "shrink"] = "replace",
     name: str | None = None,
 ) -> int:
     """Run a training script on several workers, and keep it running when some die.
@@ -134,13 +135,15 @@ def run(
         How many workers take part.
     spares
         How many more wait, ready to take the place of the dead.
+    on_failure
+        Start a new worker in the place of a dead one, or go on with fewer.
     name
         What to call the run (by default the time of day).
 
     """
     from meshmend.launch import launch
 
-    return launch(script, workers, spares, name)
+    return launch(script, workers, spares, name, replace=on_failure == "replace")
 
 
 def _bytes(text: str) -> float:

@@ -1,12 +1,14 @@
 """A small exact training run for tests: prints a line a step, and a hash of the weights at the end.
 
-`kill=SEAT:STEP` among the arguments: that worker kills itself while it computes that step.
+`kill=SEAT:STEP` among the arguments: that worker kills itself while it computes that step; `stop=SEAT:STEP`: it stops.
+`pause=SECONDS` makes every step take so much longer.
 """
 
 import hashlib
 import os
 import signal
 import sys
+import time
 
 import numpy as np
 
@@ -27,12 +29,15 @@ def main() -> None:
             def gradient(lane: tuple[np.ndarray, np.ndarray], state: dict = state, step: int = step) -> tuple:
                 if f"{SEAT}:{step}" in options.get("kill", "").split("+"):
                     os.kill(os.getpid(), signal.SIGKILL)
+                if f"{SEAT}:{step}" in options.get("stop", "").split("+"):
+                    os.kill(os.getpid(), signal.SIGSTOP)
                 error = lane[0] @ state["w"] - lane[1]
                 return {"w": lane[0].T @ error}, np.float32((error**2).sum())
 
             grads, loss = job.sum(gradient)
             state = {"w": state["w"] - np.float32(0.1 / job.batch) * grads["w"], "step": state["step"] + 1}
             job.commit(state)
+            time.sleep(float(options.get("pause", 0)))
             print(f"step {step} loss {loss / job.batch:.4f}", flush=True)
         print(f"weights {hashlib.sha256(state['w'].tobytes()).hexdigest()} after {state['step']}", flush=True)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).with_name("regression.py")
+SHRINK = ["--on-failure", "shrink"]
 
 
 def start(*words: str) -> subprocess.Popen[str]:
@@ -47,10 +48,10 @@ def undisturbed() -> str:
     ("words", "survivors"),
     [
         (["-n", "2", str(SCRIPT)], 2),
-        (["-n", "4", str(SCRIPT), "kill=2:5"], 3),
-        (["-n", "4", str(SCRIPT), "kill=0:0"], 3),
-        (["-n", "4", str(SCRIPT), "kill=1:7+3:7+0:9"], 1),
-        (["-n", "2", "--spares", "1", str(SCRIPT), "kill=1:4"], 2),
+        ([*SHRINK, "-n", "4", str(SCRIPT), "kill=2:5"], 3),
+        ([*SHRINK, "-n", "4", str(SCRIPT), "kill=0:0"], 3),
+        ([*SHRINK, "-n", "4", str(SCRIPT), "kill=1:7+3:7+0:9"], 1),
+        ([*SHRINK, "-n", "2", "--spares", "1", str(SCRIPT), "kill=1:4"], 2),
     ],
 )
 def test_weights_are_bit_identical_whoever_dies(words: list[str], survivors: int, undisturbed: str) -> None:
@@ -99,7 +100,7 @@ def kill_when(job: subprocess.Popen[str], line: str, victim: Callable[[], list[i
 )
 def test_mpirun_and_couriers_are_replaceable(what: str, pattern: str, survivors: int) -> None:
     name = f"test-{what}-{os.getpid()}"
-    job = start("-n", "3", "--name", name, str(SCRIPT), "steps=400")
+    job = start(*SHRINK, "-n", "3", "--name", name, str(SCRIPT), "steps=400")
     output = kill_when(job, "step 50 ", lambda: processes(pattern.replace("NAME", name)))
     assert job.returncode == 0, output
     assert len(weights(output)) == survivors, output
@@ -108,6 +109,27 @@ def test_mpirun_and_couriers_are_replaceable(what: str, pattern: str, survivors:
     assert "after 400" in output
     assert processes(name) == []
     assert leftovers(name) == []
+
+
+def test_a_dead_worker_is_replaced() -> None:
+    name = f"test-replace-{os.getpid()}"
+    job = start("-n", "3", "--name", name, str(SCRIPT), "steps=300", "pause=0.03", "kill=1:5")
+    output = finish(job)
+    assert job.returncode == 0, output
+    assert "worker 1 joins" in output, output
+    assert len(weights(output)) == 3, output
+    assert len(set(weights(output))) == 1
+    assert leftovers(name) == []
+
+
+def test_a_worker_that_hangs_is_found_and_ended() -> None:
+    name = f"test-hang-{os.getpid()}"
+    job = start(*SHRINK, "-n", "3", "--name", name, str(SCRIPT), "steps=60", "stop=2:30")
+    output = finish(job)
+    assert job.returncode == 0, output
+    assert "worker 2 hangs and is ended" in output, output
+    assert len(weights(output)) == 2, output
+    assert len(set(weights(output))) == 1
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,13 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from meshmend.errors import JobError
+from meshmend.launch.hang import Pulse
 from meshmend.launch.mpirun import memory_folder, mpirun_line
 from meshmend.train.segment import Segment, clean_stale
 
 POLL = 0.005
+RESTARTS = 3
+"""How often a worker is started again that dies before it takes part."""
 REPAIR = 5.0
 """Seconds that a step of a repair may take; it is a matter of milliseconds, also on a busy machine."""
 SETTLE = 0.1
@@ -39,6 +42,10 @@ class Seat:
     segment: Segment
     worker: subprocess.Popen[str]
     status: int | None = None
+    pulse: Pulse = field(default_factory=Pulse)
+    restarts: int = 0
+    joining: bool = False
+    """Started while the others run: it comes in with the next world."""
 
 
 @dataclass
@@ -49,6 +56,8 @@ class Launcher:
     script: Sequence[str]
     workers: int
     spares: int = 0
+    replace: bool = True
+    """Whether a dead worker's place is taken by a new one."""
     seats: list[Seat] = field(default_factory=list)
     world: subprocess.Popen[str] | None = None
     worlds: int = 0
@@ -59,18 +68,22 @@ class Launcher:
         """Start all workers, then the couriers' world."""
         clean_stale()
         for number in range(self.workers + self.spares):
-            segment = Segment(self.run, number, create=True)
-            segment["owner"], segment["wanted"] = os.getpid(), self.workers
-            segment["seats"] = self.workers + self.spares
-            environment = {**os.environ, "MESHMEND_RUN": self.run, "MESHMEND_SEAT": str(number)}
-            worker = subprocess.Popen(
-                [sys.executable, *self.script], env=environment, text=True, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, preexec_fn=_die_with_parent,
-            )  # fmt: skip
-            segment["worker"] = worker.pid
-            self.seats.append(Seat(number, segment, worker))
-            assert worker.stdout is not None
-            _pump(worker.stdout, f"[{number}] ")
+            self.seats.append(Seat(number, *self.begin(number)))
+
+    def begin(self, number: int) -> tuple[Segment, subprocess.Popen[str]]:
+        """Start one worker on fresh memory."""
+        segment = Segment(self.run, number, create=True)
+        segment["owner"], segment["wanted"] = os.getpid(), self.workers
+        segment["seats"] = self.workers + self.spares
+        environment = {**os.environ, "MESHMEND_RUN": self.run, "MESHMEND_SEAT": str(number)}
+        worker = subprocess.Popen(
+            [sys.executable, *self.script], env=environment, text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, preexec_fn=_die_with_parent,
+        )  # fmt: skip
+        segment["worker"] = worker.pid
+        assert worker.stdout is not None
+        _pump(worker.stdout, f"[{number}] ")
+        return segment, worker
 
     def living(self) -> list[Seat]:
         """Seats whose worker has not ended."""
@@ -80,7 +93,7 @@ class Launcher:
         """Start a new world of couriers under the living workers."""
         for seat in self.living():
             seat.segment["courier"], seat.segment["repairing"] = 0, 0
-        line = mpirun_line(self.run, [seat.number for seat in self.living()])
+        line = mpirun_line(self.run, [seat.number for seat in self.living() if not seat.joining])
         self.worlds += 1
         print(f"meshmend: world {self.worlds}: {' '.join(line)}", file=sys.stderr, flush=True)
         self.world = subprocess.Popen(
@@ -104,6 +117,8 @@ class Launcher:
                 if status is not None:
                     self.ended(seat, status)
             self.mind_couriers()
+            self.mind_hangs()
+            self.let_in()
             self.end_idle_spares()
             time.sleep(POLL)
         good = [seat for seat in self.seats if seat.status == 0]
@@ -147,6 +162,43 @@ class Launcher:
             print(f"meshmend: worker {seat.number} {how}; the others go on", file=sys.stderr, flush=True)
             if courier:
                 _kill(courier)
+            self.start_again(seat)
+
+    def start_again(self, seat: Seat) -> None:
+        """Put a new worker into the place of a dead one, unless that dies before it ever takes part."""
+        useful = bool(seat.segment["active"])
+        seat.restarts = 1 if useful else seat.restarts + 1
+        if not self.replace or seat.restarts > RESTARTS or any(s.segment["over"] for s in self.seats):
+            return
+        if not any(s.segment["active"] for s in self.living()):
+            return  # nobody is left to take the state from
+        seat.segment, seat.worker = self.begin(seat.number)
+        seat.status, seat.pulse, seat.joining = None, Pulse(), True
+
+    def let_in(self) -> None:
+        """When all that were started again are ready, form a world with them in it."""
+        joining = [seat for seat in self.living() if seat.joining]
+        if not joining or not all(seat.segment["lanes"] for seat in joining) or self.world is None:
+            return
+        for seat in joining:
+            seat.joining = False
+        if any(seat.segment["over"] for seat in self.living()):
+            return
+        print(f"meshmend: worker {', '.join(str(s.number) for s in joining)} joins", file=sys.stderr, flush=True)
+        self.world.kill()
+        self.world.wait()
+        self.end_couriers()
+        self.form()
+
+    def mind_hangs(self) -> None:
+        """End a worker that stands still; what follows is an ordinary death."""
+        now = time.monotonic()
+        for seat in self.living():
+            owes = bool(seat.segment["active"]) and seat.segment["asked"] != seat.segment["answered"]
+            if seat.pulse.hangs(seat.segment["progress"], owes, now):
+                print(f"meshmend: worker {seat.number} hangs and is ended", file=sys.stderr, flush=True)
+                seat.worker.kill()
+                seat.pulse = Pulse()
 
     def end_idle_spares(self) -> None:
         """When all members have ended, the spares that were never needed may go."""
@@ -176,7 +228,9 @@ class Launcher:
         shutil.rmtree(memory_folder(self.run), ignore_errors=True)
 
 
-def launch(script: Sequence[str], workers: int, spares: int = 0, run: str | None = None) -> int:
+def launch(
+    script: Sequence[str], workers: int, spares: int = 0, run: str | None = None, *, replace: bool = True
+) -> int:
     """Run a script on so many workers; the exit status is 0 if the job was done."""
     if not script:
         raise JobError("no script was given: meshmend run -n 4 train.py …")
@@ -184,7 +238,7 @@ def launch(script: Sequence[str], workers: int, spares: int = 0, run: str | None
         raise JobError(f"there is no script {script[0]!r}")
     if workers < 1 or spares < 0:
         raise JobError(f"{workers} workers and {spares} spares: at least 1 worker is needed")
-    launcher = Launcher(run or f"{time.strftime('%H%M%S')}-{os.getpid()}", script, workers, spares)
+    launcher = Launcher(run or f"{time.strftime('%H%M%S')}-{os.getpid()}", script, workers, spares, replace)
     try:
         launcher.start()
         return launcher.watch()

@@ -8,6 +8,7 @@ kind adds exactly: a seal of 48 bits is three pieces of 16, and only its own sea
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,8 +71,25 @@ class Leaf:
         return int(np.prod(self.shape, dtype=np.int64))
 
 
-def leaves_of(tree: Any, name: str = "") -> list[tuple[str, Any]]:
-    """The arrays of nested dicts, lists and tuples, with their names, in a fixed order."""
+def leaves_of(tree: Any) -> list[tuple[str, Any]]:
+    """The arrays of a tree with their names, in a fixed order; JAX's trees where JAX is loaded."""
+    if "jax" in sys.modules:
+        from meshmend.train.jax import leaves_of
+
+        return leaves_of(tree)
+    return _plain_leaves(tree, "")
+
+
+def rebuilt(tree: Any, values: list[Any]) -> Any:
+    """A tree of the same shape with other arrays."""
+    if "jax" in sys.modules:
+        from meshmend.train.jax import rebuilt
+
+        return rebuilt(tree, values)
+    return _plain_rebuilt(tree, list(values))
+
+
+def _plain_leaves(tree: Any, name: str) -> list[tuple[str, Any]]:
     if tree is None:
         return []
     if isinstance(tree, dict):
@@ -81,20 +99,19 @@ def leaves_of(tree: Any, name: str = "") -> list[tuple[str, Any]]:
         pairs = [(f"{name}.{key}" if name else str(key), value) for key, value in zip(fields, tree, strict=True)]
     else:
         return [(name or "value", tree)]
-    return [leaf for key, value in pairs for leaf in leaves_of(value, key)]
+    return [leaf for key, value in pairs for leaf in _plain_leaves(value, key)]
 
 
-def rebuilt(tree: Any, values: list[Any]) -> Any:
-    """A tree of the same shape with other arrays (taken from the front of `values`)."""
+def _plain_rebuilt(tree: Any, values: list[Any]) -> Any:
     if tree is None:
         return None
     if isinstance(tree, dict):
-        made = {key: rebuilt(tree[key], values) for key in sorted(tree)}
+        made = {key: _plain_rebuilt(tree[key], values) for key in sorted(tree)}
         return type(tree)({key: made[key] for key in tree})
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(rebuilt(value, values) for value in tree))
+        return type(tree)(*(_plain_rebuilt(value, values) for value in tree))
     if isinstance(tree, (list, tuple)):
-        return type(tree)(rebuilt(value, values) for value in tree)
+        return type(tree)(_plain_rebuilt(value, values) for value in tree)
     return values.pop(0)
 
 

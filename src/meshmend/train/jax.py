@@ -1,0 +1,17 @@
+"""Trees as JAX sees them: any registered container (flax, equinox, optax, dataclasses), not only dicts and lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+
+def leaves_of(tree: Any) -> list[tuple[str, Any]]:
+    """The arrays of a tree with their names, in JAX's order."""
+    return [(jax.tree_util.keystr(path) or "value", leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
+
+
+def rebuilt(tree: Any, values: list[Any]) -> Any:
+    """A tree of the same shape with other arrays, each on the device and of the type that JAX would give it."""
+    return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(tree), values)
