@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+WARM = echo "== compiling the hot loops, once" && $(BIN)/meshmend plan 4x4 -chip@1,1 --json $(VENV)/warm.json > /dev/null \
+	&& $(BIN)/meshmend verify $(VENV)/warm.json > /dev/null
+
 .PHONY: help demo test lint bench pictures clean
 .DEFAULT_GOAL := help
 
@@ -20,16 +23,17 @@ $(BIN)/python:
 $(VENV)/run.stamp: pyproject.toml | $(BIN)/python
 	@echo "== installing meshmend (a minute the first time)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(WARM)
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	@echo "== installing meshmend and what its tests need (a minute the first time)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(WARM)
 	@touch $@ $(VENV)/run.stamp
 
 demo: $(VENV)/run.stamp
 	@echo "== a TPU-v3 half pod that lost a host: planning the gradient all-reduce round it"
-	@echo "== (loops are compiled the first time, which takes a few seconds)"
 	$(BIN)/meshmend plan tpu-v3-512 -4x2@6,12 --nbytes 102MB --draw demo.svg --json demo.json
 	@echo "== proving the plan file, and the schedule made from it"
 	$(BIN)/meshmend verify demo.json

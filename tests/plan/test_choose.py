@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from meshmend import ALGORITHMS, LINKS, Disconnected, LinkSpeed, Mesh, PlanError, bound, plan
 from meshmend.plan import seconds
+from meshmend.plan.choose import CLOSE
 from meshmend.plan.flow import depths
 from meshmend.plan.trees import trees
 from tests.strategies import meshes
@@ -25,14 +27,14 @@ PAYLOADS = st.floats(3, 9).map(lambda power: 10**power)
 @example(Mesh.parse("8x16 -4x2@2,6"), 1e9, "ethernet-10g")
 @example(Mesh(8, 8), 1e6, "ethernet-100g")
 def test_auto_is_never_predicted_slower_than_an_algorithm_by_name(mesh: Mesh, nbytes: float, link: str) -> None:
-    chosen = seconds(plan(mesh, nbytes, link=link), nbytes, link)
+    chosen = seconds(plan(mesh, nbytes, link=link), nbytes, link)  # the clock may prefer one predicted a little slower
     named = [trees(mesh, flows) for flows in (1, 3, 9)]
     for algorithm in ALGORITHMS:
         try:
             named.append(plan(mesh, nbytes, algorithm, link))
         except PlanError:
             assert algorithm != "trees"
-    assert chosen <= min(seconds(other, nbytes, link) for other in named) * (1 + 1e-9)
+    assert chosen <= min(seconds(other, nbytes, link) for other in named) * CLOSE
 
 
 @settings(max_examples=60)
@@ -49,9 +51,12 @@ def test_why_begins_with_the_chosen_one_and_lists_the_others_by_time(mesh: Mesh,
     assert label == made.algorithm or (label.endswith(("tree", "trees")) and made.algorithm == "trees")
     assert label == made.algorithm or len(made) <= int(label[0])
     assert not over
-    assert float(number) * UNITS[unit] == pytest.approx(seconds(made, nbytes), rel=0.006)
+    clock = made.schedule(nbytes=nbytes, link="tpu-v3").seconds(nbytes, "tpu-v3")
+    said = float(number) * UNITS[unit]
+    assert said == pytest.approx(clock, rel=0.006) or said == pytest.approx(seconds(made, nbytes), rel=0.006)
     listed = [float(number) * UNITS[unit] for _, _, number, unit in entries]
-    assert listed == sorted(listed)
+    assert listed[1:] == sorted(listed[1:])
+    assert listed[0] <= 1.02 * min(listed)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -129,3 +134,16 @@ def test_a_link_must_be_possible(numbers: tuple[float, float]) -> None:
 @pytest.mark.parametrize("nbytes", [1, 1e3, 1e12])
 def test_a_link_without_latency_can_be_planned_for(nbytes: float) -> None:
     assert plan("4x4", nbytes, link=LinkSpeed(1e9, 0)).algbw > 0
+
+
+@pytest.mark.parametrize("text", ["4x4 wrap=xy", "8x8 wrap=xy", "16x16 wrap=y", "6x6", "8x8 -2x2@2,2", "5x7 -chip@2,3"])
+@pytest.mark.parametrize("link", ["tpu-v3", "ethernet-10g"])
+def test_on_the_clock_auto_is_never_slower_than_another_scheme(text: str, link: str) -> None:
+    mesh = Mesh.parse(text)
+    for nbytes in (1e4, 3e5, 1e6):
+        times = {}
+        for algorithm in ("auto", *ALGORITHMS):
+            with contextlib.suppress(PlanError):
+                made = plan(mesh, nbytes, algorithm, link)
+                times[algorithm] = made.schedule(nbytes=nbytes, link=link).seconds(nbytes, link)
+        assert times["auto"] <= 1.011 * min(times.values()), (nbytes, times)

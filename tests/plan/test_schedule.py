@@ -86,6 +86,8 @@ def test_one_chip_needs_no_slot() -> None:
     ("options", "message"),
     [
         ({"chunks": 0}, "chunks=0"),
+        ({"chunks": 5.5}, "chunks=5.5: give a whole number"),
+        ({"hop": 1.5}, "hop=1.5: give a whole number"),
         ({"hop": 0}, "hop=0"),
         ({"nbytes": 0}, "nbytes=0"),
         ({"nbytes": 1e6, "link": "string"}, "no link is called 'string'"),

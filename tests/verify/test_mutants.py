@@ -182,3 +182,31 @@ def test_wrong_plans_are_refused_with_a_reason(mutate: Any, message: str) -> Non
 def test_verify_takes_plans_and_schedules_only() -> None:
     with pytest.raises(TypeError, match="not Mesh"):
         verify(Mesh(2, 2))  # type: ignore[arg-type]
+
+
+def test_other_right_forms_pass() -> None:
+    """Both ends add at once, as recursive doubling does: unlike any plan here, and right all the same."""
+    both = Schedule(
+        Mesh(1, 2), 1, 1, np.zeros(2, np.int32), np.array([1, 7], np.int32), np.zeros(2, np.int32), np.zeros(2, bool)
+    )
+    verify(both)
+    assert is_right(both)
+
+
+@pytest.mark.parametrize("name", ["slot", "link", "chunk", "copy"])
+def test_columns_of_other_kinds_are_refused(name: str) -> None:
+    good = plan("2x2", algorithm="trees").schedule(8)
+    with pytest.raises(VerifyError, match=f"column {name} is not a flat array"):
+        verify(replace(good, **{name: getattr(good, name).astype(np.float64)}))
+    for field in ("share", "root", "up", "down"):
+        made = plan("2x2", algorithm="trees")
+        with pytest.raises(VerifyError, match=f"{field} is not an array"):
+            verify(replace(made, **{field: getattr(made, field).astype(str)}))
+
+
+def test_a_plan_on_another_mesh_has_that_mesh_s_bound() -> None:
+    made = plan("4x4", algorithm="trees")
+    assert made.efficiency == pytest.approx(1)
+    moved = replace(made, mesh=Mesh.parse("4x4 wrap=xy"))
+    verify(moved)
+    assert moved.efficiency == pytest.approx(0.75)

@@ -11,7 +11,8 @@ from collections import deque
 from dataclasses import dataclass, field
 
 PATIENCE = 4.0
-LEAST = 1.0
+LEAST = 5.0
+"""Seconds: on a machine with more processes than cores, even quick workers can be kept from running for a while."""
 SEEN = 8
 """Pauses that must have been seen before a worker is judged."""
 RECENT = 64

@@ -112,7 +112,7 @@ class Plan:
         """The most that any plan could reach on this mesh, with its proof."""
         from meshmend.plan.bound import bound
 
-        return self._bound or bound(self.mesh)
+        return self._bound if self._bound and self._bound.mesh == self.mesh else bound(self.mesh)
 
     @property
     def efficiency(self) -> float:

@@ -195,7 +195,7 @@ def balance(near: Ints, number: Ints, links: int, up: Ways, cap: int, limit: int
                             tail += 1
         if best < 0:
             if limit < n:
-                limit += max(1, limit // 8)
+                limit += max(1, limit // 4)
             else:
                 hopeless[worst] = True
             continue

@@ -81,10 +81,13 @@ def schedule(
     hop: int | None = None,
 ) -> Schedule:
     """Put a plan on the clock. `nbytes` and `link` set chunks and hop by rule; else 2,048 chunks and no latency."""
-    if nbytes is not None and not nbytes > 0:
+    if nbytes is not None and not 0 < nbytes < math.inf:
         raise PlanError(f"nbytes={nbytes}: a payload has at least 1 byte")
     if chunks is None:
         chunks = max(2048, len(plan)) if nbytes is None else chunks_for(plan, nbytes, link)
+    for name, number in (("chunks", chunks), ("hop", hop)):
+        if number is not None and (isinstance(number, bool) or not isinstance(number, (int, np.integer))):
+            raise PlanError(f"{name}={number!r}: give a whole number")
     if chunks < 1:
         raise PlanError(f"chunks={chunks}: a payload is cut into at least 1 chunk (better, several for each flow)")
     if hop is None:

@@ -18,6 +18,7 @@ links evenly reach the bound (see `bound.py`), about twice what reduce-scatter t
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -47,8 +48,7 @@ def trees(mesh: Mesh, flows: int | None = None) -> Plan:
         shares, up = combs(mesh)
     else:
         shares, up = packed(mesh, limit, flows)
-    plan = make_plan(mesh, "trees", shares, up)
-    return Plan(plan.mesh, plan.algorithm, plan.share, plan.root, plan.up, plan.down, _bound=limit)
+    return replace(make_plan(mesh, "trees", shares, up), _bound=limit)
 
 
 def shallowest(mesh: Mesh) -> npt.NDArray[np.int8]:
@@ -122,7 +122,8 @@ def packed(mesh: Mesh, limit: Bound, flows: int | None) -> tuple[npt.NDArray[np.
     count, cap = _whole_numbers(limit.value, flows)
     up = np.stack([grow(near, root, cost) for root, cost in _bent_combs(mesh, count)])
     deepest = int(DEPTH * depths(mesh, shallowest(mesh)).max())
-    balance(near, number, links, up, cap, deepest)
+    over = balance(near, number, links, up, cap, deepest)
+    assert over == 0, f"{count} trees must fit {cap} uses of each link of {mesh}: the bound or the exchanges are wrong"
     distinct, copies = np.unique(up, axis=0, return_counts=True)
     return copies.astype(np.float64), spread(mesh, distinct)
 

@@ -18,6 +18,10 @@ def verify_plan(plan: Plan) -> None:
     """Raise a `VerifyError` that names the flow and the chip, unless the plan is right."""
     mesh, flows = plan.mesh, len(plan.share)
     shapes = {"share": (flows,), "root": (flows,), "up": (flows, mesh.size), "down": (flows, mesh.size)}
+    for name, kind in (("share", "f"), ("root", "i"), ("up", "i"), ("down", "i")):
+        array = getattr(plan, name)
+        if not isinstance(array, np.ndarray) or array.dtype.kind != kind:
+            raise VerifyError(f"{name} is not an array of {'numbers' if kind == 'f' else 'integers'}")
     for name, shape in shapes.items():
         if getattr(plan, name).shape != shape:
             raise VerifyError(f"{name} has shape {getattr(plan, name).shape}, expected {shape}")

@@ -6,7 +6,7 @@ at the end every live chip holds every live chip's part of every chunk exactly o
 
 * a link does not exist, is dead, or carries two chunks in one slot;
 * a part would be added to a sum that has it already (it would count twice);
-* a sum is copied before it is whole, or a part arrives at a chip that has already passed its sum on (sent too early).
+* a sum is copied before it is whole (it is sent before it is there).
 
 A transfer only ever uses what arrived in an earlier slot, so no wait can form a cycle: an executor that keeps each
 link's order cannot deadlock.
@@ -27,8 +27,6 @@ Ints = npt.NDArray[np.int64]
 _REASONS = {
     1: "adds a sum that holds {other}'s part to one that has it already, so it would count twice",
     2: "copies a sum that still lacks {other}'s part: it is sent before it is there",
-    3: "brings a part to {to} after {to} has passed its sum on, so it would be lost",
-    4: "adds to {to}, which already holds the whole sum",
 }
 
 
@@ -59,6 +57,11 @@ def verify_schedule(schedule: Schedule) -> None:
 
 def _verify_table(schedule: Schedule) -> None:
     mesh, size = schedule.mesh, len(schedule.slot)
+    kinds = {"slot": "i", "link": "i", "chunk": "i", "copy": "b"}
+    for name, kind in kinds.items():
+        column = getattr(schedule, name)
+        if not isinstance(column, np.ndarray) or column.ndim != 1 or column.dtype.kind != kind:
+            raise VerifyError(f"column {name} is not a flat array of {'integers' if kind == 'i' else 'booleans'}")
     if not len(schedule.link) == len(schedule.chunk) == len(schedule.copy) == size:
         raise VerifyError("the columns of the schedule have different lengths")
     if schedule.hop < 1 or schedule.chunks < 1:
@@ -111,13 +114,11 @@ def _replay(
         most = max(most, begin[chunk + 1] - begin[chunk])
     holds = np.zeros((chips, words), np.uint64)
     parts = np.zeros(chips, np.int64)
-    passed = np.zeros(chips, np.bool_)
     flying = np.zeros((most, words), np.uint64)
     flying_parts = np.zeros(most, np.int64)
     one = np.uint64(1)
     for chunk in range(len(begin) - 1):
         holds[:] = 0
-        passed[:] = False
         for chip in range(chips):
             holds[chip, chip // 64] = one << np.uint64(chip % 64)
             parts[chip] = 1
@@ -129,10 +130,6 @@ def _replay(
                     holds[to] = bits
                     parts[to] = flying_parts[landed - begin[chunk]]
                 else:
-                    if passed[to]:
-                        return 3, landed, to
-                    if parts[to] == chips:
-                        return 4, landed, to
                     for word in range(words):
                         twice = holds[to, word] & bits[word]
                         if twice != 0:
@@ -145,13 +142,10 @@ def _replay(
                 landed += 1
             if i == begin[chunk + 1]:
                 break
-            if copy[i]:
-                if parts[sender[i]] < chips:
-                    for chip in range(chips):
-                        if (holds[sender[i], chip // 64] >> np.uint64(chip % 64)) & one == 0:
-                            return 2, i, chip
-            else:
-                passed[sender[i]] = True
+            if copy[i] and parts[sender[i]] < chips:
+                for chip in range(chips):
+                    if (holds[sender[i], chip // 64] >> np.uint64(chip % 64)) & one == 0:
+                        return 2, i, chip
             flying[i - begin[chunk]] = holds[sender[i]]
             flying_parts[i - begin[chunk]] = parts[sender[i]]
         for chip in range(chips):
