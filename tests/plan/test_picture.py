@@ -48,7 +48,7 @@ def sample(text: str, *, flows: int = 2, twisted: bool = False, algorithm: str =
     roots = [int(mesh.live[i * len(mesh.live) // flows]) for i in range(flows)]
     up = ways(mesh, [tree(mesh, root) for root in roots])
     down = ways(mesh, [tree(mesh, root, "WSEN") for root in roots]) if twisted else None
-    bound: Any = SimpleNamespace(value=2.0, reason="a stub")
+    bound: Any = SimpleNamespace(mesh=mesh, value=2.0, reason="a stub")
     return replace(make_plan(mesh, algorithm, np.ones(flows), up, down), _bound=bound)
 
 

@@ -157,6 +157,8 @@ class Launcher:
         """A worker has ended; if not by itself, its courier goes with it, so that the others learn of it."""
         seat.status = status
         courier = seat.segment["courier"]
+        if status == 0 and not seat.segment["over"] and courier:
+            _kill(courier)  # it came too late to take part
         if status != 0:
             how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
             print(f"meshmend: worker {seat.number} {how}; the others go on", file=sys.stderr, flush=True)

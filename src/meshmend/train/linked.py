@@ -88,12 +88,14 @@ class Linked:
                 self._have = set()
             if not self._have and segment["wire"]:
                 segment.buffer(0)[:] = 0
+            if not segment["wire"]:
+                # Even a member without lanes brings a part, so it must know how large one is.
+                sums = prepare(compute(wanted[0] if wanted else 0))
+                segment.make_bulk(sums.wire_size + self._trailer.size, sums.wide)
             for lane in wanted:
                 if lane not in self._have:
                     tree = compute(lane)
                     sums = prepare(tree)
-                    if not segment["wire"]:
-                        segment.make_bulk(sums.wire_size + self._trailer.size, sums.wide)
                     sums.add(segment.buffer(0)[: sums.wire_size], tree)
                     self._have.add(lane)
                     segment["progress"] += 1
@@ -117,6 +119,8 @@ class Linked:
 
     def leave(self) -> None:
         """No more steps: stay until all the others have the last total too."""
+        if not self._segment["wire"]:
+            return  # it came too late for any step; when it ends, the others go on without it
         self._segment["leaving"] = 1
         while not self._segment["over"]:
             self._wait(lambda: bool(self._segment["over"]) or self._question(self._round) is not None)
