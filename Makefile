@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 WARM = echo "== compiling the hot loops, once" && $(BIN)/meshmend plan 4x4 -chip@1,1 --json $(VENV)/warm.json > /dev/null \
 	&& $(BIN)/meshmend verify $(VENV)/warm.json > /dev/null
 
-.PHONY: help demo test lint bench pictures clean
+.PHONY: help demo test test-jobs lint bench pictures clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo      plan an all-reduce round a hole: a map, the figures, a picture"
 	@echo "make test      style, types and all tests"
+	@echo "make test-jobs whole jobs of real processes, killed for real (a few minutes)"
 	@echo "make bench     the figures of docs/planning.md on this machine"
 	@echo "make pictures  the pictures of README and docs anew"
 	@echo "make clean     remove the virtual environment and caches"
@@ -48,6 +49,10 @@ lint: $(VENV)/dev.stamp
 test: lint
 	@echo "== tests"
 	$(BIN)/python -m pytest -n auto
+
+test-jobs: $(VENV)/dev.stamp
+	@echo "== whole jobs of real processes, killed for real"
+	$(BIN)/python -m pytest -m jobs -n 2 tests/launch
 
 bench: $(VENV)/run.stamp
 	$(BIN)/python benchmarks/plans.py

@@ -13,6 +13,7 @@ import pytest
 from tests.launch.test_run import finish, leftovers, start, weights
 
 pytest.importorskip("jax")
+pytestmark = pytest.mark.jobs
 SCRIPT = Path(__file__).with_name("classifier.py")
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.jobs
 SCRIPT = Path(__file__).with_name("regression.py")
 SHRINK = ["--on-failure", "shrink"]
 

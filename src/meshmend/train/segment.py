@@ -84,10 +84,12 @@ class Segment:
 
     def asked_lanes(self) -> tuple[int, ...]:
         """The lanes the courier asks for."""
-        return tuple(np.flatnonzero(self._words[_ASKED : _ASKED + MOST_LANES]).tolist())
+        flags = self._words[_ASKED : _ASKED + MOST_LANES].copy()  # the courier may be writing the next question
+        return tuple(np.flatnonzero(flags).tolist())
 
     def ask(self, round: int, lanes: Iterable[int]) -> None:
         """Ask the worker for its part of a round; `asked` counts the questions, and is written last."""
+        self["asked_round"] = NEVER - 1
         self._flag(_ASKED, lanes)
         self["asked_round"] = round
         self["asked"] += 1
