@@ -154,16 +154,14 @@ class Launcher:
         return (time.monotonic_ns() - since) / 1e9
 
     def ended(self, seat: Seat, status: int) -> None:
-        """A worker has ended; if not by itself, its courier goes with it, so that the others learn of it."""
+        """A worker has ended; unless the job is over, its courier goes with it, so that the others learn of it."""
         seat.status = status
         courier = seat.segment["courier"]
-        if status == 0 and not seat.segment["over"] and courier:
-            _kill(courier)  # it came too late to take part
+        if courier and (status != 0 or not seat.segment["over"]):
+            _kill(courier)
         if status != 0:
             how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
             print(f"meshmend: worker {seat.number} {how}; the others go on", file=sys.stderr, flush=True)
-            if courier:
-                _kill(courier)
             self.start_again(seat)
 
     def start_again(self, seat: Seat) -> None:

@@ -88,16 +88,16 @@ class Linked:
                 self._have = set()
             if not self._have and segment["wire"]:
                 segment.buffer(0)[:] = 0
-            if not segment["wire"]:
-                # Even a member without lanes brings a part, so it must know how large one is.
-                sums = prepare(compute(wanted[0] if wanted else 0))
-                segment.make_bulk(sums.wire_size + self._trailer.size, sums.wide)
-            for lane in wanted:
+            # Even a member without lanes brings a part: it computes one lane to learn how large that is.
+            for lane in wanted or (() if segment["wire"] else (0,)):
                 if lane not in self._have:
                     tree = compute(lane)
                     sums = prepare(tree)
-                    sums.add(segment.buffer(0)[: sums.wire_size], tree)
-                    self._have.add(lane)
+                    if not segment["wire"]:
+                        segment.make_bulk(sums.wire_size + self._trailer.size, sums.wide)
+                    if lane in wanted:
+                        sums.add(segment.buffer(0)[: sums.wire_size], tree)
+                        self._have.add(lane)
                     segment["progress"] += 1
             self._answer(asked, sorted(self._have), leaving=False)
 
@@ -121,7 +121,6 @@ class Linked:
         """No more steps: stay until all the others have the last total too."""
         if not self._segment["wire"]:
             return  # it came too late for any step; when it ends, the others go on without it
-        self._segment["leaving"] = 1
         while not self._segment["over"]:
             self._wait(lambda: bool(self._segment["over"]) or self._question(self._round) is not None)
             question = self._question(self._round)

@@ -32,7 +32,7 @@ FIELDS = (
     # the agent's
     "owner", "wanted", "seats",
     # the worker's
-    "worker", "lanes", "wire", "wide", "answered", "leaving", "seal", "state_round", "progress", "steps",
+    "worker", "lanes", "wire", "wide", "answered", "state_round", "progress",
     # the courier's
     "courier", "asked", "asked_round", "done", "assigned_round", "active", "given", "state_asked", "over", "repairing",
 )  # fmt: skip
