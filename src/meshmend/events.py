@@ -1,0 +1,215 @@
+"""What happened in a run: typed events, one JSON line each. Everything that reports on a run reads these and no more.
+
+    runs/RUN/run.json               what was asked for
+    runs/RUN/events/launcher.jsonl  one file a writer, so that no lock is needed, also on a shared file system
+    runs/RUN/events/worker-0.jsonl
+    runs/RUN/events/courier-0.jsonl …
+
+The **ledger** is the `Committed` and `Skipped` events of all workers. Any surviving worker's lines suffice, since each
+holds the account of all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+from meshmend.errors import FormatError, JobError
+
+FORMAT = 1
+RUNS = "runs"
+"""The folder that holds the folders of runs, in the working directory, unless MESHMEND_RUNS names another."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Base of all events; `time` is in seconds since 1970."""
+
+    kinds: ClassVar[dict[str, type[Event]]] = {}
+    time: float = field(default_factory=time.time)
+
+    def __init_subclass__(cls) -> None:
+        Event.kinds[cls.__name__] = cls
+
+    def line(self) -> str:
+        """This event as JSON."""
+        return json.dumps({"kind": type(self).__name__, **asdict(self)}, separators=(",", ":"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Began(Event):
+    """The launcher: a run begins (`life` 0), is resumed from a checkpoint (1, 2, …), or is attached to."""
+
+    life: int
+    workers: int
+    spares: int
+    on_failure: str
+    attached: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Formed(Event):
+    """The launcher: a world of couriers was started under these seats."""
+
+    world: int
+    seats: list[int]
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Died(Event):
+    """The launcher: a worker or its courier was seen to be dead."""
+
+    seat: int
+    what: str
+    """"worker", "courier", "mpirun" or "host"."""
+    how: str
+    """Such as "SIGKILL", "status 1", "hang", "evicted"."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started(Event):
+    """The launcher: a worker was started."""
+
+    seat: int
+    process: int
+    host: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended(Event):
+    """The launcher: the run is over."""
+
+    status: int
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repaired(Event):
+    """A courier: from a failure to the next round's total; seconds of each part, by name."""
+
+    seat: int
+    round: int
+    """The round that was going on."""
+    noticed: float
+    """When this courier learnt of the failure (seconds since 1970)."""
+    times: dict[str, float]
+    """Of: revoke, shrink, re-form, exchange, roll forward, state, recompute, first commit. Only what took place."""
+    active: list[int]
+    """The seats that go on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened(Event):
+    """A worker: it has a job over this data, and takes part from `step` on."""
+
+    seat: int
+    life: int
+    step: int
+    size: int
+    batch: int
+    lanes: int
+    seed: int
+    reduction: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Committed(Event):
+    """A worker: a step is done. One line of the ledger."""
+
+    life: int
+    step: int
+    by: list[list[int]]
+    """Which seat computed which lanes, in their order: [seat, how many lanes] one after another."""
+    seal: str
+    """A hash of the state after the step."""
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skipped(Event):
+    """A worker: a step's sum was not finite, and the user asked to skip such steps. One line of the ledger."""
+
+    life: int
+    step: int
+    by: list[list[int]]
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved(Event):
+    """A worker: a checkpoint of the state before `step` is on disk."""
+
+    step: int
+    path: str
+    seconds: float
+    nbytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raised(Event):
+    """A worker: the user's script raised an exception."""
+
+    seat: int
+    step: int
+    error: str
+    """Its last line."""
+    trace: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Struck(Event):
+    """Chaos or a test: this was killed, stopped or flipped on purpose, at this very time."""
+
+    seat: int
+    what: str
+    point: str = ""
+
+
+def folder_of(run: str) -> Path:
+    """Where a run keeps its files; one that is given as a path is taken as it is."""
+    if os.sep in run:
+        return Path(run)
+    return Path(os.environ.get("MESHMEND_RUNS", RUNS)) / run
+
+
+class Log:
+    """One writer's file of events; a line is written whole, and is there when the writer is killed after it."""
+
+    def __init__(self, folder: Path, writer: str) -> None:
+        (folder / "events").mkdir(parents=True, exist_ok=True)
+        self._file = os.open(folder / "events" / f"{writer}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def write(self, event: Event) -> None:
+        """Append an event."""
+        os.write(self._file, (event.line() + "\n").encode())
+
+
+def read(folder: Path) -> list[Event]:
+    """All events of a run, in order of time; a last line cut short by a kill is left out."""
+    if not (folder / "events").is_dir():
+        raise JobError(f"there is no run in {str(folder)!r}: expected a folder with events in it, such as runs/NAME")
+    found = [event for path in sorted((folder / "events").glob("*.jsonl")) for event in _lines(path)]
+    return sorted(found, key=lambda event: event.time)
+
+
+def _lines(path: Path) -> Iterator[Event]:
+    lines = path.read_text(errors="replace").splitlines()
+    for number, line in enumerate(lines, 1):
+        try:
+            yield parse(json.loads(line))
+        except (ValueError, TypeError, KeyError) as error:
+            if number < len(lines):
+                raise FormatError(f"{path}, line {number} is no event ({error}): {line[:80]!r}") from None
+
+
+def parse(values: dict[str, Any]) -> Event:
+    """The event that a JSON object holds; fields that a later version added are left out."""
+    kind = Event.kinds[values["kind"]]
+    known = {entry.name for entry in fields(kind)}
+    return kind(**{name: value for name, value in values.items() if name in known})
