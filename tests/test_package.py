@@ -16,7 +16,7 @@ PUBLIC = {
     "JobError", "PlanError", "Schedule", "VerifyError", "bound", "load", "local",
     "plan", "save", "verify",
 }  # fmt: skip
-LAYERS = ["errors", "jit", "mesh", "plan", "verify", "execute", "train", "launch", "cli"]
+LAYERS = ["errors", "jit", "events", "mesh", "plan", "verify", "execute", "train", "testing", "report", "launch", "cli"]
 """Each may import those before it; `execute` and, later, `simulate` stand side by side."""
 HEAVY = {"jax": "jax", "torch": "torch", "mpi4py": "mpi", "numba": "jit"}
 """Libraries that only files of that name may import."""

@@ -3,6 +3,7 @@
 mesh ──► plan ──► verify ──► execute: what exists, the best all-reduce round the hole, its proof, and running it.
 """
 
+from meshmend import testing as testing
 from meshmend.errors import Disconnected as Disconnected
 from meshmend.errors import FormatError as FormatError
 from meshmend.errors import JobError as JobError

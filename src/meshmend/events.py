@@ -37,7 +37,7 @@ class Event:
         Event.kinds[cls.__name__] = cls
 
     def line(self) -> str:
-        """This event as JSON."""
+        """The event as JSON."""
         return json.dumps({"kind": type(self).__name__, **asdict(self)}, separators=(",", ":"))
 
 
@@ -122,6 +122,7 @@ class Opened(Event):
 class Committed(Event):
     """A worker: a step is done. One line of the ledger."""
 
+    seat: int
     life: int
     step: int
     by: list[list[int]]
@@ -135,6 +136,7 @@ class Committed(Event):
 class Skipped(Event):
     """A worker: a step's sum was not finite, and the user asked to skip such steps. One line of the ledger."""
 
+    seat: int
     life: int
     step: int
     by: list[list[int]]

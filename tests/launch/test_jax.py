@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -10,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.test_run import finish, leftovers, start, weights
+from meshmend.testing import Fault
+from tests.launch.jobs import Job
 
 pytest.importorskip("jax")
 pytestmark = pytest.mark.jobs
 SCRIPT = Path(__file__).with_name("classifier.py")
 
 
-def test_jax_trees_survive_a_death_without_compiling_again() -> None:
+def test_jax_trees_survive_a_death_without_compiling_again(job: Job) -> None:
     alone = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, check=True, timeout=120)
-    name = f"test-jax-{os.getpid()}"
-    job = start("--on-failure", "shrink", "--name", name, "-n", "3", str(SCRIPT), "kill=1:6")
-    output = finish(job)
-    assert job.returncode == 0, output
-    assert weights(output) == weights(alone.stdout) * 2, output
-    assert re.findall(r"traces (\d+)", alone.stdout + output) == ["1", "1", "1"]
-    assert leftovers(name) == []
+    job.faults = [Fault(rank=1, step=6)]
+    job.run("--on-failure", "shrink", "-n", "3", script=[SCRIPT])
+    assert job.status == 0, job.output
+    assert job.weights == re.findall(r"weights (\w+) after", alone.stdout) * 2, job.output
+    assert re.findall(r"traces (\d+)", alone.stdout + job.output) == ["1", "1", "1"]
+    job.assert_clean()

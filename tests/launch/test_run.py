@@ -3,152 +3,229 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from meshmend.events import Repaired, Saved, read
+from meshmend.testing import Fault
+from meshmend.train.processes import lives
+from meshmend.train.segment import Segment, seats_of
+from tests.launch.jobs import SCRIPT, Job, wait_for
+
 pytestmark = pytest.mark.jobs
-SCRIPT = Path(__file__).with_name("regression.py")
 SHRINK = ["--on-failure", "shrink"]
+Undisturbed = Callable[..., str]
 
 
-def start(*words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "meshmend", "run", *words]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
-
-
-def finish(job: subprocess.Popen[str]) -> str:
-    try:
-        output, _ = job.communicate(timeout=90)
-    except subprocess.TimeoutExpired:
-        os.killpg(job.pid, signal.SIGKILL)
-        output, _ = job.communicate()
-        pytest.fail(f"the run hung:\n{output}")
-    return output
-
-
-def weights(output: str) -> list[str]:
-    return re.findall(r"weights (\w+) after", output)
-
-
-@pytest.fixture(scope="module")
-def undisturbed() -> str:
-    alone = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, check=True, timeout=60)
-    return weights(alone.stdout)[0]
+def kill(rank: int, step: int, point: str = "compute", kind: str = "kill") -> Fault:
+    return Fault(rank=rank, step=step, point=point, kind=kind)
 
 
 @pytest.mark.parametrize(
-    ("words", "survivors"),
+    ("words", "faults", "survivors"),
     [
-        (["-n", "2", str(SCRIPT)], 2),
-        ([*SHRINK, "-n", "4", str(SCRIPT), "kill=2:5"], 3),
-        ([*SHRINK, "-n", "4", str(SCRIPT), "kill=0:0"], 3),
-        ([*SHRINK, "-n", "4", str(SCRIPT), "kill=1:7+3:7+0:9"], 1),
-        ([*SHRINK, "-n", "2", "--spares", "1", str(SCRIPT), "kill=1:4"], 2),
+        (["-n", "2"], [], 2),
+        ([*SHRINK, "-n", "4"], [kill(2, 5)], 3),
+        ([*SHRINK, "-n", "4"], [kill(0, 0)], 3),
+        ([*SHRINK, "-n", "4"], [kill(1, 7), kill(3, 7), kill(0, 9)], 1),
+        ([*SHRINK, "-n", "4"], [kill(0, 5, "allreduce"), kill(1, 5, "shrink"), kill(2, 5, "exchange")], 1),
+        ([*SHRINK, "-n", "3"], [kill(1, 6, "commit"), kill(2, 12, "allreduce", "courier")], 1),
+        ([*SHRINK, "-n", "3"], [kill(1, 6, kind="raise"), kill(2, 12, kind="exit")], 1),
+        ([*SHRINK, "-n", "3"], [kill(1, 6, "commit", "flip")], 2),
+        (["--on-failure", "spare", "-n", "2", "--spares", "1"], [kill(1, 4)], 2),
+        (["--on-failure", "spare", "-n", "3", "--spares", "2"], [kill(1, 4), kill(0, 4, "state")], 3),
     ],
 )
-def test_weights_are_bit_identical_whoever_dies(words: list[str], survivors: int, undisturbed: str) -> None:
-    name = f"test-{os.getpid()}"
-    job = start("--name", name, *words)
-    output = finish(job)
-    assert job.returncode == 0, output
-    assert weights(output) == [undisturbed] * survivors, output
-    assert leftovers(name) == []
+def test_weights_are_bit_identical_whoever_dies(
+    job: Job, words: list[str], faults: list[Fault], survivors: int, undisturbed: Undisturbed
+) -> None:
+    job.faults = faults
+    job.run(*words)
+    assert job.status == 0, job.output
+    assert job.weights == [undisturbed()] * survivors, job.output
+    job.assert_clean()
 
 
-def processes(pattern: str) -> list[int]:
-    found = []
-    for folder in Path("/proc").iterdir():
-        try:
-            if folder.name.isdigit() and re.search(
-                pattern, (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            ):
-                found.append(int(folder.name))
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    return found
+def test_a_spare_does_not_begin_anew_when_all_others_are_dead(job: Job, undisturbed: Undisturbed) -> None:
+    job.faults = [kill(1, 14), kill(0, 14, "state")]
+    job.run("--on-failure", "spare", "--checkpoint-every", "5", "-n", "2", "--spares", "1")
+    assert job.status == 1, job.output
+    assert job.output.count("all workers that had the state are dead") == 1, job.output
+    job.faults = []
+    job.start("--resume", job.name, script=[], name=False).finish()
+    assert job.status == 0, job.output
+    assert job.weights == [undisturbed()] * 2, job.output
+    job.assert_clean()
 
 
-def leftovers(name: str) -> list[str]:
-    return [path.name for path in Path("/dev/shm").glob(f"meshmend-{name}-*")]
+@pytest.mark.parametrize("kind", ["hang", "spin", "sleep"])
+def test_a_worker_that_hangs_is_found_and_ended(job: Job, kind: str, undisturbed: Undisturbed) -> None:
+    job.faults = [kill(2, 10, kind=kind)]
+    job.run(*SHRINK, "-n", "3")
+    assert job.status == 0, job.output
+    assert "worker 2 ended (hang)" in job.output
+    assert job.weights == [undisturbed()] * 2, job.output
+    job.assert_clean()
 
 
-def kill_when(job: subprocess.Popen[str], line: str, victim: Callable[[], list[int]]) -> str:
-    """Read the run's output until a line is there, kill one process, and read on to the end."""
-    assert job.stdout is not None
-    seen = []
-    deadline = time.monotonic() + 60
-    for text in job.stdout:
-        seen.append(text)
-        if line in text or time.monotonic() > deadline:
-            break
-    for process in victim()[:1]:
-        os.kill(process, signal.SIGKILL)
-    return "".join(seen) + finish(job)
+@pytest.mark.parametrize("policy", ["replace", "restart"])
+def test_a_dead_worker_is_replaced(job: Job, policy: str, undisturbed: Undisturbed) -> None:
+    job.faults = [kill(1, 5)]
+    options = ["steps=100", "pause=0.05"]
+    job.run("--on-failure", policy, "-n", "3", script=[SCRIPT, *options])
+    assert job.status == 0, job.output
+    assert job.weights == [undisturbed(*options)] * 3, job.output
+    job.assert_clean()
+
+
+def test_mpirun_is_replaceable(job: Job, undisturbed: Undisturbed) -> None:
+    options = ["steps=120", "pause=0.01"]
+    job.start("-n", "3", script=[SCRIPT, *options]).until("step 30 ")
+    os.kill(Segment(job.name, 0)["mpirun"], signal.SIGKILL)
+    job.finish()
+    assert job.status == 0, job.output
+    assert job.weights == [undisturbed(*options)] * 3, job.output
+    assert "world 2 (mpirun was lost)" in job.output
+    repairs = [event for event in read(job.path) if isinstance(event, Repaired)]
+    assert {event.seat for event in repairs} == {0, 1, 2}
+    assert all(event.times["re-form"] > 0 for event in repairs)
+    job.assert_clean()
+
+
+def test_a_killed_launcher_can_be_replaced(job: Job, undisturbed: Undisturbed) -> None:
+    options = ["steps=120", "pause=0.01"]
+    job.start("-n", "3", script=[SCRIPT, *options]).until("step 30 ")
+    workers = [Segment(job.name, seat)["worker"] for seat in seats_of(job.name)]
+    assert job.process is not None
+    job.process.kill()
+    job.output += job.process.communicate()[0]
+    assert all(lives(worker) for worker in workers)
+    job.start("--attach", job.name, script=[], name=False).finish()
+    assert job.status == 0, job.output
+    assert job.weights == [undisturbed(*options)] * 3, job.output
+    job.assert_clean()
+
+
+def test_one_who_has_a_launcher_is_not_attached_to(job: Job, tmp_path: Path) -> None:
+    job.start("-n", "2", script=[SCRIPT, "steps=100", "pause=0.05"]).until("step 3 ")
+    other = Job(tmp_path, job.name).start("--attach", job.name, script=[], name=False).finish()
+    assert (other.status, "is in the hands of process" in other.output) == (2, True), other.output
+    job.finish()
+    assert job.status == 0, job.output
+
+
+def test_everything_dies_and_is_resumed(job: Job, undisturbed: Undisturbed) -> None:
+    options = ["steps=60", "pause=0.02"]
+    job.start("--checkpoint-every", "10", "-n", "2", script=[SCRIPT, *options]).until("step 25 ")
+    victims = [Segment(job.name, seat)["worker"] for seat in seats_of(job.name)]
+    assert job.process is not None
+    job.process.kill()
+    for worker in victims:
+        os.kill(worker, signal.SIGKILL)
+    job.output += job.process.communicate()[0]
+    wait_for(lambda: not any(lives(worker) for worker in victims))
+    job.start("--resume", job.name, script=[], name=False).finish()
+    assert job.status == 0, job.output
+    assert "resuming from step-" in job.output
+    assert job.weights == [undisturbed(*options)] * 2, job.output
+    job.assert_clean()
+
+
+def test_too_few_are_left(job: Job, undisturbed: Undisturbed) -> None:
+    options = ["steps=40"]
+    job.faults = [kill(1, 10), kill(2, 20)]
+    job.run(*SHRINK, "-n", "2:3", script=[SCRIPT, *options])
+    assert job.status == 75, job.output
+    assert "1 workers are left, and at least 2 were asked for: ending, with a checkpoint" in job.output
+    assert [event.step for event in read(job.path) if isinstance(event, Saved)][-1] >= 20
+    job.faults = []
+    job.start("--resume", job.name, script=[], name=False).finish()
+    assert job.status == 0, job.output
+    assert job.weights == [undisturbed(*options)] * 3, job.output
+    job.assert_clean()
+
+
+def test_sigterm_writes_a_checkpoint(job: Job, undisturbed: Undisturbed) -> None:
+    options = ["steps=100", "pause=0.02"]
+    job.start("-n", "2", script=[SCRIPT, *options]).until("step 20 ")
+    assert job.process is not None
+    job.process.terminate()
+    job.finish()
+    assert job.status == 75, job.output
+    assert f"meshmend run --resume {job.name}" in job.output
+    job.start("--resume", job.name, script=[], name=False).finish()
+    assert job.status == 0, job.output
+    assert job.weights == [undisturbed(*options)] * 2, job.output
+    job.assert_clean()
+
+
+def test_restart_from_disk_for_comparison(job: Job, undisturbed: Undisturbed) -> None:
+    options = ["steps=40"]
+    job.faults = [kill(1, 25)]
+    words = ["--on-failure", "checkpoint", "--checkpoint-every", "10", "-n", "2"]
+    job.run(*words, script=[SCRIPT, *options])
+    assert job.status == 0, job.output
+    assert "restarting everything from" in job.output
+    assert job.weights == [undisturbed(*options)] * 2, job.output
+    job.assert_clean()
+
+
+def test_an_exception_is_told_once(job: Job) -> None:
+    job.run("-n", "3", script=[SCRIPT, "wrong=5"])
+    assert job.status == 1, job.output
+    assert job.output.count("ValueError: this data is wrong in step 5") == 1, job.output
+    assert job.output.count("raised in step 5:") == 1
+    assert "raised the same in step 5" in job.output
+    assert "in gradient" in job.output
+    assert "meshmend/train" not in job.output.split("raised in step 5:")[1].split("meshmend:")[0]
+    job.assert_clean()
+
+
+@pytest.mark.parametrize("reduction", ["exact", "float"])
+def test_a_step_that_is_not_finite(job: Job, reduction: str) -> None:
+    job.run("-n", "2", script=[SCRIPT, "bad=5", f"reduction={reduction}", "nonfinite=error"])
+    assert job.status == 2, job.output
+    assert "step 5: '0.w' holds NaN or Inf" in job.output
+    assert job.output.count("NaN") == 1
+
+
+def test_a_step_that_is_skipped(job: Job, undisturbed: Undisturbed) -> None:
+    options = ["bad=5", "nonfinite=skip"]
+    job.faults = [kill(1, 5)]
+    job.run(*SHRINK, "-n", "2", script=[SCRIPT, *options])
+    assert job.status == 0, job.output
+    assert "step 5 is skipped" in job.output
+    assert job.weights == [undisturbed(*options)], job.output
+    job.assert_clean()
 
 
 @pytest.mark.parametrize(
-    ("what", "pattern", "survivors"),
-    [("mpirun", r"prterun .* NAME ", 3), ("courier", r"^\S*python\S* -m meshmend.train.courier NAME ", 2)],
-)
-def test_mpirun_and_couriers_are_replaceable(what: str, pattern: str, survivors: int) -> None:
-    name = f"test-{what}-{os.getpid()}"
-    job = start(*SHRINK, "-n", "3", "--name", name, str(SCRIPT), "steps=400")
-    output = kill_when(job, "step 50 ", lambda: processes(pattern.replace("NAME", name)))
-    assert job.returncode == 0, output
-    assert len(weights(output)) == survivors, output
-    assert len(set(weights(output))) == 1
-    assert ("world 2" in output) == (what == "mpirun")
-    assert "after 400" in output
-    assert processes(name) == []
-    assert leftovers(name) == []
-
-
-def test_a_dead_worker_is_replaced() -> None:
-    name = f"test-replace-{os.getpid()}"
-    job = start("-n", "3", "--name", name, str(SCRIPT), "steps=300", "pause=0.03", "kill=1:5")
-    output = finish(job)
-    assert job.returncode == 0, output
-    assert "worker 1 joins" in output, output
-    assert len(weights(output)) == 3, output
-    assert len(set(weights(output))) == 1
-    assert leftovers(name) == []
-
-
-def test_a_worker_that_hangs_is_found_and_ended() -> None:
-    name = f"test-hang-{os.getpid()}"
-    job = start(*SHRINK, "-n", "3", "--name", name, str(SCRIPT), "steps=60", "stop=2:30")
-    output = finish(job)
-    assert job.returncode == 0, output
-    assert "worker 2 hangs and is ended" in output, output
-    assert len(weights(output)) == 2, output
-    assert len(set(weights(output))) == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "script", "message"),
     [
-        (["-n", "0", str(SCRIPT)], "at least 1 worker"),
-        (["-n", "2"], "no script was given"),
-        (["-n", "2", "nowhere.py"], "there is no script 'nowhere.py'"),
+        (["-n", "0"], [SCRIPT], "at least 1 worker"),
+        (["-n", "two"], [SCRIPT], "cannot read 'two' in --workers"),
+        (["-n", "2"], [], "no script was given"),
+        (["-n", "2"], ["nowhere.py"], "there is no script 'nowhere.py'"),
+        (["--on-failure", "spare"], [SCRIPT], "needs --spares"),
+        (["--min-workers", "3", "-n", "2"], [SCRIPT], "at least 3 of 2 workers"),
+        (["--hosts", "a:0"], [SCRIPT], "cannot read 'a:0' in --hosts"),
+        (["-n", "2", "--checkpoint-every", "often"], [SCRIPT], "checkpoints every 'often'"),
+        (["-n", "17"], [SCRIPT], "16 lanes are too few for 17 workers"),
+        (["-n", "2"], [SCRIPT, "reduction=odd"], "reduction='odd': choose from"),
     ],
 )
-def test_mistakes_are_one_sentence(words: list[str], message: str) -> None:
-    job = start(*words)
-    output = finish(job)
-    assert job.returncode == 2
-    assert message in output
-    assert "Traceback" not in output
+def test_mistakes_are_one_sentence(job: Job, words: list[str], script: Sequence[object], message: str) -> None:
+    job.run(*words, script=script)
+    assert job.status == 2, job.output
+    assert job.output.count(message) == 1, job.output
+    assert "Traceback" not in job.output
 
 
-def test_too_many_workers_for_the_lanes() -> None:
-    output = finish(start("-n", "17", str(SCRIPT), "steps=1"))
-    assert "16 lanes are too few for 17 workers" in output
+def test_a_name_is_used_once(job: Job) -> None:
+    job.run("-n", "1", script=[SCRIPT, "steps=2"])
+    assert job.status == 0, job.output
+    job.run("-n", "1", script=[SCRIPT, "steps=2"])
+    assert (job.status, "holds a run of that name" in job.output) == (2, True)

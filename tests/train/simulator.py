@@ -20,6 +20,7 @@ from meshmend.train.protocol import (
     Evicted,
     Failure,
     Gather,
+    Lost,
     Memory,
     Operation,
     Revoke,
@@ -122,14 +123,17 @@ class World:
 
     def __init__(
         self, members: int, rounds: int, *, seed: int, lanes: int = 7, spares: int = 0, kills: Iterable[Kill] = (),
-        reforms: Iterable[int] = (), flips: dict[int, int] | None = None,
+        reforms: Iterable[int] = (), flips: dict[int, int] | None = None, strays: Iterable[Kill] = (),
     ) -> None:  # fmt: skip
         self.random = random.Random(seed)
         self.rounds, self.lanes, self.wanted = rounds, lanes, members
         self.kills = {(kill.seat, kill.operation, kill.entered) for kill in kills}
+        self.strays = {(kill.seat, kill.operation, kill.entered) for kill in strays}
+        """Where only the courier dies: its worker is in the next world, if that comes before it is ended."""
         self.reforms = set(reforms)
         self.flips = dict(flips or {})
-        self.disturbed = bool(self.kills or self.reforms or self.flips)
+        self.disturbed = bool(self.kills or self.reforms or self.flips or self.strays)
+        self.begun = False
         self.groups = 0
         self.ticks = 0
         self.trace: list[Kill] = []
@@ -160,12 +164,17 @@ class World:
 
     def reform(self) -> None:
         """Every courier dies at once and a new world of them comes up under the living workers."""
+        done = any(m.status == "ended" and m.memory.active for m in self.members)
+        for member in self.members:
+            if member.status == "stray":
+                member.status = "dead" if done else "alive"
         alive = [m for m in self.members if m.status == "alive"]
         world = self.group(m.memory.seat for m in alive)
+        self.begun = self.begun or any(m.memory.active for m in self.members)
         for member in alive:
             member.steps.close()
             member.world, member.active, member.entered = world, None, False
-            member.steps = life(member.memory, self.lanes, self.wanted)
+            member.steps = life(member.memory, self.lanes, self.wanted, fresh=not self.begun)
             self.advance(member, lambda m: next(m.steps))
 
     def advance(self, member: Member, resume: Callable[[Member], Operation]) -> None:
@@ -178,12 +187,18 @@ class World:
             member.status = "ended"
         except Evicted:
             member.status = "evicted"
+        except Lost:
+            here = [self.members[seat] for seat in member.world.seats]
+            assert not any(m.status == "alive" and m.memory.active for m in here), "somebody has the state"
+            member.status = "lost"
 
     def maybe_kill(self, member: Member, *, entered: bool) -> None:
         here = Kill(member.memory.seat, member.operations, entered)
         self.trace.append(here)
         if (here.seat, here.operation, here.entered) in self.kills:
             member.status = "dead"
+        elif (here.seat, here.operation, here.entered) in self.strays:
+            member.status = "stray"
 
     def give(self, member: Member, result: Any) -> bool:
         self.advance(member, lambda m: m.steps.send(result))

@@ -17,7 +17,7 @@ ROUNDS, LANES = 3, 7
 def assert_right(world: World) -> None:
     """Survivors ended with all rounds, bitwise the state of an undisturbed run."""
     ended = [m for m in world.members if m.status == "ended" and m.memory.active]
-    assert all(m.status in ("ended", "dead", "evicted") for m in world.members)
+    assert all(m.status in ("ended", "dead", "evicted", "stray", "lost") for m in world.members)
     for member in ended:
         assert member.memory.done == world.rounds - 1
         assert member.worker.state == undisturbed(world.rounds, world.lanes)
@@ -65,9 +65,14 @@ def random_world(seed: int) -> World:
     reforms = [dice.randint(1, 120) for _ in range(dice.choice([0, 0, 0, 1, 2, 3]))]
     # A flipped state can be found only while most of those that saw it right are alive.
     flips = {dice.randrange(members): dice.randrange(rounds)} if members > 2 * len(kills) + 2 else {}
+    lanes = dice.randint(members, 12)
+    strays = [
+        Kill(dice.randrange(members), dice.randint(1, 40), dice.random() < 0.5)
+        for _ in range(dice.choice([0, 1, 2]) if reforms and not flips else 0)
+    ]
     return World(
-        members, rounds, seed=seed, lanes=dice.randint(members, 12), spares=spares, kills=kills, reforms=reforms,
-        flips=flips,
+        members, rounds, seed=seed, lanes=lanes, spares=spares, kills=kills, reforms=reforms, flips=flips,
+        strays=strays,
     )  # fmt: skip
 
 

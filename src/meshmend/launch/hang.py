@@ -1,20 +1,28 @@
 """Finds a worker that stands still, with no number for the user to choose.
 
-A worker's pace is the longest pause between two signs of progress that it has shown lately. One that owes its courier
-an answer and has shown nothing for `PATIENCE` times its own pace, and for at least `LEAST` seconds, hangs. Before it
-has been seen going at a pace (the first rounds compile) it is never judged.
+A worker is judged by its own pace: the longest pause between two signs of progress that it has shown lately, kept apart
+for pauses inside a lane and pauses outside (an update, an evaluation). Before it has been seen going at a pace (the
+first rounds compile) it is never judged.
+
+A busy machine must not look like a hang. So once a pause is longer than any before, only the worker's *own* time counts
+on: what it is stopped, what it waits for something other than the processor, and the processor time it uses. A process
+that is ready to run and is not let runs up nothing.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-PATIENCE = 4.0
-LEAST = 5.0
-"""Seconds: on a machine with more processes than cores, even quick workers can be kept from running for a while."""
+PATIENCE = 1.5
+"""Times its longest pause: once on the clock, and then once more in its own time."""
+FLOOR = {"stopped": 0.1, "running": 0.5, "waiting": 5.0}
+"""Seconds of own time at least, by what it does: a stopped process does not go on by itself, a read may be slow."""
+OUTSIDE = 60.0
+"""Seconds at least outside a lane, where the first evaluation looks like a loop; a stopped process is one anywhere."""
 SEEN = 8
-"""Pauses that must have been seen before a worker is judged."""
+"""Signs that must have been seen before a worker is judged."""
 RECENT = 64
 
 
@@ -23,16 +31,34 @@ class Pulse:
     """One worker's signs of progress."""
 
     progress: int = -1
+    inside: bool = False
     since: float = 0.0
-    pauses: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    own: float = 0.0
+    """Own time since it became suspicious."""
+    pauses: dict[bool, deque[float]] = field(
+        default_factory=lambda: {True: deque(maxlen=RECENT), False: deque(maxlen=RECENT)}
+    )
+    _looked: tuple[float, float] | None = None
 
-    def hangs(self, progress: int, owes: bool, now: float) -> bool:
-        """Look at a worker: its progress counter, and whether its courier waits for it."""
+    def hangs(
+        self, progress: int, inside: bool, owes: bool, now: float, doing: Callable[[], tuple[str, float]]
+    ) -> bool:
+        """Look at a worker: its progress counter, where it is, and whether its courier waits for it."""
         if progress != self.progress:
             if self.progress >= 0:
-                self.pauses.append(now - self.since)
-            self.progress, self.since = progress, now
+                self.pauses[self.inside].append(now - self.since)
+            self.progress, self.inside, self.since = progress, inside, now
+            self.own, self._looked = 0.0, None
             return False
-        if not owes or len(self.pauses) < SEEN:
+        if not owes or sum(map(len, self.pauses.values())) < SEEN:
             return False
-        return now - self.since > max(LEAST, PATIENCE * max(self.pauses))
+        limit = PATIENCE * max(self.pauses[inside], default=max(self.pauses[not inside], default=0.0))
+        if now - self.since <= limit:
+            return False
+        what, used = doing()
+        if self._looked is not None:
+            past, before = self._looked
+            self.own += {"running": used - before, "traced": 0.0}.get(what, now - past)
+        self._looked = now, used
+        floor = FLOOR.get(what, OUTSIDE)
+        return self.own > max(limit, floor if inside or what == "stopped" else OUTSIDE)

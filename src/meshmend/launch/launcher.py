@@ -1,273 +1,528 @@
-"""`meshmend run`: workers are its children, couriers are mpirun's; when something dies, the others are told.
+"""`meshmend run`: has agents start workers, forms worlds of couriers over them, and decides what follows a death.
 
-* A worker dies: its courier is killed, so that MPI tells the other couriers, and they go on in the same step.
-* A courier dies: its worker is ended with it. A spare takes its place, if there is one.
-* mpirun dies: every worker lives, and a new world of couriers is started under them.
+* A worker dies: its agent kills its courier, so that MPI tells the other couriers, and they go on in the same step.
+* A courier dies: its worker is ended with it. A spare or a newcomer takes its place.
+* mpirun dies, a repair takes too long, or newcomers are ready: a new world of couriers under the living workers.
+* A host is lost: the same, if most of the members are still there.
+
+The launcher keeps nothing that a run needs: when it is killed, workers wait, and another one takes over (`attach`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
-import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
 from typing import IO
 
 from meshmend.errors import JobError
-from meshmend.launch.hang import Pulse
+from meshmend.events import Began, Died, Ended, Event, Formed, Log, Started, read
+from meshmend.launch.agent import POLL, Agent, View
+from meshmend.launch.hosts import spread
 from meshmend.launch.mpirun import memory_folder, mpirun_line
-from meshmend.train.segment import Segment, clean_stale
+from meshmend.launch.order import Order
+from meshmend.launch.remote import Remote
+from meshmend.launch.speaker import Speaker
+from meshmend.train.checkpoint import latest
+from meshmend.train.linked import HALTED
+from meshmend.train.processes import die_with_parent, lives
+from meshmend.train.segment import Segment, seats_of
 
-POLL = 0.005
 RESTARTS = 3
-"""How often a worker is started again that dies before it takes part."""
-REPAIR = 5.0
-"""Seconds that a step of a repair may take; it is a matter of milliseconds, also on a busy machine."""
+"""How often a worker is started again that dies before it takes part, and a run that does not come further."""
 SETTLE = 0.1
 """Seconds after which it is clear whether one courier died or their whole world (mpirun ends them one by one)."""
+STATELESS = "it had no state to go on from"
+HALT = 60.0
+"""Seconds that workers may take to write a checkpoint and end."""
+REJOIN = 10.0
+"""Seconds between two attempts to reach a lost host."""
 
 
 @dataclass
-class Seat:
-    """A worker, and the memory it shares with its courier."""
+class Place:
+    """A seat as the launcher sees it."""
 
     number: int
-    segment: Segment
-    worker: subprocess.Popen[str]
-    status: int | None = None
-    pulse: Pulse = field(default_factory=Pulse)
+    host: str
+    view: View
     restarts: int = 0
     joining: bool = False
-    """Started while the others run: it comes in with the next world."""
+    dead: bool = False
+    """Its death has been dealt with."""
+    ending: bool = False
+    """It has been killed by us, and will be seen dead soon."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether its worker has not ended."""
+        return not self.dead and self.view.status is None
 
 
 @dataclass
 class Launcher:
-    """One run on this host."""
+    """One run."""
 
-    run: str
-    script: Sequence[str]
-    workers: int
-    spares: int = 0
-    replace: bool = True
-    """Whether a dead worker's place is taken by a new one."""
-    seats: list[Seat] = field(default_factory=list)
+    order: Order
+    life: int = 0
+    resume: str = ""
+    agents: dict[str, Agent | Remote] = field(default_factory=dict)
+    places: dict[int, Place] = field(default_factory=dict)
     world: subprocess.Popen[str] | None = None
     worlds: int = 0
+    fresh: bool = True
+    """Nobody in this life has had the state yet."""
     losing: float = 0.0
     """Since when a courier is missing."""
+    halting: str = ""
+    """Why the run is being halted."""
+    signal: int = 0
+    speaker: Speaker = field(default_factory=Speaker)
+    _halted: float = 0.0
+    _lost: dict[str, float] = field(default_factory=dict)
+    """Hosts that are lost, and when to try them again."""
+    _fruitless: int = 0
+    """Worlds that ended before a courier was there, one after another."""
+    _stale: int = 0
+    """Lives that did not come further, one after another."""
 
-    def start(self) -> None:
-        """Start all workers, then the couriers' world."""
-        clean_stale()
-        for number in range(self.workers + self.spares):
-            self.seats.append(Seat(number, *self.begin(number)))
+    def __post_init__(self) -> None:
+        self.log = Log(self.order.folder, "launcher")
 
-    def begin(self, number: int) -> tuple[Segment, subprocess.Popen[str]]:
-        """Start one worker on fresh memory."""
-        segment = Segment(self.run, number, create=True)
-        segment["owner"], segment["wanted"] = os.getpid(), self.workers
-        segment["seats"] = self.workers + self.spares
-        environment = {**os.environ, "MESHMEND_RUN": self.run, "MESHMEND_SEAT": str(number)}
-        worker = subprocess.Popen(
-            [sys.executable, *self.script], env=environment, text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, preexec_fn=_die_with_parent,
+    def note(self, event: Event) -> None:
+        """Write an event down."""
+        self.log.write(event)
+
+    def begin(self, *, attached: bool = False) -> None:
+        """Start agents, and through them all workers that do not live already."""
+        order = self.order
+        self.note(
+            Began(
+                life=self.life, workers=order.workers, spares=order.spares, on_failure=order.on_failure,
+                attached=attached,
+            )
         )  # fmt: skip
-        segment["worker"] = worker.pid
-        assert worker.stdout is not None
-        _pump(worker.stdout, f"[{number}] ")
-        return segment, worker
+        hosts = spread(order.places, order.seats)
+        self.places = {seat: Place(seat, host.name, View(seat)) for seat, host in enumerate(hosts)}
+        for host in order.places:
+            self.agents[host.name] = self.agent(host.name)
+        if attached:
+            self.adopt(self.agents)
+        for place in self.places.values():
+            if not attached or place.view.process == 0:
+                self.start(place, self.resume)
 
-    def living(self) -> list[Seat]:
-        """Seats whose worker has not ended."""
-        return [seat for seat in self.seats if seat.status is None]
+    def agent(self, host: str) -> Agent | Remote:
+        """An agent for a host."""
+        here = next(place.here for place in self.order.places if place.name == host)
+        if here:
+            return Agent(self.order.run, self.order.folder)
+        return Remote(self.order.run, self.order.folder, host, self.order.launch_agent)
 
-    def form(self) -> None:
-        """Start a new world of couriers under the living workers."""
-        for seat in self.living():
-            seat.segment["courier"], seat.segment["repairing"] = 0, 0
-        line = mpirun_line(self.run, [seat.number for seat in self.living() if not seat.joining])
-        self.worlds += 1
-        print(f"meshmend: world {self.worlds}: {' '.join(line)}", file=sys.stderr, flush=True)
-        self.world = subprocess.Popen(
-            line,
-            env={**os.environ, "TMPDIR": str(memory_folder(self.run))},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            preexec_fn=_die_with_parent,
-        )
-        assert self.world.stdout is not None
-        _pump(self.world.stdout, "[couriers] ")
+    def adopt(self, hosts: Iterable[str]) -> None:
+        """Have the agents of these hosts take over the workers that live there."""
+        for host in hosts:
+            agent = self.agents[host]
+            agent.do("adopt", seats=[place.number for place in self.places.values() if place.host == host])
+            for view in agent.look():
+                self.places[view.seat].view = view
+                self.places[view.seat].dead = False
+
+    def start(self, place: Place, resume: str = "") -> None:
+        """Start a worker."""
+        order = self.order
+        self.agents[place.host].do(
+            "start", seat=place.number, wanted=order.workers, seats=order.seats, life=self.life, resume=resume,
+            every=order.every, script=list(order.script),
+        )  # fmt: skip
+        place.dead = place.ending = False
+        self.look()
+        self.note(Started(seat=place.number, process=place.view.process, host=place.host))
+
+    def end(self, place: Place, how: str) -> None:
+        """Kill a worker; what follows is an ordinary death."""
+        if not place.ending:
+            place.ending = True
+            self.agents[place.host].do("end", seat=place.number, how=how)
+
+    def living(self) -> list[Place]:
+        """Places whose worker has not ended."""
+        return [place for place in self.places.values() if place.alive]
+
+    def active(self) -> list[Place]:
+        """Places that hold the state."""
+        return [place for place in self.living() if place.view.active]
+
+    def look(self) -> None:
+        """Hear from all agents."""
+        for agent in self.agents.values():
+            for view in agent.look():
+                self.places[view.seat].view = view
+                self.fresh = self.fresh and not view.active
+            for seat, line in agent.output():
+                self.speaker.line(seat, line)
 
     def watch(self) -> int:
-        """Until every worker has ended: 0 if those that count all ended well."""
+        """Until every worker has ended: the exit status."""
         while self.living():
-            if self.world is None and all(seat.segment["lanes"] for seat in self.living()):
-                self.form()
-            for seat in self.living():
-                status = seat.worker.poll()
-                if status is not None:
-                    self.ended(seat, status)
-            self.mind_couriers()
-            self.mind_hangs()
-            self.let_in()
-            self.end_idle_spares()
+            self.look()
+            self.mind_hosts()
+            for place in self.places.values():
+                if not place.dead and place.view.status is not None:
+                    self.ended(place)
+            if self.halting or self.signal:
+                self.halt()
+            else:
+                self.mind_world()
+                self.let_in()
+                self.mind_size()
+            self.release_spares()
             time.sleep(POLL)
-        good = [seat for seat in self.seats if seat.status == 0]
-        return 0 if good else 1
+        self.look()
+        return self.status()
 
-    def mind_couriers(self) -> None:
-        """A lost courier takes its worker along; a lost world is formed anew."""
-        seats = [seat for seat in self.living() if seat.segment["courier"] and not seat.segment["over"]]
-        lost = [seat for seat in seats if not _lives(seat.segment["courier"])]
-        stuck = [s for s in seats if s.segment["repairing"] and self.age(s.segment["repairing"]) > REPAIR]
-        if stuck and self.world is not None:
-            # The library can hang in a repair; nothing is lost by throwing its processes away.
-            print("meshmend: a repair takes too long: forming a new world", file=sys.stderr, flush=True)
-            self.world.kill()
+    def status(self) -> int:
+        """0 if the job was done."""
+        views = [place.view for place in self.places.values()]
+        if any(view.status == 0 for view in views) and not self.halting:
+            return 0
+        if any(view.status == HALTED for view in views):
+            return HALTED
+        errors = [view.error for view in views if view.error]
+        return 2 if errors and all(error["mistake"] for error in errors) else 1
+
+    def ended(self, place: Place) -> None:
+        """A worker has ended; its agent has ended its courier too."""
+        place.dead = True
+        view = place.view
+        if view.how == STATELESS:
+            return
+        if view.status in (0, HALTED) and (view.over or self.halting or not view.ready):
+            return
+        self.note(Died(seat=place.number, what="worker", how=view.how))
+        if view.error:
+            self.speaker.raised(place.number, view.error)
+        else:
+            rest = f"; {len(self.active())} go on" if self.active() else ""
+            self.speaker.say(f"worker {place.number} ended ({view.how}){rest}")
+        self.replace(place)
+
+    def replace(self, place: Place) -> None:
+        """What the policy asks for after a death."""
+        if self.halting or any(p.view.over for p in self.places.values()):
+            return
+        if self.order.on_failure == "checkpoint":
+            self.live_again()
+        elif self.order.on_failure in ("replace", "restart"):
+            if self.order.on_failure == "restart":
+                self.end_world()
+            self.start_again(place)
+
+    def start_again(self, place: Place) -> None:
+        """Put a new worker into the place of a dead one, unless that dies before it ever takes part."""
+        place.restarts = 1 if place.view.active else place.restarts + 1
+        if place.restarts > RESTARTS or place.host in self._lost or not self.active():
+            return  # it is of no use, or nobody is left to take the state from
+        place.joining = True
+        self.start(place)
+
+    def live_again(self) -> None:
+        """The whole job again from the last checkpoint, as without fault tolerance."""
+        before, self.resume = self.resume, str(latest(self.order.folder / "checkpoints") or "")
+        self._stale = self._stale + 1 if self.resume == before else 0
+        for place in self.living():
+            self.end(place, "restarted")
+        while any(place.view.status is None for place in self.places.values()):
+            self.look()
+            time.sleep(POLL)
+        for place in self.places.values():
+            place.dead = True
+        self.end_world()
+        if self._stale >= RESTARTS:
+            self.speaker.say(f"{RESTARTS} restarts came no further than {before or 'the beginning'}: giving up")
+            return
+        self.life += 1
+        self.fresh = True
+        self.speaker.say(f"restarting everything from {self.resume or 'the beginning'}")
+        self.begin()
+
+    def form(self, why: str) -> None:
+        """Start a new world of couriers under the living workers."""
+        order = self.order
+        self.end_world(0 if self.fresh else time.time_ns(), self.fresh)
+        members = [place for place in self.living() if not place.joining]
+        seats = {host: [p.number for p in members if p.host == host] for host in self.agents}
+        line = mpirun_line(
+            order.run, order.folder, {host: some for host, some in seats.items() if some}, order.launch_agent,
+            repair=order.on_failure != "restart",
+        )  # fmt: skip
+        self.worlds += 1
+        self.note(Formed(world=self.worlds, seats=[place.number for place in members], why=why))
+        self.speaker.say(f"world {self.worlds} ({why})" + (f": {' '.join(line)}" if self.worlds == 1 else ""))
+        self.world = subprocess.Popen(
+            line, env={**os.environ, "TMPDIR": str(memory_folder(order.run))}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=die_with_parent,
+        )  # fmt: skip
+        for agent in self.agents.values():
+            agent.do("formed", mpirun=self.world.pid)
+        assert self.world.stdout is not None
+        _pump(self.world.stdout, order.folder / "output" / "couriers.log", self.speaker.say)
+
+    def end_world(self, formed: int = 0, fresh: bool = False) -> None:
+        """Nobody of an old world may be left when a new one begins."""
+        if self.world is not None:
+            self.world.kill()  # what it would clean up lies in our own folder
             self.world.wait()
-        if self.world is not None and self.world.poll() is not None and seats:
-            self.end_couriers()
-            self.form()
+            self.world = None
+        self.losing = 0.0
+        for agent in self.agents.values():
+            agent.do("clear", formed=formed, fresh=fresh)
+
+    def mind_world(self) -> None:
+        """Form a world when there is none; a lost courier takes its worker along."""
+        members = [place for place in self.living() if not place.joining]
+        if self.world is None:
+            waiting = self.living() if self.order.on_failure == "restart" else members
+            if waiting and all(place.view.ready for place in waiting):
+                for place in waiting:
+                    place.joining = False
+                self.form("begin" if self.fresh else "restart")
+            return
+        open_ = [place for place in members if not place.view.over]
+        lost = [place for place in open_ if place.view.courier == "lost"]
+        if any(place.view.over for place in self.places.values()):
+            self.end_late(lost)
+            return
+        if any(place.view.stuck for place in open_):
+            self.speaker.say("a repair takes too long")
+            self.form("a repair took too long")
+        elif self.world.poll() is not None and open_:
+            self.note(Died(seat=-1, what="mpirun", how="lost"))
+            self._fruitless = 0 if any(place.view.courier != "none" for place in open_) else self._fruitless + 1
+            if self._fruitless >= RESTARTS:
+                raise JobError(self.why_no_world())
+            if self.order.on_failure == "checkpoint":
+                self.live_again()
+            else:
+                self.form("mpirun was lost")
         elif lost and not self.losing:
             self.losing = time.monotonic()
-        elif lost and len(lost) < len(seats) and time.monotonic() - self.losing > SETTLE:
-            for seat in lost:
-                print(
-                    f"meshmend: the courier of worker {seat.number} died; its worker ends", file=sys.stderr, flush=True
-                )
-                seat.worker.kill()
+        elif lost and len(lost) < len(open_) and time.monotonic() - self.losing > SETTLE:
+            for place in lost:
+                self.end(place, "its courier died")
         elif not lost:
             self.losing = 0.0
 
-    @staticmethod
-    def age(since: int) -> float:
-        """Seconds since a time that a courier noted."""
-        return (time.monotonic_ns() - since) / 1e9
+    def end_late(self, lost: list[Place]) -> None:
+        """The job is over; one whose courier died just before that has no part in it any more."""
+        self.losing = self.losing or time.monotonic()
+        if time.monotonic() - self.losing > SETTLE:
+            for place in lost:
+                self.end(place, "its courier died")
 
-    def ended(self, seat: Seat, status: int) -> None:
-        """A worker has ended; unless the job is over, its courier goes with it, so that the others learn of it."""
-        seat.status = status
-        courier = seat.segment["courier"]
-        if courier and (status != 0 or not seat.segment["over"]):
-            _kill(courier)
-        if status != 0:
-            how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-            print(f"meshmend: worker {seat.number} {how}; the others go on", file=sys.stderr, flush=True)
-            self.start_again(seat)
-
-    def start_again(self, seat: Seat) -> None:
-        """Put a new worker into the place of a dead one, unless that dies before it ever takes part."""
-        useful = bool(seat.segment["active"])
-        seat.restarts = 1 if useful else seat.restarts + 1
-        if not self.replace or seat.restarts > RESTARTS or any(s.segment["over"] for s in self.seats):
-            return
-        if not any(s.segment["active"] for s in self.living()):
-            return  # nobody is left to take the state from
-        seat.segment, seat.worker = self.begin(seat.number)
-        seat.status, seat.pulse, seat.joining = None, Pulse(), True
+    def why_no_world(self) -> str:
+        """What to say when mpirun ends again and again before any courier is there."""
+        path = self.order.folder / "output" / "couriers.log"
+        said = path.read_text(errors="replace").strip().splitlines()[-12:] if path.exists() else []
+        return "mpirun ended before any courier was there; meshmend doctor looks for the cause. It said:\n" + "\n".join(
+            said
+        )
 
     def let_in(self) -> None:
         """When all that were started again are ready, form a world with them in it."""
-        joining = [seat for seat in self.living() if seat.joining]
-        if not joining or not all(seat.segment["lanes"] for seat in joining) or self.world is None:
+        joining = [place for place in self.living() if place.joining]
+        if not joining or not all(place.view.ready for place in joining) or self.world is None:
             return
-        for seat in joining:
-            seat.joining = False
-        if any(seat.segment["over"] for seat in self.living()):
+        for place in joining:
+            place.joining = False
+        if not any(place.view.over for place in self.living()):
+            self.form(f"worker {', '.join(str(place.number) for place in joining)} joins")
+
+    def mind_size(self) -> None:
+        """Halt where too few are left, and end where nobody has the state any more."""
+        left = len(self.living())
+        if not self.fresh and left and not self.active() and not any(p.view.over for p in self.places.values()):
+            self.halting = "all workers that had the state are dead"
+            for place in self.living():
+                self.end(place, STATELESS)
+        if left < self.order.least and self.active() and not any(p.view.over for p in self.living()):
+            self.halting = f"{left} workers are left, and at least {self.order.least} were asked for"
+
+    def mind_hosts(self) -> None:
+        """A host whose agent is gone is asked again; one that does not answer is lost with all its workers."""
+        for host, agent in list(self.agents.items()):
+            if not isinstance(agent, Remote) or not (agent.closed or agent.silent):
+                continue
+            agent.close()
+            again = self.agent(host)
+            deadline = time.monotonic() + REJOIN
+            assert isinstance(again, Remote)
+            while not (again.ready or again.closed) and time.monotonic() < deadline:
+                time.sleep(POLL)
+            if again.ready and not again.closed:
+                self.speaker.say(f"the agent on {host} was lost, and another one has taken over")
+                self.agents[host] = again
+                self.adopt([host])
+            else:
+                again.close()
+                del self.agents[host]
+                self.lose(host)
+        for host, when in list(self._lost.items()):
+            if time.monotonic() > when and self.order.on_failure == "replace" and self.active():
+                self.find(host)
+
+    def lose(self, host: str) -> None:
+        """All workers of a host are gone, or cannot be reached; two halves of a network must not both go on."""
+        members = {place.number for place in self.active()}
+        gone = {place.number for place in self.places.values() if place.host == host}
+        for number in gone:
+            self.places[number].dead = True
+        self.note(Died(seat=-1, what="host", how=host))
+        self.speaker.say(f"host {host} is lost, and with it workers {sorted(gone)}")
+        self._lost[host] = time.monotonic() + REJOIN
+        if not has_majority(members - gone, members):
+            left = sorted(members - gone)
+            self.halting = f"workers {left} are not most of {sorted(members)}: others may go on without them"
+        elif self.world is not None:
+            self.form(f"host {host} was lost")
+
+    def find(self, host: str) -> None:
+        """Try to reach a lost host, and start workers there anew."""
+        agent = self.agent(host)
+        assert isinstance(agent, Remote)
+        deadline = time.monotonic() + REJOIN
+        while not (agent.ready or agent.closed) and time.monotonic() < deadline:
+            self.look()
+            time.sleep(POLL)
+        if agent.closed or not agent.ready:
+            agent.close()
+            self._lost[host] = time.monotonic() + REJOIN
             return
-        print(f"meshmend: worker {', '.join(str(s.number) for s in joining)} joins", file=sys.stderr, flush=True)
-        self.world.kill()
-        self.world.wait()
-        self.end_couriers()
-        self.form()
+        del self._lost[host]
+        self.agents[host] = agent
+        agent.do("remove")
+        for place in self.places.values():
+            if place.host == host:
+                place.joining = True
+                self.start(place)
 
-    def mind_hangs(self) -> None:
-        """End a worker that stands still; what follows is an ordinary death."""
-        now = time.monotonic()
-        for seat in self.living():
-            owes = bool(seat.segment["active"]) and seat.segment["asked"] != seat.segment["answered"]
-            if seat.pulse.hangs(seat.segment["progress"], owes, now):
-                print(f"meshmend: worker {seat.number} hangs and is ended", file=sys.stderr, flush=True)
-                seat.worker.kill()
-                seat.pulse = Pulse()
+    def halt(self) -> None:
+        """Have a checkpoint written, and end."""
+        if not self._halted:
+            self.halting = self.halting or f"{signal.Signals(self.signal).name} came"
+            self._halted = time.monotonic()
+            self.signal = 0
+            writer = min((place.number for place in self.active()), default=-1)
+            self.speaker.say(f"{self.halting}: ending" + (", with a checkpoint" if writer >= 0 else ""))
+            for agent in self.agents.values():
+                agent.do("halt", writer=writer)
+        elif time.monotonic() - self._halted > HALT or self.signal:
+            for place in self.living():
+                self.end(place, "halted")
 
-    def end_idle_spares(self) -> None:
+    def release_spares(self) -> None:
         """When all members have ended, the spares that were never needed may go."""
-        if any(seat.status == 0 for seat in self.seats):
-            for seat in self.living():
-                if not seat.segment["active"]:
-                    seat.segment["over"] = 1
-                    seat.segment.ring("worker")
-
-    def end_couriers(self) -> None:
-        """Nobody of an old world may be left when a new one begins."""
-        for seat in self.seats:
-            if seat.segment["courier"]:
-                _kill(seat.segment["courier"])
+        if any(place.view.status == 0 for place in self.places.values()):
+            for place in self.living():
+                if not place.view.active:
+                    self.agents[place.host].do("release", seat=place.number)
 
     def stop(self) -> None:
         """End everything that is left, and leave nothing behind."""
-        for seat in self.living():
-            seat.worker.kill()
-            seat.worker.wait()
-        if self.world is not None:
-            self.end_couriers()
-            self.world.kill()  # what it would clean up lies in our own folder
-            self.world.wait()
-        for seat in self.seats:
-            seat.segment.remove()
-        shutil.rmtree(memory_folder(self.run), ignore_errors=True)
+        self.end_world()
+        for agent in self.agents.values():
+            agent.do("remove")
+            if isinstance(agent, Remote):
+                agent.close()
+
+    def run(self) -> int:
+        """From the first worker to the last."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self.interrupted)
+        status = 1
+        try:
+            status = self.watch()
+        finally:
+            self.stop()
+            self.note(Ended(status=status, why=self.halting))
+        if status == HALTED or self.halting:
+            self.speaker.say(f"go on with: meshmend run --resume {self.order.run}")
+        return status
+
+    def interrupted(self, number: int, frame: FrameType | None) -> None:
+        """Once: halt with a checkpoint. Twice: at once."""
+        del frame
+        self.signal = number
 
 
-def launch(
-    script: Sequence[str], workers: int, spares: int = 0, run: str | None = None, *, replace: bool = True
-) -> int:
-    """Run a script on so many workers; the exit status is 0 if the job was done."""
-    if not script:
-        raise JobError("no script was given: meshmend run -n 4 train.py …")
-    if not os.path.exists(script[0]):
-        raise JobError(f"there is no script {script[0]!r}")
-    if workers < 1 or spares < 0:
-        raise JobError(f"{workers} workers and {spares} spares: at least 1 worker is needed")
-    launcher = Launcher(run or f"{time.strftime('%H%M%S')}-{os.getpid()}", script, workers, spares, replace)
-    try:
-        launcher.start()
-        return launcher.watch()
-    finally:
-        launcher.stop()
+def has_majority(left: set[int], members: set[int]) -> bool:
+    """Whether these are most of the members; of two equal halves, the one with the first member is."""
+    return 2 * len(left) > len(members) or (2 * len(left) == len(members) and min(members, default=0) in left)
 
 
-def _pump(stream: IO[str], prefix: str) -> None:
+def launch(order: Order) -> int:
+    """Begin a run; the exit status is 0 if the job was done."""
+    if (order.folder / "run.json").exists():
+        raise JobError(
+            f"{order.folder} holds a run of that name: go on with --resume {order.run}, or give another --name"
+        )
+    order.save()
+    launcher = Launcher(order)
+    launcher.begin()
+    return launcher.run()
+
+
+def resume(order: Order) -> int:
+    """Go on with a run from its last checkpoint, in new processes; one that has not begun yet begins."""
+    if not (order.folder / "run.json").exists():
+        return launch(order)
+    _nobody_has(order)
+    begun = [event for event in read(order.folder) if isinstance(event, Began)]
+    checkpoint = latest(order.folder / "checkpoints")
+    launcher = Launcher(order, life=max((e.life for e in begun), default=-1) + 1, resume=str(checkpoint or ""))
+    launcher.speaker.say(f"resuming from {checkpoint.name if checkpoint else 'the beginning: there is no checkpoint'}")
+    launcher.begin()
+    return launcher.run()
+
+
+def attach(order: Order) -> int:
+    """Go on with a run whose launcher was killed, with the workers that live."""
+    _nobody_has(order)
+    if not any(_worker_lives(order.run, seat) for seat in seats_of(order.run)) and not order.hosts:
+        raise JobError(f"run {order.run!r} has no living workers here: go on with --resume {order.run}")
+    begun = [event for event in read(order.folder) if isinstance(event, Began)]
+    launcher = Launcher(replace(order), life=max((event.life for event in begun), default=0))
+    launcher.begin(attached=True)
+    return launcher.run()
+
+
+def _nobody_has(order: Order) -> None:
+    for seat in seats_of(order.run):
+        owner = Segment(order.run, seat)["owner"]
+        if lives(owner):
+            raise JobError(f"run {order.run!r} is in the hands of process {owner}: end that first")
+
+
+def _worker_lives(run: str, seat: int) -> bool:
+    segment = Segment(run, seat)
+    return lives(segment["worker"], segment["born"])
+
+
+def _pump(stream: IO[str], path: Path, say: Callable[[str], None]) -> None:
+    """Keep what couriers and mpirun print; only the couriers' own words are for the user, the library's are not."""
+
     def copy() -> None:
-        for line in stream:
-            sys.stdout.write(prefix + line)
-            sys.stdout.flush()
+        with path.open("a") as file:
+            for line in stream:
+                file.write(line)
+                file.flush()
+                if line.startswith("meshmend: "):
+                    say(line.removeprefix("meshmend: ").rstrip())
 
     threading.Thread(target=copy, daemon=True).start()
-
-
-def _lives(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def _kill(process: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(process, signal.SIGKILL)
-
-
-def _die_with_parent() -> None:
-    """A launcher that is killed takes its children with it (Linux: PR_SET_PDEATHSIG)."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from meshmend.errors import JobError
+from meshmend.launch.hosts import HERE
 from meshmend.train.segment import HOME
 
 OPTIONS = [
@@ -37,9 +39,18 @@ def memory_folder(run: str) -> Path:
     return folder
 
 
-def mpirun_line(run: str, seats: list[int]) -> list[str]:
-    """The command that starts a world of couriers, one for each of these seats."""
+def mpirun_line(
+    run: str, folder: Path, seats: Mapping[str, Sequence[int]], launch_agent: str, repair: bool
+) -> list[str]:
+    """The command that starts a world of couriers: one for each of these seats, by host."""
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    couriers = [sys.executable, "-m", "meshmend.train.courier", run, ",".join(map(str, seats))]
     memory = ["--mca", "btl_sm_backing_directory", str(memory_folder(run))]  # so that we can clean up after the killed
-    return [mpirun(), *root, *OPTIONS, *memory, "-n", str(len(seats)), *couriers]
+    every = ",".join(str(seat) for some in seats.values() for seat in some)
+    words = [run, str(folder), every, "repair" if repair else "restart"]
+    courier = [sys.executable, "-m", "meshmend.train.courier", *words]
+    line = [mpirun(), *root, *OPTIONS, *memory]
+    if list(seats) == [HERE]:
+        return [*line, "-n", str(len(seats[HERE])), *courier]
+    line += ["--prtemca", "plm_ssh_agent", launch_agent, "--prefix", sys.prefix]
+    worlds = [["--host", f"{host}:{len(some)}", "-n", str(len(some)), *courier] for host, some in seats.items() if some]
+    return [*line, *worlds[0], *(word for world in worlds[1:] for word in (":", *world))]

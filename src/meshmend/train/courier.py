@@ -12,13 +12,18 @@ import signal
 import sys
 import time
 import traceback
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from meshmend.events import Died, Log, Repaired
+from meshmend.train.faults import Faults
 from meshmend.train.mpi import Mpi, rank
-from meshmend.train.protocol import Enlist, Evicted, Gather, Operation, Revoke, Shrink, Total, life
+from meshmend.train.processes import kill
+from meshmend.train.protocol import Enlist, Evicted, Failure, Gather, Lost, Operation, Revoke, Shrink, Sum, Total, life
 from meshmend.train.segment import Segment, SharedMemory
+from meshmend.train.stopwatch import Stopwatch, name_of
 from meshmend.train.wire import Trailer
 
 
@@ -28,6 +33,8 @@ class Beside:
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
         self.trailer = Trailer(segment["lanes"], segment["seats"])
+        self.account = Total((), {}, 0)
+        """What the last total said."""
 
     def begin(self, round: int, lanes: tuple[int, ...]) -> None:
         """Ask for a part."""
@@ -49,7 +56,8 @@ class Beside:
 
     def read(self, total: npt.NDArray[np.generic]) -> Total:
         """The trailer of a total."""
-        return self.trailer.read(total)
+        self.account = self.trailer.read(total)
+        return self.account
 
     def state(self, round: int) -> npt.NDArray[np.uint8]:
         """Have the worker put its state down; it may first have to finish its update."""
@@ -66,29 +74,66 @@ class Beside:
         self.segment["given"] = 1
 
 
-def note(segment: Segment, operation: Operation) -> None:
-    """Tell the launcher since when a repair is under way: one that takes too long is cut short by a new world."""
-    repair = isinstance(operation, (Revoke, Shrink, Gather, Enlist))
-    segment["repairing"] = time.monotonic_ns() if repair else 0
-
-
-def main(run: str, seats: list[int]) -> None:
+class Courier:
     """One courier, from the start of its world to the end of the job."""
-    segment = Segment(run, seats[rank()])
-    segment["courier"] = os.getpid()
-    while not segment["lanes"]:
-        time.sleep(0.005)
-    memory = SharedMemory(segment)
-    carrier = Mpi(Beside(segment), segment["lanes"], over=lambda: bool(segment["over"]))
-    try:
-        carrier.drive(life(memory, segment["lanes"], segment["wanted"]), lambda operation: note(segment, operation))
+
+    def __init__(self, run: str, folder: Path, seat: int) -> None:
+        self.segment = Segment(run, seat)
+        self.segment["courier"] = os.getpid()
+        while not self.segment["lanes"]:
+            time.sleep(0.005)
+        self.beside = Beside(self.segment)
+        self.memory = SharedMemory(self.segment)
+        self.log = Log(folder, f"courier-{seat}")
+        self.faults = Faults(seat, folder, self.log, self.segment["worker"])
+        self.watch = Stopwatch(self.repaired)
+
+    def run(self, *, repair: bool) -> None:
+        """Carry sums until the job is over."""
+        segment = self.segment
+        carrier = Mpi(self.beside, segment["lanes"], over=lambda: bool(segment["over"]))
+        if segment["formed"]:
+            self.watch.failed(segment["formed"] / 1e9)
+            self.watch.times["re-form"] = time.time() - segment["formed"] / 1e9
+            segment["afresh"] = not repair
+        carrier.drive(
+            life(self.memory, segment["lanes"], segment["wanted"], fresh=bool(segment["fresh"]), repair=repair),
+            self.before,
+            self.watch.failed,
+        )
         segment["over"] = 1
         segment.ring("worker")
+
+    def before(self, operation: Operation) -> None:
+        """Note since when a repair is under way: one that takes too long is cut short by a new world."""
+        repair = isinstance(operation, (Revoke, Shrink, Gather, Enlist))
+        self.segment["repairing"] = time.monotonic_ns() if repair else 0
+        self.watch.began(operation)
+        point = "allreduce" if isinstance(operation, Sum) else name_of(operation)
+        if point:
+            self.faults.strike(point, self.segment["step"])
+
+    def repaired(self, noticed: float, times: dict[str, float]) -> None:
+        """A repair is through."""
+        self.log.write(
+            Repaired(seat=self.segment.seat, round=self.memory.done, noticed=noticed, times=times,
+                     active=sorted(self.beside.account.seals))
+        )  # fmt: skip
+
+
+def main(run: str, folder: Path, seats: list[int], *, repair: bool) -> None:
+    """One courier's process."""
+    try:
+        courier = Courier(run, folder, seats[rank()])
+        courier.run(repair=repair)
         sys.stdout.flush()
         os._exit(0)
     except Evicted as error:
         print(f"meshmend: {error}: it is ended", file=sys.stderr, flush=True)
-        os.kill(segment["worker"], signal.SIGKILL)
+        courier.log.write(Died(seat=courier.segment.seat, what="worker", how="evicted"))
+        kill(courier.segment["worker"])
+    except (Failure, Lost):
+        pass  # without repair, a world ends with its first failure; what is lost, the launcher sees too
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
@@ -96,4 +141,4 @@ def main(run: str, seats: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], [int(seat) for seat in sys.argv[2].split(",")])
+    main(sys.argv[1], Path(sys.argv[2]), [int(seat) for seat in sys.argv[3].split(",")], repair=sys.argv[4] == "repair")

@@ -5,7 +5,7 @@
         for step in job.steps(1000):
             grads, loss = job.sum(lambda lane: grad_fn(state, lane))
             state = update(state, grads)
-            job.commit(state)
+            job.commit(state, loss=loss / job.batch)
 
 Under `meshmend run` the sums are over all workers, and the loop never sees a failure: `job.sum` calls the function
 again for the lanes of the dead. With plain `python` it is a world of one, and the same script just runs.
@@ -13,7 +13,6 @@ again for the lanes of the dead. With plain `python` it is a world of one, and t
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
@@ -21,20 +20,44 @@ from typing import Any
 import numpy as np
 
 from meshmend.errors import JobError
+from meshmend.train.alone import Alone
+from meshmend.train.diary import Diary
+from meshmend.train.faults import Faults
 from meshmend.train.lanes import Lanes
 from meshmend.train.linked import Linked
+from meshmend.train.saver import Saver
 from meshmend.train.segment import MOST_LANES
-from meshmend.train.state import from_bytes, seal_of, to_bytes
-from meshmend.train.sums import KINDS, ExactSums, FloatSums
+from meshmend.train.settings import Settings
+from meshmend.train.state import flipped, from_bytes, seal_of, to_bytes
+from meshmend.train.sums import KINDS, ExactSums, FloatSums, NotFinite
 from meshmend.train.wire import Layout
+
+NONFINITE = ("error", "skip", "pass")
 
 
 class Job:
-    """A training job over random-access data (`len(data)`, `data[ids]`; tuples and dicts of arrays are columns)."""
+    """A training job over random-access data (`len(data)`, `data[ids]`; tuples and dicts of arrays are columns).
 
-    def __init__(self, data: Any, batch: int, lanes: int, *, seed: int = 0, reduction: str = "float") -> None:
+    `reduction="exact"` makes sums, and so the weights, bit for bit the same with any number of workers and under any
+    failures; "float" is float32. `nonfinite` says what to do where a sum is NaN or Inf: "error" (the rule in exact
+    mode), "skip" (leave this batch out and take the next), or "pass" (the rule in float mode, and possible only there).
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        batch: int,
+        lanes: int,
+        *,
+        seed: int = 0,
+        reduction: str = "float",
+        nonfinite: str | None = None,
+    ) -> None:
         if reduction not in KINDS:
             raise JobError(f"reduction={reduction!r}: choose from {', '.join(KINDS)}")
+        self._nonfinite = nonfinite or ("error" if reduction == "exact" else "pass")
+        if self._nonfinite not in NONFINITE or (reduction == "exact" and self._nonfinite == "pass"):
+            raise JobError(f"nonfinite={nonfinite!r} with reduction={reduction!r}: choose 'error' or 'skip'")
         if lanes > MOST_LANES:
             raise JobError(f"{lanes} lanes were asked for: at most {MOST_LANES} are possible")
         columns = data.values() if isinstance(data, dict) else data if isinstance(data, tuple) else [data]
@@ -48,7 +71,14 @@ class Job:
         self._state: Any = None
         self._step = 0
         self._grid: list[int] = []
-        self._link: Alone | Linked = Linked(lanes) if "MESHMEND_RUN" in os.environ else Alone()
+        self._sealed = 0
+        self._settings = settings = Settings.here()
+        self._diary = Diary(settings)
+        self._link: Alone | Linked = Alone(lanes) if settings is None else Linked(settings, lanes)
+        self._saver = None if settings is None else Saver(settings, self._diary)
+        if isinstance(self._link, Linked) and settings is not None and self._diary.log is not None:
+            self._link.faults = Faults(settings.seat, settings.folder, self._diary.log)
+            self._link.save = self._save_now
 
     def __enter__(self) -> Job:
         return self
@@ -58,20 +88,32 @@ class Job:
     ) -> None:
         if kind is None:
             self._link.leave()
+            self._diary.confirm()
+        if self._saver is not None:
+            self._saver.close()
 
     @property
     def batch(self) -> int:
         """Samples in a step, over all workers: divide sums by this for means."""
         return self._lanes.batch
 
+    @property
+    def step(self) -> int:
+        """The step that is being done: how many are committed or skipped."""
+        return self._step
+
     def share(self, state: Any) -> Any:
         """Begin with this state; all workers get the same one, and newcomers that of a survivor."""
         self._state = state
+        if self._saver is not None and self._settings is not None and self._settings.resume:
+            self._state, self._step, self._grid = self._saver.load(self._settings.resume, state, self._about())
         self._seal()
+        self._link.strike("share")
         given = self._link.share(lambda: self._export(self._state))
         if given is not None:
             self._state = self._adopt(given, state)
             self._seal()
+        self._diary.opened(self._step, self._lanes, self._reduction)
         return self._state
 
     def steps(self, count: int) -> Iterator[int]:
@@ -95,22 +137,43 @@ class Job:
             return function(self.lane(lane))
 
         while True:
-            total = self._link.round(compute, self._prepare, self._lanes.lanes)
+            total = self._link.round(compute, self._prepare)
+            self._confirmed()
             assert self._sums is not None, "a total cannot come before the first part"
-            result = self._sums.finish(total[: self._sums.wire_size], self._step)
-            if result is not None:
-                return result
-            self._seal()  # the grid has changed, so this round has a state of its own
+            wire = total[: self._sums.wire_size]
+            try:
+                if isinstance(self._sums, FloatSums) and self._nonfinite != "pass":
+                    self._sums.check(wire, self._step)
+                result = self._sums.finish(wire, self._step)
+            except NotFinite as error:
+                if self._nonfinite != "skip":
+                    raise
+                self._diary.skipped(self._step, self._link.account.by, str(error).split(", so")[0], self._link.first)
+                self._step += 1
+            else:
+                if result is not None:
+                    return result
+            self._seal()  # the grid or the step has changed, so this round has a state of its own
 
-    def commit(self, state: Any) -> None:
-        """The step is done, and this is the state after it."""
-        self._state = state
+    def commit(self, state: Any, **metrics: Any) -> None:
+        """The step is done, and this is the state after it; metrics (numbers) are printed and kept in the ledger."""
+        fault = self._link.strike("commit")
+        self._state = flipped(state) if fault is not None and fault.kind == "flip" else state
         self._step += 1
+        account, first = self._link.account, self._link.first
         self._seal()
+        values = {name: float(np.asarray(value)) for name, value in metrics.items()}
+        self._diary.committed(self._step - 1, account.by, account.seals, self._sealed, values, first)
+
+    def _confirmed(self) -> None:
+        """All workers have the same state after the last step: now it may be written down, and to disk."""
+        self._diary.confirm()
+        if self._saver is not None and self._link.first:
+            self._saver.offer(self._state, self._step, self._about(), self._grid_now)
 
     def _seal(self) -> None:
-        grid = self._sums.exact.state() if isinstance(self._sums, ExactSums) else np.array(self._grid, np.int16)
-        self._link.sealed(seal_of([self._state, grid]))
+        self._sealed = seal_of([self._state, np.array(self._grid_now(), np.int16)])
+        self._link.sealed(self._step, self._sealed)
 
     def _prepare(self, tree: Any) -> FloatSums | ExactSums:
         if self._sums is None:
@@ -119,9 +182,16 @@ class Job:
                 self._sums.exact.restore(np.array(self._grid, np.int16))
         return self._sums
 
+    def _grid_now(self) -> list[int]:
+        return self._sums.exact.state().tolist() if isinstance(self._sums, ExactSums) else self._grid
+
+    def _about(self) -> dict[str, Any]:
+        """What must be the same for a checkpoint to go on from."""
+        lanes = self._lanes
+        return {"size": lanes.size, "batch": lanes.batch, "seed": lanes.seed, "reduction": self._reduction}
+
     def _export(self, state: Any) -> bytes:
-        grid = self._sums.exact.state().tolist() if isinstance(self._sums, ExactSums) else self._grid
-        return to_bytes(state, step=self._step, grid=grid)
+        return to_bytes(state, step=self._step, grid=self._grid_now())
 
     def _adopt(self, data: bytes, like: Any) -> Any:
         # How large the grid must be shows only with the first gradients: it is kept aside until then.
@@ -129,28 +199,7 @@ class Job:
         self._step, self._grid = about["step"], about["grid"]
         return state
 
-
-class Alone:
-    """A world of one: every lane is computed here."""
-
-    def share(self, export: Callable[[], bytes]) -> bytes | None:
-        """Nobody else is there."""
-        del export
-        return None
-
-    def round(self, compute: Callable[[int], Any], prepare: Callable[[Any], FloatSums | ExactSums], lanes: int) -> Any:
-        """All lanes of a round, in order."""
-        wire = None
-        for lane in range(lanes):
-            tree = compute(lane)
-            sums = prepare(tree)
-            if wire is None:
-                wire = np.zeros(sums.wire_size, np.int32 if sums.wide < 0 else np.float32)
-            sums.add(wire, tree)
-        return wire
-
-    def sealed(self, seal: int) -> None:
-        """Nobody to compare with."""
-
-    def leave(self) -> None:
-        """Nobody to wait for."""
+    def _save_now(self) -> None:
+        self._diary.confirm()
+        if self._saver is not None:
+            self._saver.now(self._state, self._step, self._about(), self._grid_now)

@@ -8,19 +8,26 @@ from collections.abc import Callable
 from typing import Any
 
 from meshmend.errors import JobError
-from meshmend.train.protocol import NEVER
+from meshmend.train.faults import Fault, Faults
+from meshmend.train.processes import kill
+from meshmend.train.protocol import NEVER, Total
 from meshmend.train.segment import Segment
+from meshmend.train.settings import Settings
 from meshmend.train.sums import ExactSums, FloatSums
 from meshmend.train.wire import Trailer
+
+HALTED = 75
+"""The status of a worker, and of a run, that ended early with a checkpoint (EX_TEMPFAIL: try again later)."""
 
 
 class Linked:
     """Answers the courier's questions: parts of rounds (in the main thread), and the state (beside it)."""
 
-    def __init__(self, lanes: int) -> None:
-        self._segment = Segment(os.environ["MESHMEND_RUN"], int(os.environ["MESHMEND_SEAT"]))
-        if lanes < self._segment["wanted"]:
-            raise JobError(f"{lanes} lanes are too few for {self._segment['wanted']} workers: each needs at least one")
+    def __init__(self, settings: Settings, lanes: int) -> None:
+        self._segment = Segment(settings.run, settings.seat)
+        wanted = self._segment["wanted"]
+        if lanes < wanted:
+            raise JobError(f"{lanes} lanes are too few for {wanted} workers: each needs at least one")
         self._trailer = Trailer(lanes, self._segment["seats"])
         self._round = NEVER + 1
         self._sealed = NEVER - 1
@@ -28,9 +35,18 @@ class Linked:
         self._have: set[int] = set()
         self._export: Callable[[], bytes] | None = None
         self._news = threading.Condition()
-        self._segment["worker"] = os.getpid()
+        self.save: Callable[[], None] = lambda: None
+        """Writes a checkpoint of the last committed state, when the run is halted."""
+        self.faults: Faults | None = None
+        self.account = Total((), {}, 0)
+        """Who did what in the last round."""
         self._segment["lanes"] = lanes
         threading.Thread(target=self._listen, name="meshmend", daemon=True).start()
+
+    @property
+    def first(self) -> bool:
+        """Whether this worker speaks for all: it has the lowest seat of those that took part in the last round."""
+        return min(self.account.seals, default=-1) == self._segment.seat
 
     def _listen(self) -> None:
         """Wake the main thread when the courier rings, and hand out the state when it asks for it."""
@@ -49,8 +65,18 @@ class Linked:
 
     def _wait(self, until: Callable[[], bool]) -> None:
         with self._news:
-            while not until():
+            while not until() and not self._segment["halt"]:
                 self._news.wait(1.0)
+        self._heed()
+
+    def _heed(self) -> None:
+        """End here if the run is halted; one of those that end writes the checkpoint."""
+        halt = self._segment["halt"]
+        if not halt:
+            return
+        if halt == 2 or self.first:
+            self.save()
+        os._exit(HALTED)
 
     def share(self, export: Callable[[], bytes]) -> bytes | None:
         """Offer this state, and wait to be a member; what another worker gave, if it did."""
@@ -59,38 +85,46 @@ class Linked:
         self._segment.ring("worker")
         self._wait(lambda: bool(self._segment["active"] or self._segment["over"]))
         if self._segment["over"] and not self._segment["active"]:
+            self._segment["left"] = 1
             os._exit(0)  # a spare that was never needed
         self._round = self._segment["done"] + 1
         return self._segment.read_state() if self._segment["given"] else None
 
-    def sealed(self, seal: int) -> None:
-        """The state after the last round is final, and this is its seal."""
+    def sealed(self, step: int, seal: int) -> None:
+        """The state after the last round is final, it is the one before this step, and this is its seal."""
         with self._news:
             self._seal, self._sealed = seal, self._round - 1
+        self._segment["step"] = step
         self._segment["progress"] += 1
         self._segment.ring("worker")
+        self._heed()
 
-    def round(self, compute: Callable[[int], Any], prepare: Callable[[Any], FloatSums | ExactSums], lanes: int) -> Any:
+    def round(self, compute: Callable[[int], Any], prepare: Callable[[Any], FloatSums | ExactSums]) -> Any:
         """Bring this worker's part of a round, more lanes if others die, until the total is there."""
-        del lanes
         segment, number = self._segment, self._round
         self._have = set()
         while True:
             self._wait(lambda: segment["done"] >= number or self._question(number) is not None)
             if segment["done"] >= number:
                 self._round += 1
-                return segment.total(number)
+                total = segment.total(number)
+                self.account = self._trailer.read(total)
+                return total
             question = self._question(number)
             if question is None:
                 continue
             asked, wanted = question
-            if not self._have <= set(wanted):
+            if not self._have <= set(wanted) or segment["afresh"]:
                 self._have = set()
+                segment["afresh"] = 0
             if not self._have and segment["wire"]:
                 segment.buffer(0)[:] = 0
+            segment["inside"] = 1
+            segment["progress"] += 1
             # Even a member without lanes brings a part: it computes one lane to learn how large that is.
             for lane in wanted or (() if segment["wire"] else (0,)):
                 if lane not in self._have:
+                    self.strike("compute")
                     tree = compute(lane)
                     sums = prepare(tree)
                     if not segment["wire"]:
@@ -99,6 +133,7 @@ class Linked:
                         sums.add(segment.buffer(0)[: sums.wire_size], tree)
                         self._have.add(lane)
                     segment["progress"] += 1
+            segment["inside"] = 0
             self._answer(asked, sorted(self._have), leaving=False)
 
     def _question(self, number: int) -> tuple[int, tuple[int, ...]] | None:
@@ -116,6 +151,16 @@ class Linked:
         self._trailer.write(self._segment.buffer(0), lanes, self._segment.seat, self._seal, leaving)
         self._segment["answered"] = asked
         self._segment.ring("courier")
+
+    def strike(self, point: str) -> Fault | None:
+        """Bring about the failure that a test asked for here."""
+        if point == "commit" and self._segment["flip"]:
+            self._segment["flip"] = 0
+            return Fault(rank=self._segment.seat, step=self._segment["step"], point=point, kind="flip")
+        fault = self.faults.strike(point, self._segment["step"]) if self.faults is not None else None
+        if fault is not None and fault.kind == "courier":
+            kill(self._segment["courier"])
+        return fault
 
     def leave(self) -> None:
         """No more steps: stay until all the others have the last total too."""

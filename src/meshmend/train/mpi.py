@@ -92,7 +92,12 @@ class Mpi:
         self.world.Set_errhandler(MPI.ERRORS_RETURN)
         self.active: MPI.Comm = self.world
 
-    def drive(self, steps: Steps, before: Callable[[Operation], None] = lambda _: None) -> None:
+    def drive(
+        self,
+        steps: Steps,
+        before: Callable[[Operation], None] = lambda _: None,
+        failed: Callable[[], None] = lambda: None,
+    ) -> None:
         """Run a member's life to its end; `before` sees each operation first (tests kill there)."""
         try:
             operation = next(steps)
@@ -102,6 +107,7 @@ class Mpi:
                     result = self.carry_out(operation)
                 except MPI.Exception:
                     # Whatever MPI reports, the way out is the same: revoke, and see who is left.
+                    failed()
                     operation = steps.throw(Failure())
                 else:
                     operation = steps.send(result)
@@ -156,14 +162,16 @@ class Mpi:
         return self.worker.read(total)
 
     def gather(self, record: Record) -> list[Record]:
-        """Everyone's record, as numbers: seat, done, active, and a flag for each lane."""
-        mine = np.zeros(3 + self.lanes, np.int64)
-        mine[:3] = record.seat, record.done, record.active
-        mine[[3 + lane for lane in record.lanes]] = 1
+        """Everyone's record, as numbers: seat, done, active, fresh, and a flag for each lane."""
+        mine = np.zeros(4 + self.lanes, np.int64)
+        mine[:4] = record.seat, record.done, record.active, record.fresh
+        mine[[4 + lane for lane in record.lanes]] = 1
         every = np.empty((self.world.Get_size(), len(mine)), np.int64)
         patient(self.world.Iallgather(mine, every))
         self.latest = max([-1, *(int(row[1]) for row in every if row[2])])
-        return [Record(int(r[0]), int(r[1]), bool(r[2]), tuple(np.flatnonzero(r[3:]).tolist())) for r in every]
+        return [
+            Record(int(r[0]), int(r[1]), bool(r[2]), tuple(np.flatnonzero(r[4:]).tolist()), bool(r[3])) for r in every
+        ]
 
     def cast(self, cast: Cast) -> None:
         """Send the last total or the state from one member to those that lack it; the others let it pass."""

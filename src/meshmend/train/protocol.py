@@ -38,6 +38,10 @@ class Evicted(Exception):
     """The state of this member differs from the majority's: it must end, and the others go on without it."""
 
 
+class Lost(Exception):
+    """All members that had the state are dead: the others have nothing to go on from."""
+
+
 class Divergence(Exception):
     """The members' states differ and there is no majority, or a lane was not counted once: nobody can be trusted."""
 
@@ -120,6 +124,8 @@ class Record:
     """Whether it has the state, and so takes part in rounds."""
     lanes: tuple[int, ...]
     """The lanes it is responsible for in the round after `done`."""
+    fresh: bool = False
+    """Whether it knows that no round can have been done yet."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +138,8 @@ class Total:
     """The hash of each active seat's state."""
     leaving: int
     """How many members have no more steps to do."""
+    by: Sequence[int] = ()
+    """Which seat computed each lane, where every lane was counted once."""
 
 
 @dataclass
@@ -163,18 +171,27 @@ class Group:
 
     place: int = 0
     active: tuple[int, ...] = ()
+    fresh: bool = True
+    """No round can have been done: this member has not yet taken part in an `Enlist`, which needs everyone."""
 
 
 Steps = Generator[Operation, Any, None]
 
 
-def life(memory: Memory, lanes: int, wanted: int) -> Steps:
-    """A member in one world of couriers, until the job is over; `wanted` is how many members should be active."""
-    group = Group()
+def life(memory: Memory, lanes: int, wanted: int, *, fresh: bool = True, repair: bool = True) -> Steps:
+    """A member in one world of couriers, until the job is over; `wanted` is how many members should be active.
+
+    `fresh` says that the job may begin here: nobody has had its state yet, so the first member's is as good as any.
+    Without `repair` a world ends with its first failure, and in the next one everyone computes the round again: the
+    way of Reinit, for comparison.
+    """
+    group = Group(fresh=fresh)
     again, joined = False, False
     while True:
         try:
             if not joined:
+                if not repair:
+                    memory.assigned = (NEVER, ())
                 yield from _form(memory, group, lanes, wanted, again)
                 joined = True
             if not memory.active:
@@ -190,6 +207,8 @@ def life(memory: Memory, lanes: int, wanted: int) -> Steps:
             memory.done += 1
             memory.assign(divide(lanes, len(group.active), group.active.index(group.place)))
         except Failure:
+            if not repair:
+                raise
             again, joined = True, False
 
 
@@ -200,10 +219,16 @@ def _form(memory: Memory, group: Group, lanes: int, wanted: int, again: bool) ->
         group.place = yield Shrink()
     else:
         group.place = yield Begin()
-    records: list[Record] = yield Gather(Record(memory.seat, memory.done, memory.active, memory.lanes))
+    records: list[Record] = yield Gather(Record(memory.seat, memory.done, memory.active, memory.lanes, group.fresh))
     here = group.place
     active = [place for place, record in enumerate(records) if record.active]
+    if not active and not any(record.fresh for record in records):
+        raise Lost("all workers that had the state are dead")
     latest = max((records[place].done for place in active), default=NEVER)
+    if memory.active and memory.done < latest - 1:
+        # Its courier died, the others went on without it, and then all couriers were replaced before it was ended.
+        raise Evicted(f"worker {memory.seat} is {latest - memory.done} rounds behind the others")
+    active = [place for place in active if records[place].done >= latest - 1]
     holders = [place for place in active if records[place].done == latest]
     behind = [place for place in active if records[place].done < latest]
     if behind:
@@ -211,17 +236,20 @@ def _form(memory: Memory, group: Group, lanes: int, wanted: int, again: bool) ->
         yield Cast(holders[0], "total", take=here in behind)
         if here in behind:
             memory.done = latest
-    newcomers = [place for place in range(len(records)) if place not in active][: max(0, wanted - len(active))]
+    idle = [place for place, record in enumerate(records) if not record.active]
+    newcomers = idle[: max(0, wanted - len(active))]
     if newcomers:
         source = holders[0] if holders else newcomers[0]
         yield Cast(source, "state", take=here in newcomers and here != source)
         if here in newcomers:
             memory.done, memory.active = latest, True
     group.active = tuple(sorted(active + newcomers))
-    held = [records[place].lanes if place in holders else () for place in group.active]
+    held = claims([records[place].lanes if place in holders else () for place in group.active])
     more = hand_over(lanes, held)
     if here in group.active:
-        memory.assign({*memory.lanes, *more[group.active.index(here)]})
+        which = group.active.index(here)
+        memory.assign({*held[which], *more[which]})
+    group.fresh = False
     yield Enlist(group.active)
 
 
@@ -248,6 +276,16 @@ def check(total: Total, seat: int) -> str:
 def divide(lanes: int, members: int, which: int) -> tuple[int, ...]:
     """The lanes of one member when all are divided evenly: neighbours stay together."""
     return tuple(range(which * lanes // members, (which + 1) * lanes // members))
+
+
+def claims(held: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    """Who keeps which lanes: one that two hold (the first one's courier had been lost for a while) is the first's."""
+    taken: set[int] = set()
+    kept = []
+    for own in held:
+        kept.append(tuple(lane for lane in own if lane not in taken))
+        taken.update(own)
+    return kept
 
 
 def hand_over(lanes: int, held: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:

@@ -4,6 +4,7 @@
     meshmend-RUN-SEAT.bulk      the part, and the totals of the last two rounds: written once, summed from here
     meshmend-RUN-SEAT.state     the state on its way from or to another worker
     meshmend-RUN-SEAT.worker    a bell for the worker, a named pipe;  .courier  one for the courier
+    meshmend-RUN-SEAT.error     the exception that ended the worker
 
 What must survive the courier lies here. Each field has one writer. A field is an aligned 64-bit word, so it is
 written whole; where several belong together, the one that says so is written last.
@@ -12,6 +13,7 @@ written whole; where several belong together, the one that says so is written la
 from __future__ import annotations
 
 import contextlib
+import json
 import mmap
 import os
 import select
@@ -24,17 +26,19 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import JobError
+from meshmend.train.processes import lives
 from meshmend.train.protocol import NEVER, Memory
 
 HOME = Path("/dev/shm")
 MOST_LANES = 4096
 FIELDS = (
     # the agent's
-    "owner", "wanted", "seats",
+    "owner", "wanted", "seats", "worker", "born", "halt", "shown", "formed", "fresh", "mpirun", "flip",
     # the worker's
-    "worker", "lanes", "wire", "wide", "answered", "state_round", "progress",
+    "lanes", "wire", "wide", "answered", "state_round", "progress", "inside", "step", "left",
     # the courier's
     "courier", "asked", "asked_round", "done", "assigned_round", "active", "given", "state_asked", "over", "repairing",
+    "afresh",
 )  # fmt: skip
 _PLACE = {name: place for place, name in enumerate(FIELDS)}
 _ASKED, _ASSIGNED = 64, 64 + MOST_LANES
@@ -146,6 +150,19 @@ class Segment:
         """The state that was put down."""
         return self.path("state").read_bytes()
 
+    def write_error(self, step: int, error: str, trace: str, *, mistake: bool) -> None:
+        """Leave word of the exception that ends this worker."""
+        file = os.open(self.path("error"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(file, "w") as out:
+            json.dump({"step": step, "error": error, "trace": trace, "mistake": mistake}, out)
+
+    def read_error(self) -> dict[str, Any] | None:
+        """The exception that ended the worker, if it was one."""
+        try:
+            return dict(json.loads(self.path("error").read_text()))
+        except (FileNotFoundError, ValueError):
+            return None
+
     def remove(self) -> None:
         """Leave nothing behind."""
         for path in HOME.glob(f"meshmend-{self.run}-{self.seat}.*"):
@@ -192,22 +209,38 @@ class SharedMemory(Memory):
         self._segment["assigned_round"] = value[0]
 
 
-def clean_stale() -> list[str]:
-    """Remove what runs left behind whose launcher is dead; the names of those runs."""
-    stale = set()
+def seats_of(run: str) -> list[int]:
+    """The seats of a run that have memory on this host."""
+    found = (path.stem.rpartition("-")[2] for path in HOME.glob(f"meshmend-{run}-*.control"))
+    return sorted(int(seat) for seat in found if seat.isdigit())
+
+
+def stale_runs() -> list[str]:
+    """Runs that left something behind though their launcher and all their workers are dead."""
+    alive: dict[str, bool] = {}
     for path in HOME.glob("meshmend-*.control"):
         run, _, seat = path.stem.removeprefix("meshmend-").rpartition("-")
         try:
-            owner = Segment(run, int(seat))["owner"]
-            os.kill(owner, 0)
-        except (ProcessLookupError, JobError, ValueError):
-            stale.add(run)
-        except PermissionError:
-            continue
+            segment = Segment(run, int(seat))
+            here = lives(segment["owner"]) or lives(segment["worker"], segment["born"])
+        except (JobError, ValueError, PermissionError):
+            continue  # it is being removed, or is another user's
+        alive[run] = alive.get(run, False) or here
+    return sorted(run for run, here in alive.items() if not here)
+
+
+def clean_stale() -> list[str]:
+    """Remove what dead runs left behind; their names."""
+    stale = stale_runs()
     for run in stale:
-        for path in HOME.glob(f"meshmend-{run}-*"):
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
-    return sorted(stale)
+        remove_run(run)
+    return stale
+
+
+def remove_run(run: str) -> None:
+    """Remove all that a run has in shared memory on this host."""
+    for path in HOME.glob(f"meshmend-{run}-*"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)

@@ -24,6 +24,13 @@ def seal_of(tree: Any) -> int:
     return int((out ^ out >> SEAL_BITS) & (2**SEAL_BITS - 1))
 
 
+def flipped(tree: Any) -> Any:
+    """The same state with one bit of its first leaf changed, for tests."""
+    values = [np.array(value) for _, value in leaves_of(tree)]
+    values[0].reshape(-1).view(np.uint8)[0] ^= 1
+    return rebuilt(tree, values)
+
+
 def to_bytes(tree: Any, **about: Any) -> bytes:
     """A state and some numbers about it: a line of JSON that describes the arrays, then the arrays."""
     arrays = [np.asarray(value) for _, value in leaves_of(tree)]

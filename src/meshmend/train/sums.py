@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,6 +27,10 @@ class Sums(Protocol):
         """The tree of sums, or None if the round must be done again."""
 
 
+class NotFinite(JobError):
+    """A sum holds NaN or Inf."""
+
+
 class FloatSums:
     """Float32 sums: quick, and equal up to rounding whatever the order."""
 
@@ -47,6 +52,12 @@ class FloatSums:
         del step
         return self.layout.unpack(wire)
 
+    def check(self, wire: npt.NDArray[Any], step: int) -> None:
+        """Raise `NotFinite` if a sum is."""
+        bounds = self.layout.bounds
+        bad = [i for i in range(len(bounds) - 1) if not np.isfinite(wire[bounds[i] : bounds[i + 1]]).all()]
+        _refuse(self.layout, bad, step)
+
 
 class ExactSums:
     """Sums that do not depend on order or on how many workers there are, bit for bit."""
@@ -67,12 +78,17 @@ class ExactSums:
     def finish(self, wire: npt.NDArray[Any], step: int) -> Any | None:
         """The tree of sums; None where the grid was too fine and has been widened."""
         outcome = self.exact.finish(np.ascontiguousarray(wire))
-        if outcome.bad:
-            names = ", ".join(repr(self.layout.leaves[leaf].name) for leaf in outcome.bad)
-            raise JobError(
-                f"step {step}: {names} holds NaN or Inf in some lane, so there is no sum: lower the learning rate"
-            )
+        _refuse(self.layout, outcome.bad, step)
         return None if outcome.sums is None else self.layout.unpack(outcome.sums)
+
+
+def _refuse(layout: Layout, bad: Sequence[int], step: int) -> None:
+    if bad:
+        names = ", ".join(repr(layout.leaves[leaf].name) for leaf in bad)
+        raise NotFinite(
+            f"step {step}: {names} holds NaN or Inf in some lane, so there is no sum: lower the learning rate, or give "
+            "mm.Job(nonfinite='skip') to leave such steps out"
+        )
 
 
 KINDS: dict[str, type[FloatSums] | type[ExactSums]] = {"float": FloatSums, "exact": ExactSums}

@@ -20,6 +20,8 @@ from meshmend.errors import JobError
 from meshmend.train.protocol import Total
 
 PIECES = 3
+ONCE = 8192
+"""A lane counted once by seat s is ONCE + s, so that the sum shows both how often and, if once, by whom."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Trailer:
         """Fill in one member's trailer."""
         tail = buffer[len(buffer) - self.size :]
         tail[:] = 0
-        tail[list(lanes)] = 1
+        tail[list(lanes)] = ONCE + seat
         for piece in range(PIECES):
             tail[self.lanes + PIECES * seat + piece] = seal >> (16 * piece) & 0xFFFF
         # A seal of 0 would look like an empty seat.
@@ -54,7 +56,8 @@ class Trailer:
             for seat, row in enumerate(pieces)
             if row[0]
         }
-        return Total(tail[: self.lanes].astype(np.int64).tolist(), seals, int(tail[-1]))
+        counts, by = np.divmod(tail[: self.lanes].astype(np.int64), ONCE)
+        return Total(counts.tolist(), seals, int(tail[-1]), by.tolist())
 
 
 @dataclass(frozen=True)

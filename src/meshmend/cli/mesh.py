@@ -1,23 +1,15 @@
-"""The command line: one short function per verb, and the verbs are the folder names."""
+"""Verbs of the mesh half: plan and verify."""
 
 from __future__ import annotations
 
-import io
 import re
-import sys
 from typing import Annotated, Literal
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import Parameter
 
-from meshmend.errors import MeshmendError, PlanError
+from meshmend.cli.app import app
+from meshmend.errors import PlanError
 from meshmend.mesh import PRESETS
-
-app = App(
-    name="meshmend",
-    help="Keeps data-parallel training running when chips and workers die.",
-    version_flags=["--version"],
-    result_action="return_value",
-)
 
 MeshText = Annotated[
     str, Parameter(help="ROWSxCOLS or a preset, then wrap=…, -ROWSxCOLS@ROW,COL, -chip@…, -link@…, -board@…, -host@…")
@@ -117,35 +109,6 @@ def verify(file: str, *, chunks: int | None = None) -> int:
     return 0
 
 
-@app.command
-def run(
-    *script: str,
-    workers: Annotated[int, Parameter(name=["--workers", "-n"])] = 1,
-    spares: int = 0,
-    on_failure: Literal["replace", "shrink"] = "replace",
-    name: str | None = None,
-) -> int:
-    """Run a training script on several workers, and keep it running when some die.
-
-    Parameters
-    ----------
-    script
-        The script, and its own arguments.
-    workers
-        How many workers take part.
-    spares
-        How many more wait, ready to take the place of the dead.
-    on_failure
-        Start a new worker in the place of a dead one, or go on with fewer.
-    name
-        What to call the run (by default the time of day).
-
-    """
-    from meshmend.launch import launch
-
-    return launch(script, workers, spares, name, replace=on_failure == "replace")
-
-
 def _bytes(text: str) -> float:
     """102MB, 64MiB, 1e6 …"""
     match = re.fullmatch(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*([kmgt]?)(i?)b?", text.strip().lower())
@@ -174,16 +137,7 @@ def _counts(text: str) -> dict[str, float]:
     return counts
 
 
-def _leave_script(words: list[str]) -> list[str]:
-    """A script's own options are not ours: everything from the script on is left as it is."""
-    place = 1
-    while place < len(words) and words[place].startswith("-") and words[place] not in ("--help", "-h", "--"):
-        place += 1 if "=" in words[place] else 2
-    script = words[place:]
-    return [*words[:place], *(["--"] if script and not script[0].startswith("-") else []), *script]
-
-
-def _join_mesh(words: list[str]) -> list[str]:
+def join_mesh(words: list[str]) -> list[str]:
     """A mesh is one argument, though people type it as several words, some of which look like options."""
     holes = [word for word in words if _MESH_WORD.fullmatch(word)]
     rest = [word for word in words if not _MESH_WORD.fullmatch(word)]
@@ -193,24 +147,3 @@ def _join_mesh(words: list[str]) -> list[str]:
         return words
     rest[at] = " ".join([rest[at], *holes])
     return rest
-
-
-def main(words: list[str] | None = None) -> int:
-    """Run a command; a user's mistake is one message and exit code 2."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without arrows shows ? and not a stack trace
-    try:
-        words = sys.argv[1:] if words is None else words
-        return app(_leave_script(words) if words[:1] == ["run"] else _join_mesh(words), exit_on_error=False) or 0
-    except MeshmendError as error:
-        print(f"meshmend: {error}", file=sys.stderr)
-    except CycloptsError:
-        pass  # already printed, with what was probably meant
-    except BrokenPipeError:
-        sys.stderr.close()
-    return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,241 @@
+"""Looks after the workers of one host: starts them, sees them die, ends those that hang, passes on what they print.
+
+The launcher has one for its own host, and one on every other host (`python -m meshmend.launch.agent`, over ssh), which
+it talks to through the command's input and output, a JSON object a line. An agent keeps nothing of its own: all it
+knows is in shared memory. So a new one can take over from a dead one, and workers live on meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from meshmend.launch.hang import Pulse
+from meshmend.launch.lines import read_lines, write_line
+from meshmend.launch.mpirun import memory_folder
+from meshmend.train.processes import born, doing, kill, lives
+from meshmend.train.segment import Segment, clean_stale, remove_run, seats_of
+from meshmend.train.settings import Settings
+
+POLL = 0.005
+REPAIR = 5.0
+"""Seconds that a step of a repair may take; it is a matter of milliseconds, also on a busy machine."""
+BEAT = 1.0
+"""Seconds between two words from an agent on another host, at most."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What the launcher knows of a seat."""
+
+    seat: int
+    process: int = 0
+    status: int | None = None
+    """How the worker ended; None while it lives."""
+    how: str = ""
+    """The same in words."""
+    error: dict[str, Any] | None = None
+    """The exception that ended it."""
+    ready: bool = False
+    """It has opened its job."""
+    active: bool = False
+    over: bool = False
+    courier: str = "none"
+    """"none", "alive" or "lost"."""
+    stuck: bool = False
+    """Its courier is in a repair that takes too long."""
+
+
+@dataclass
+class Seat:
+    """A worker, and the memory it shares with its courier."""
+
+    number: int
+    segment: Segment
+    child: subprocess.Popen[bytes] | None = None
+    """None for a worker that another agent started."""
+    status: int | None = None
+    how: str = ""
+    pulse: Pulse = field(default_factory=Pulse)
+
+
+class Agent:
+    """The workers of this host."""
+
+    def __init__(self, run: str, folder: Path) -> None:
+        self.run, self.folder = run, folder
+        self.seats: dict[int, Seat] = {}
+        (folder / "output").mkdir(parents=True, exist_ok=True)
+        clean_stale()
+        memory_folder(run)
+
+    def do(self, command: str, **values: Any) -> None:
+        """Carry out one of: adopt, start, end, clear, formed, release, halt, remove."""
+        getattr(self, command)(**values)
+
+    def adopt(self, seats: list[int]) -> None:
+        """Take over the workers that another agent of this host has left."""
+        for number in set(seats) & set(seats_of(self.run)):
+            segment = Segment(self.run, number)
+            segment["owner"] = os.getpid()
+            self.seats[number] = Seat(number, segment)
+
+    def start(self, seat: int, wanted: int, seats: int, life: int, resume: str, every: str, script: list[str]) -> None:
+        """Start a worker on fresh memory."""
+        segment = Segment(self.run, seat, create=True)
+        segment["owner"], segment["wanted"], segment["seats"] = os.getpid(), wanted, seats
+        settings = Settings(run=self.run, seat=seat, folder=self.folder, life=life, resume=resume, every=every)
+        environment = {**os.environ, **settings.environment(), "PYTHONUNBUFFERED": "1"}
+        path = self._output(seat)
+        segment["shown"] = path.stat().st_size if path.exists() else 0
+        with path.open("ab") as output:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "meshmend.train.worker", *script],
+                env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+            )  # fmt: skip
+        segment["worker"], segment["born"] = child.pid, born(child.pid)
+        self.seats[seat] = Seat(seat, segment, child)
+
+    def end(self, seat: int, how: str) -> None:
+        """Kill a worker; what follows is an ordinary death."""
+        self.seats[seat].how = how
+        self._kill(self.seats[seat])
+
+    def formed(self, mpirun: int) -> None:
+        """A new world has been started, by this process on the launcher's host."""
+        for seat in self.seats.values():
+            seat.segment["mpirun"] = mpirun
+
+    def clear(self, formed: int, fresh: bool = False) -> None:
+        """Leave nobody of an old world when a new one begins, then, and as the first or not."""
+        for seat in self.seats.values():
+            kill(seat.segment["courier"])
+            seat.segment["courier"], seat.segment["repairing"] = 0, 0
+            seat.segment["formed"], seat.segment["fresh"] = formed, fresh
+
+    def release(self, seat: int) -> None:
+        """Let a spare go that was never needed."""
+        self.seats[seat].segment["over"] = 1
+        self.seats[seat].segment.ring("worker")
+
+    def halt(self, writer: int) -> None:
+        """Have all workers end, one of them after it has written a checkpoint."""
+        for seat in self._living():
+            seat.segment["halt"] = 2 if seat.number == writer else 1
+            seat.segment.ring("worker")
+
+    def remove(self) -> None:
+        """End everything, and leave nothing behind."""
+        self.clear(0)
+        for seat in self._living():
+            self._kill(seat)
+        for seat in self.seats.values():
+            if seat.child is not None:
+                seat.child.wait()
+            seat.segment.remove()
+        if not seats_of(self.run):
+            remove_run(self.run)
+
+    def look(self) -> list[View]:
+        """See who has died or hangs; how everyone is."""
+        now = time.monotonic()
+        for seat in self._living():
+            self._see_end(seat)
+            self._see_hang(seat, now)
+        return [self._view(seat) for seat in self.seats.values()]
+
+    def output(self) -> list[tuple[int, str]]:
+        """Lines that workers have printed since the last time."""
+        lines: list[tuple[int, str]] = []
+        for seat in self.seats.values():
+            path, begin = self._output(seat.number), seat.segment["shown"]
+            if path.exists() and path.stat().st_size > begin:
+                with path.open("rb") as file:
+                    file.seek(begin)
+                    data = file.read(1 << 20)
+                whole = data if seat.status is not None else data[: data.rfind(b"\n") + 1]
+                seat.segment["shown"] = begin + len(whole)
+                lines += [(seat.number, line) for line in whole.decode(errors="replace").splitlines()]
+        return lines
+
+    def _output(self, seat: int) -> Path:
+        return self.folder / "output" / f"worker-{seat}.log"
+
+    def _living(self) -> list[Seat]:
+        return [seat for seat in self.seats.values() if seat.status is None]
+
+    def _see_end(self, seat: Seat) -> None:
+        segment = seat.segment
+        if seat.child is not None:
+            status = seat.child.poll()
+        else:
+            status = None if lives(segment["worker"], segment["born"]) else 0 if segment["left"] else -signal.SIGKILL
+        if status is None:
+            return
+        seat.status = status
+        seat.how = seat.how or (signal.Signals(-status).name if status < 0 else f"status {status}")
+        if status != 0 or not segment["over"]:
+            kill(segment["courier"])  # so that MPI tells the others
+
+    def _see_hang(self, seat: Seat, now: float) -> None:
+        segment = seat.segment
+        owes = bool(segment["active"]) and segment["asked"] != segment["answered"] and seat.status is None
+        worker = segment["worker"]
+        if seat.pulse.hangs(segment["progress"], bool(segment["inside"]), owes, now, lambda: doing(worker)):
+            seat.how, seat.pulse = "hang", Pulse()
+            self._kill(seat)
+
+    @staticmethod
+    def _kill(seat: Seat) -> None:
+        if lives(seat.segment["worker"], seat.segment["born"]):
+            kill(seat.segment["worker"])
+
+    @staticmethod
+    def _view(seat: Seat) -> View:
+        segment = seat.segment
+        since, courier = segment["repairing"], segment["courier"]
+        return View(
+            seat=seat.number,
+            process=segment["worker"],
+            status=seat.status,
+            how=seat.how if seat.status is not None else "",
+            error=segment.read_error() if seat.status else None,
+            ready=bool(segment["lanes"]),
+            active=bool(segment["active"]),
+            over=bool(segment["over"]),
+            courier="none" if not courier else "alive" if lives(courier) else "lost",
+            stuck=bool(since) and (time.monotonic_ns() - since) / 1e9 > REPAIR,
+        )
+
+
+def main(run: str, folder: str) -> None:
+    """An agent on another host than the launcher's, until that closes the line; workers live on."""
+    agent = Agent(run, Path(folder))
+    said: Sequence[View] = ()
+    last, buffer = 0.0, bytearray()
+    while True:
+        if select.select([0], [], [], POLL)[0]:
+            commands = read_lines(0, buffer)
+            if commands is None:
+                return
+            for values in commands:
+                agent.do(**values)
+                write_line(1, {"did": values["command"]})
+        views, lines = agent.look(), agent.output()
+        if lines:
+            write_line(1, {"output": lines})
+        if views != said or time.monotonic() - last > BEAT:
+            write_line(1, {"views": [asdict(view) for view in views]})
+            said, last = views, time.monotonic()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

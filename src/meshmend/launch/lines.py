@@ -1,0 +1,25 @@
+"""JSON objects, one a line, over a pair of pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+
+def write_line(file: int, value: dict[str, Any]) -> None:
+    """Send one."""
+    data = memoryview((json.dumps(value) + "\n").encode())
+    while data:
+        data = data[os.write(file, data) :]
+
+
+def read_lines(file: int, buffer: bytearray) -> list[dict[str, Any]] | None:
+    """Those that have come, when something has; None at the end. What is not whole yet stays in the buffer."""
+    data = os.read(file, 1 << 16)
+    if not data:
+        return None
+    buffer += data
+    *whole, rest = bytes(buffer).split(b"\n")
+    buffer[:] = rest
+    return [json.loads(line) for line in whole]

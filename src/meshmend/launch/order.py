@@ -1,0 +1,86 @@
+"""What was asked for: the options of a run, kept in its folder so that it can be attached to and resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from meshmend.errors import FormatError, JobError
+from meshmend.events import FORMAT, folder_of
+from meshmend.launch.hosts import HERE, Host
+
+POLICIES = ("replace", "spare", "shrink", "restart", "checkpoint")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """A run's options."""
+
+    run: str
+    script: Sequence[str]
+    workers: int
+    """How many should be active."""
+    least: int = 1
+    """With fewer than these, the run is halted with a checkpoint."""
+    spares: int = 0
+    on_failure: str = "replace"
+    hosts: Sequence[Host] = ()
+    launch_agent: str = "ssh"
+    every: str = ""
+    """How often a checkpoint is written."""
+
+    def __post_init__(self) -> None:
+        if not self.script:
+            raise JobError("no script was given: meshmend run -n 4 train.py …")
+        if not os.path.exists(self.script[0]):
+            raise JobError(f"there is no script {self.script[0]!r}")
+        if self.workers < 1 or self.spares < 0:
+            raise JobError(f"{self.workers} workers and {self.spares} spares: at least 1 worker is needed")
+        if not 1 <= self.least <= self.workers:
+            raise JobError(f"at least {self.least} of {self.workers} workers were asked for: give 1 to {self.workers}")
+        if self.on_failure not in POLICIES:
+            raise JobError(f"--on-failure {self.on_failure}: choose from {', '.join(POLICIES)}")
+        if self.on_failure == "spare" and not self.spares:
+            raise JobError("--on-failure spare needs --spares 1 or more")
+        if not all(c.isalnum() or c in "._-" for c in self.run) or not self.run or self.run.startswith("-"):
+            raise JobError(f"--name {self.run!r}: use letters, digits, dots, dashes and underscores")
+
+    @property
+    def folder(self) -> Path:
+        """Where the run keeps its files."""
+        return folder_of(self.run).absolute()
+
+    @property
+    def seats(self) -> int:
+        """Workers and spares."""
+        return self.workers + self.spares
+
+    @property
+    def places(self) -> Sequence[Host]:
+        """The hosts, with room for the workers."""
+        return self.hosts or (Host(HERE, self.workers),)
+
+    def save(self) -> None:
+        """Write `run.json`."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
+        (self.folder / "run.json.new").write_text(text)
+        os.replace(self.folder / "run.json.new", self.folder / "run.json")
+
+
+def load_order(run: str) -> Order:
+    """Read a run's options back."""
+    path = folder_of(run) / "run.json"
+    if not path.exists():
+        raise JobError(f"there is no run {run!r}: expected {path}, which meshmend run writes")
+    try:
+        values = json.loads(path.read_text())
+        if values.pop("format") != FORMAT:
+            raise ValueError(f"its format is not {FORMAT}")
+        hosts = [Host(**host) for host in values.pop("hosts")]
+        return Order(**values, hosts=hosts)
+    except (ValueError, TypeError, KeyError) as error:
+        raise FormatError(f"{path} is not what meshmend run writes ({error})") from None

@@ -1,0 +1,7 @@
+"""For tests of training scripts: failures at a chosen place.
+
+``with mm.testing.fail_at(rank=2, step=7, point="allreduce"): subprocess.run(["meshmend", "run", "-n", "4", …])``
+"""
+
+from meshmend.train.faults import Fault as Fault
+from meshmend.train.faults import fail_at as fail_at

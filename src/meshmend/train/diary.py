@@ -1,0 +1,67 @@
+"""What a worker writes down of its steps: the ledger, and a tidy line a step from the first worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+
+from meshmend.events import Committed, Event, Log, Opened, Skipped
+from meshmend.train.lanes import Lanes
+from meshmend.train.settings import Settings
+
+
+class Diary:
+    """One worker's; outside `meshmend run` it only prints."""
+
+    def __init__(self, settings: Settings | None) -> None:
+        self._settings = settings
+        self.log = None if settings is None else Log(settings.folder, f"worker-{settings.seat}")
+        self._seat, self._life = (0, 0) if settings is None else (settings.seat, settings.life)
+        self._last = time.perf_counter()
+        self._pending: Committed | None = None
+
+    def opened(self, step: int, lanes: Lanes, reduction: str) -> None:
+        """From this step on, this worker takes part."""
+        self._last = time.perf_counter()
+        if self._settings is not None:
+            data = {"size": lanes.size, "batch": lanes.batch, "lanes": lanes.lanes, "seed": lanes.seed}
+            self._write(Opened(seat=self._seat, life=self._life, step=step, reduction=reduction, **data))
+
+    def committed(
+        self, step: int, by: Sequence[int], active: Iterable[int], seal: int, metrics: Mapping[str, float], first: bool
+    ) -> None:
+        """A step is done; it is written down when the others are known to have the same state after it."""
+        now = time.perf_counter()
+        if self.log is not None:
+            values = dict(metrics)
+            self._pending = Committed(
+                seat=self._seat, life=self._life, step=step, by=_runs(by), seal=f"{seal:012x}", metrics=values
+            )
+        if metrics and first:
+            numbers = "  ".join(f"{name} {value:.6g}" for name, value in metrics.items())
+            workers = len(list(active))
+            crowd = f"{workers} worker{'s' if workers > 1 else ''}"
+            print(f"step {step}  {numbers}  {crowd}  {1000 * (now - self._last):.0f} ms", flush=True)
+        self._last = now
+
+    def confirm(self) -> None:
+        """Write the last step down."""
+        if self._pending is not None:
+            self._write(self._pending)
+            self._pending = None
+
+    def skipped(self, step: int, by: Sequence[int], why: str, first: bool) -> None:
+        """A step's sum was not finite, and its batch is left out."""
+        self._write(Skipped(seat=self._seat, life=self._life, step=step, by=_runs(by), why=why))
+        if first:
+            print(f"step {step} is skipped: {why}", flush=True)
+
+    def _write(self, event: Event) -> None:
+        if self.log is not None:
+            self.log.write(event)
+
+
+def _runs(by: Sequence[int]) -> list[list[int]]:
+    """[0, 0, 1, 1, 1] as [[0, 2], [1, 3]]."""
+    return [[seat, len(list(lanes))] for seat, lanes in groupby(by)]

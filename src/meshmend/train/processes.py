@@ -1,0 +1,62 @@
+"""Processes by number, also those that are not our children: /proc tells whether they live and what they do."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+from pathlib import Path
+
+TICK = 1 / os.sysconf("SC_CLK_TCK")
+
+
+def born(process: int) -> int:
+    """When a process was started, in the kernel's ticks: with its number, this names it for good. 0: it is gone."""
+    found = _stat(process)
+    return 0 if found is None else int(found[19])
+
+
+def lives(process: int, since: int = 0) -> bool:
+    """Whether a process runs (or is stopped), and is the one that was started then. A dead child is not alive."""
+    found = _stat(process)
+    return found is not None and found[0] not in "ZX" and since in (0, int(found[19]))
+
+
+def kill(process: int, how: int = signal.SIGKILL) -> None:
+    """Send a signal to one that may be gone already."""
+    if process > 0:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(process, how)
+
+
+def die_with_parent() -> None:
+    """Called in a child: it is killed when its parent is (Linux: PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def doing(process: int) -> tuple[str, float]:
+    """(what, seconds of processor time used): "stopped", "traced", "running" if any thread is, else "waiting"."""
+    found = _stat(process)
+    if found is None:
+        return "gone", 0.0
+    used = (int(found[11]) + int(found[12])) * TICK
+    if found[0] in "Tt":
+        return ("stopped" if found[0] == "T" else "traced"), used
+    threads = Path(f"/proc/{process}/task")
+    with contextlib.suppress(OSError):
+        if any(state[0] == "R" for state in map(_words, threads.glob("*/stat")) if state):
+            return "running", used
+    return "waiting", used
+
+
+def _stat(process: int) -> list[str] | None:
+    return _words(Path(f"/proc/{process}/stat")) if process > 0 else None
+
+
+def _words(path: Path) -> list[str] | None:
+    """What follows the name, which may hold anything."""
+    try:
+        return path.read_text().rpartition(")")[2].split()
+    except OSError:
+        return None

@@ -1,0 +1,57 @@
+"""What a launcher tells its workers and couriers, and users may set: every environment variable meshmend reads.
+
+| variable | set by | meaning |
+|---|---|---|
+| MESHMEND_RUN | launcher | the run's name; without it, a job is a world of one |
+| MESHMEND_SEAT | launcher | the worker's number, from 0; what other launchers call a rank |
+| MESHMEND_FOLDER | launcher | where the run keeps its files on this host |
+| MESHMEND_LIFE | launcher | how often the run has been resumed from a checkpoint |
+| MESHMEND_RESUME | launcher | the checkpoint to begin with |
+| MESHMEND_EVERY | launcher | how often a checkpoint is written: "60s", "5min", "100" (steps), "auto" |
+| MESHMEND_RUNS | user | the folder that holds the folders of runs; `runs` in the working directory by default |
+| MESHMEND_FAULTS | `mm.testing` | failures to bring about on purpose, as JSON |
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """A worker's place in its run."""
+
+    run: str
+    seat: int
+    folder: Path
+    life: int = 0
+    resume: str = ""
+    every: str = ""
+
+    @classmethod
+    def here(cls) -> Settings | None:
+        """What the launcher told this process; None outside `meshmend run`."""
+        found = os.environ
+        if "MESHMEND_RUN" not in found:
+            return None
+        return cls(
+            run=found["MESHMEND_RUN"],
+            seat=int(found["MESHMEND_SEAT"]),
+            folder=Path(found["MESHMEND_FOLDER"]),
+            life=int(found.get("MESHMEND_LIFE", "0")),
+            resume=found.get("MESHMEND_RESUME", ""),
+            every=found.get("MESHMEND_EVERY", ""),
+        )
+
+    def environment(self) -> dict[str, str]:
+        """The variables that tell it."""
+        return {
+            "MESHMEND_RUN": self.run,
+            "MESHMEND_SEAT": str(self.seat),
+            "MESHMEND_FOLDER": str(self.folder),
+            "MESHMEND_LIFE": str(self.life),
+            "MESHMEND_RESUME": self.resume,
+            "MESHMEND_EVERY": self.every,
+        }

@@ -1,0 +1,79 @@
+"""Runs the user's script as a worker: `python -m meshmend.train.worker SCRIPT ARGS…`.
+
+It is the script as plain `python` would run it, with two additions. An exception is put down for the launcher, which
+tells it once for all workers that meet it. And a worker whose launcher and agent are gone for `ORPHAN` seconds ends.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+from meshmend.errors import MeshmendError
+from meshmend.events import Log, Raised
+from meshmend.train.processes import lives
+from meshmend.train.segment import Segment
+from meshmend.train.settings import Settings
+
+ORPHAN = 600.0
+"""Seconds that a worker waits for somebody to attach to a run whose launcher was killed."""
+LOOK = 0.5
+OURS = str(Path(__file__).parent)
+HALT = 30.0
+"""Seconds that a worker may take to write a checkpoint before it ends."""
+
+
+def main(words: list[str]) -> None:
+    """Run a script as `__main__`."""
+    settings = Settings.here()
+    assert settings is not None, "workers are started by meshmend run"
+    segment = Segment(settings.run, settings.seat)
+    threading.Thread(target=end_with_owner, args=[segment], name="meshmend orphan", daemon=True).start()
+    log = Log(settings.folder, f"worker-{settings.seat}")
+
+    def told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        mistake = isinstance(error, MeshmendError)
+        frames = [frame for frame in traceback.extract_tb(trace) if not hidden(frame.filename)]
+        text = "".join(traceback.format_list(frames)) + "".join(traceback.format_exception_only(kind, error))
+        last = traceback.format_exception_only(kind, error)[-1].strip()
+        segment.write_error(segment["step"], str(error) if mistake else last, text, mistake=mistake)
+        log.write(Raised(seat=settings.seat, step=segment["step"], error=last, trace=text))
+
+    sys.excepthook = told
+    sys.argv = words
+    sys.path[0] = str(Path(words[0]).resolve().parent)
+    try:
+        runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as leaving:
+        segment["left"] = not leaving.code
+        raise
+    segment["left"] = 1
+
+
+def hidden(file: str) -> bool:
+    """Whether a frame says nothing to the user: what lies between their script and their function."""
+    return file.startswith((OURS, "<frozen runpy>", runpy.__file__))
+
+
+def end_with_owner(segment: Segment) -> None:
+    """Wait for the owner to be gone for so long that nobody will come back for this worker."""
+    gone = 0.0
+    while gone < ORPHAN:
+        time.sleep(LOOK)
+        gone = 0.0 if lives(segment["owner"]) else gone + LOOK
+        if gone and not segment.path("control").exists():
+            break  # somebody has cleaned up after this run
+    segment["halt"] = 1  # a worker that can, writes a checkpoint and ends
+    segment.ring("worker")
+    time.sleep(HALT)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
