@@ -50,6 +50,10 @@ class View:
     over: bool = False
     courier: str = "none"
     """"none", "alive" or "lost"."""
+    world: int = 0
+    """The world whose couriers were let in last."""
+    standby: int = 0
+    """The world whose courier is ready, or works already."""
     stuck: bool = False
     """Its courier is in a repair that takes too long."""
 
@@ -78,7 +82,7 @@ class Agent:
         memory_folder(run)
 
     def do(self, command: str, **values: Any) -> None:
-        """Carry out one of: adopt, start, end, clear, formed, release, halt, remove."""
+        """Carry out one of: adopt, start, end, clear, enter, release, halt, remove."""
         getattr(self, command)(**values)
 
     def adopt(self, seats: list[int]) -> None:
@@ -109,17 +113,18 @@ class Agent:
         self.seats[seat].how = how
         self._kill(self.seats[seat])
 
-    def formed(self, mpirun: int) -> None:
-        """A new world has been started, by this process on the launcher's host."""
-        for seat in self.seats.values():
-            seat.segment["mpirun"] = mpirun
-
-    def clear(self, formed: int, fresh: bool = False) -> None:
-        """Leave nobody of an old world when a new one begins, then, and as the first or not."""
+    def clear(self) -> None:
+        """End the couriers of the world that is."""
         for seat in self.seats.values():
             kill(seat.segment["courier"])
             seat.segment["courier"], seat.segment["repairing"] = 0, 0
-            seat.segment["formed"], seat.segment["fresh"] = formed, fresh
+
+    def enter(self, world: int, mpirun: int, formed: int, fresh: bool) -> None:
+        """Let the couriers of a new world in, in the place of those of the old one."""
+        self.clear()
+        for seat in self.seats.values():
+            seat.segment["formed"], seat.segment["fresh"], seat.segment["mpirun"] = formed, fresh, mpirun
+            seat.segment["world"] = world
 
     def release(self, seat: int) -> None:
         """Let a spare go that was never needed."""
@@ -134,7 +139,7 @@ class Agent:
 
     def remove(self) -> None:
         """End everything, and leave nothing behind."""
-        self.clear(0)
+        self.clear()
         for seat in self._living():
             self._kill(seat)
         for seat in self.seats.values():
@@ -212,6 +217,8 @@ class Agent:
             active=bool(segment["active"]),
             over=bool(segment["over"]),
             courier="none" if not courier else "alive" if lives(courier) else "lost",
+            world=segment["world"],
+            standby=segment["standby"],
             stuck=bool(since) and (time.monotonic_ns() - since) / 1e9 > REPAIR,
         )
 

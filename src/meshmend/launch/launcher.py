@@ -10,28 +10,23 @@ The launcher keeps nothing that a run needs: when it is killed, workers wait, an
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import FrameType
-from typing import IO
 
 from meshmend.errors import JobError
 from meshmend.events import Began, Died, Ended, Event, Formed, Log, Started, read
 from meshmend.launch.agent import POLL, Agent, View
 from meshmend.launch.hosts import spread
-from meshmend.launch.mpirun import memory_folder, mpirun_line
 from meshmend.launch.order import Order
 from meshmend.launch.remote import Remote
 from meshmend.launch.speaker import Speaker
+from meshmend.launch.world import World, open_world, why_none
 from meshmend.train.checkpoint import latest
 from meshmend.train.linked import HALTED
-from meshmend.train.processes import die_with_parent, lives
+from meshmend.train.processes import lives
 from meshmend.train.segment import Segment, seats_of
 
 RESTARTS = 3
@@ -74,7 +69,9 @@ class Launcher:
     resume: str = ""
     agents: dict[str, Agent | Remote] = field(default_factory=dict)
     places: dict[int, Place] = field(default_factory=dict)
-    world: subprocess.Popen[str] | None = None
+    world: World | None = None
+    next: World | None = None
+    """One that is being made ready."""
     worlds: int = 0
     fresh: bool = True
     """Nobody in this life has had the state yet."""
@@ -133,6 +130,7 @@ class Launcher:
             for view in agent.look():
                 self.places[view.seat].view = view
                 self.places[view.seat].dead = False
+                self.worlds = max(self.worlds, view.world, view.standby)
 
     def start(self, place: Place, resume: str = "") -> None:
         """Start a worker."""
@@ -252,37 +250,48 @@ class Launcher:
         self.speaker.say(f"restarting everything from {self.resume or 'the beginning'}")
         self.begin()
 
-    def form(self, why: str) -> None:
-        """Start a new world of couriers under the living workers."""
-        order = self.order
-        self.end_world(0 if self.fresh else time.time_ns(), self.fresh)
+    def open(self, why: str) -> World:
+        """Start a new world of couriers for the living workers, without letting it in."""
         members = [place for place in self.living() if not place.joining]
-        seats = {host: [p.number for p in members if p.host == host] for host in self.agents}
-        line = mpirun_line(
-            order.run, order.folder, {host: some for host, some in seats.items() if some}, order.launch_agent,
-            repair=order.on_failure != "restart",
-        )  # fmt: skip
+        seats: dict[str, list[int]] = {}
+        for place in members:
+            seats.setdefault(place.host, []).append(place.number)
         self.worlds += 1
-        self.note(Formed(world=self.worlds, seats=[place.number for place in members], why=why))
-        self.speaker.say(f"world {self.worlds} ({why})" + (f": {' '.join(line)}" if self.worlds == 1 else ""))
-        self.world = subprocess.Popen(
-            line, env={**os.environ, "TMPDIR": str(memory_folder(order.run))}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=die_with_parent,
-        )  # fmt: skip
-        for agent in self.agents.values():
-            agent.do("formed", mpirun=self.world.pid)
-        assert self.world.stdout is not None
-        _pump(self.world.stdout, order.folder / "output" / "couriers.log", self.speaker.say)
+        return open_world(self.order, self.worlds, seats, why, self.speaker.say)
 
-    def end_world(self, formed: int = 0, fresh: bool = False) -> None:
+    def form(self, why: str) -> None:
+        """A new world at once, in the place of a lost one."""
+        began = time.time_ns()
+        self.end_world()
+        self.enter(self.open(why), began)
+
+    def enter(self, world: World, began: int) -> None:
+        """Let a world in; `began` is when the one before it ended."""
+        self.world = world
+        line = f": {' '.join(world.line)}" if self.fresh and world.number == 1 else ""
+        self.speaker.say(f"world {world.number} ({world.why}){line}")
+        self.note(Formed(world=world.number, seats=sorted(world.seats), why=world.why))
+        for agent in self.agents.values():
+            formed = 0 if self.fresh else began
+            agent.do("enter", world=world.number, mpirun=world.process.pid, formed=formed, fresh=self.fresh)
+
+    def end_world(self) -> None:
         """Nobody of an old world may be left when a new one begins."""
+        self.abandon()
         if self.world is not None:
-            self.world.kill()  # what it would clean up lies in our own folder
-            self.world.wait()
+            self.world.kill()
             self.world = None
         self.losing = 0.0
         for agent in self.agents.values():
-            agent.do("clear", formed=formed, fresh=fresh)
+            agent.do("clear")
+
+    def abandon(self) -> None:
+        """Throw away a world that was being made ready."""
+        if self.next is not None:
+            self.next.kill()
+            self.next = None
+            for place in self.living():
+                place.joining = self.world is not None and place.number not in self.world.seats
 
     def mind_world(self) -> None:
         """Form a world when there is none; a lost courier takes its worker along."""
@@ -302,11 +311,11 @@ class Launcher:
         if any(place.view.stuck for place in open_):
             self.speaker.say("a repair takes too long")
             self.form("a repair took too long")
-        elif self.world.poll() is not None and open_:
+        elif self.world.ended and open_:
             self.note(Died(seat=-1, what="mpirun", how="lost"))
             self._fruitless = 0 if any(place.view.courier != "none" for place in open_) else self._fruitless + 1
             if self._fruitless >= RESTARTS:
-                raise JobError(self.why_no_world())
+                raise JobError(why_none(self.order))
             if self.order.on_failure == "checkpoint":
                 self.live_again()
             else:
@@ -326,23 +335,25 @@ class Launcher:
             for place in lost:
                 self.end(place, "its courier died")
 
-    def why_no_world(self) -> str:
-        """What to say when mpirun ends again and again before any courier is there."""
-        path = self.order.folder / "output" / "couriers.log"
-        said = path.read_text(errors="replace").strip().splitlines()[-12:] if path.exists() else []
-        return "mpirun ended before any courier was there; meshmend doctor looks for the cause. It said:\n" + "\n".join(
-            said
-        )
-
     def let_in(self) -> None:
-        """When all that were started again are ready, form a world with them in it."""
-        joining = [place for place in self.living() if place.joining]
-        if not joining or not all(place.view.ready for place in joining) or self.world is None:
-            return
-        for place in joining:
-            place.joining = False
-        if not any(place.view.over for place in self.living()):
-            self.form(f"worker {', '.join(str(place.number) for place in joining)} joins")
+        """When all that were started again are ready, make a world ready with them in it, and then change over."""
+        everyone = self.living()
+        if self.world is None or any(place.view.over for place in everyone):
+            self.abandon()
+        elif self.next is None:
+            joining = [place for place in everyone if place.joining]
+            if joining and all(place.view.ready for place in joining):
+                for place in joining:
+                    place.joining = False
+                self.next = self.open(f"worker {', '.join(str(place.number) for place in joining)} joins")
+        elif self.next.ended or self.next.seats != {place.number for place in everyone}:
+            self.abandon()
+        elif all(place.view.standby == self.next.number for place in everyone):
+            began = time.time_ns()
+            self.world.kill()
+            self.losing = 0.0
+            world, self.next = self.next, None
+            self.enter(world, began)
 
     def mind_size(self) -> None:
         """Halt where too few are left, and end where nobody has the state any more."""
@@ -512,17 +523,3 @@ def _nobody_has(order: Order) -> None:
 def _worker_lives(run: str, seat: int) -> bool:
     segment = Segment(run, seat)
     return lives(segment["worker"], segment["born"])
-
-
-def _pump(stream: IO[str], path: Path, say: Callable[[str], None]) -> None:
-    """Keep what couriers and mpirun print; only the couriers' own words are for the user, the library's are not."""
-
-    def copy() -> None:
-        with path.open("a") as file:
-            for line in stream:
-                file.write(line)
-                file.flush()
-                if line.startswith("meshmend: "):
-                    say(line.removeprefix("meshmend: ").rstrip())
-
-    threading.Thread(target=copy, daemon=True).start()

@@ -40,13 +40,13 @@ def memory_folder(run: str) -> Path:
 
 
 def mpirun_line(
-    run: str, folder: Path, seats: Mapping[str, Sequence[int]], launch_agent: str, repair: bool
+    run: str, folder: Path, world: int, seats: Mapping[str, Sequence[int]], launch_agent: str, *, repair: bool
 ) -> list[str]:
     """The command that starts a world of couriers: one for each of these seats, by host."""
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     memory = ["--mca", "btl_sm_backing_directory", str(memory_folder(run))]  # so that we can clean up after the killed
     every = ",".join(str(seat) for some in seats.values() for seat in some)
-    words = [run, str(folder), every, "repair" if repair else "restart"]
+    words = [run, str(folder), every, str(world), "repair" if repair else "restart"]
     courier = [sys.executable, "-m", "meshmend.train.courier", *words]
     line = [mpirun(), *root, *OPTIONS, *memory]
     if list(seats) == [HERE]:

@@ -26,6 +26,9 @@ from meshmend.train.segment import Segment, SharedMemory
 from meshmend.train.stopwatch import Stopwatch, name_of
 from meshmend.train.wire import Trailer
 
+DOOR = 0.002
+"""Seconds between looks at whether this world may begin."""
+
 
 class Beside:
     """A worker as its courier sees it, through shared memory."""
@@ -77,9 +80,9 @@ class Beside:
 class Courier:
     """One courier, from the start of its world to the end of the job."""
 
-    def __init__(self, run: str, folder: Path, seat: int) -> None:
+    def __init__(self, run: str, folder: Path, seat: int, world: int) -> None:
         self.segment = Segment(run, seat)
-        self.segment["courier"] = os.getpid()
+        self.enter(world)
         while not self.segment["lanes"]:
             time.sleep(0.005)
         self.beside = Beside(self.segment)
@@ -87,6 +90,15 @@ class Courier:
         self.log = Log(folder, f"courier-{seat}")
         self.faults = Faults(seat, folder, self.log, self.segment["worker"])
         self.watch = Stopwatch(self.repaired)
+
+    def enter(self, world: int) -> None:
+        """Wait until the couriers of the world before this one are gone."""
+        self.segment["standby"] = world
+        while self.segment["world"] < world:
+            time.sleep(DOOR)
+        if self.segment["world"] > world:
+            os.kill(os.getpid(), signal.SIGKILL)  # there is a newer one already
+        self.segment["courier"] = os.getpid()
 
     def run(self, *, repair: bool) -> None:
         """Carry sums until the job is over."""
@@ -121,10 +133,10 @@ class Courier:
         )  # fmt: skip
 
 
-def main(run: str, folder: Path, seats: list[int], *, repair: bool) -> None:
+def main(run: str, folder: Path, seats: list[int], world: int, *, repair: bool) -> None:
     """One courier's process."""
     try:
-        courier = Courier(run, folder, seats[rank()])
+        courier = Courier(run, folder, seats[rank()], world)
         courier.run(repair=repair)
         sys.stdout.flush()
         os._exit(0)
@@ -141,4 +153,5 @@ def main(run: str, folder: Path, seats: list[int], *, repair: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), [int(seat) for seat in sys.argv[3].split(",")], repair=sys.argv[4] == "repair")
+    name, where, numbers, which, way = sys.argv[1:]
+    main(name, Path(where), [int(seat) for seat in numbers.split(",")], int(which), repair=way == "repair")

@@ -33,12 +33,12 @@ HOME = Path("/dev/shm")
 MOST_LANES = 4096
 FIELDS = (
     # the agent's
-    "owner", "wanted", "seats", "worker", "born", "halt", "shown", "formed", "fresh", "mpirun", "flip",
+    "owner", "wanted", "seats", "worker", "born", "halt", "shown", "formed", "fresh", "world", "mpirun", "flip",
     # the worker's
     "lanes", "wire", "wide", "answered", "state_round", "progress", "inside", "step", "left",
     # the courier's
-    "courier", "asked", "asked_round", "done", "assigned_round", "active", "given", "state_asked", "over", "repairing",
-    "afresh",
+    "courier", "standby", "asked", "asked_round", "done", "assigned_round", "active", "given", "state_asked", "over",
+    "repairing", "afresh",
 )  # fmt: skip
 _PLACE = {name: place for place, name in enumerate(FIELDS)}
 _ASKED, _ASSIGNED = 64, 64 + MOST_LANES
