@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from meshmend import Mesh, Plan, cli, load, save, verify
+from meshmend.cli import job, mesh
 
 HOLED = "6x6 -2x2@2,2 -link@0,2:0,3"
 
@@ -278,16 +279,19 @@ def test_what_is_missing_or_too_much_is_named(run: Run, words: list[str], says: 
     assert "Traceback" not in ran.err
 
 
-@pytest.mark.parametrize("verb", ["plan", "verify"])
-def test_help_tells_every_option(run: Run, verb: str) -> None:
-    ran = run(verb, "--help")
+VERBS = [mesh.plan, mesh.verify, job.run, job.audit, job.chaos, job.doctor, job.demo]
+
+
+@pytest.mark.parametrize("function", VERBS, ids=lambda function: function.__name__)
+def test_help_tells_every_option(run: Run, function: Callable[..., int]) -> None:
+    ran = run(function.__name__, "--help")
     assert (ran.code, ran.err) == (0, "")
-    function = getattr(cli, verb)
     assert inspect.getdoc(function).splitlines()[0] in ran.out  # type: ignore[union-attr]
     for name, parameter in inspect.signature(function).parameters.items():
-        told = re.search(rf"--{name}\b.*? [A-Za-z]{{3,}}", ran.out)
+        option = name.rstrip("_").replace("_", "-")
+        told = re.search(rf"(--{option}|{option.upper()})\b.*? [A-Za-z]{{3,}}", ran.out, re.DOTALL)
         assert told, name
-        if parameter.default not in (None, inspect.Parameter.empty):
+        if parameter.default not in (None, inspect.Parameter.empty, "", False):
             assert f"[default: {parameter.default}]" in ran.out
 
 

@@ -1,41 +1,75 @@
-"""A worker is judged by its own pace."""
+"""A worker is judged by its own pace, and by its own time."""
 
 from __future__ import annotations
 
-from meshmend.launch.hang import LEAST, PATIENCE, SEEN, Pulse
+from collections.abc import Callable
+
+import pytest
+
+from meshmend.launch.hang import FLOOR, OUTSIDE, PATIENCE, SEEN, Pulse
+
+TICK = 0.01
 
 
-def paced(pause: float, beats: int) -> tuple[Pulse, float]:
+def paced(pause: float, beats: int, *, inside: bool = True) -> tuple[Pulse, float]:
     pulse, now = Pulse(), 0.0
     for beat in range(beats):
-        assert not pulse.hangs(beat, True, now)
+        assert not pulse.hangs(beat, inside, True, now, lambda: ("running", 0.0))
         now += pause
-    return pulse, now
+    return pulse, now - pause
 
 
-def test_one_that_stands_still_is_found() -> None:
+def until_hang(
+    pulse: Pulse, now: float, doing: Callable[[float], tuple[str, float]], *, inside: bool = True, most: float = 1000.0
+) -> float:
+    """Seconds that it stands still before it is called a hang."""
+    begin = now
+    while now - begin < most:
+        now += TICK
+        if pulse.hangs(pulse.progress, inside, True, now, lambda now=now: doing(now)):  # type: ignore[misc]
+            return now - begin
+    return most
+
+
+@pytest.mark.parametrize("what", ["stopped", "waiting"])
+def test_one_that_stands_still_is_found_by_its_own_pace(what: str) -> None:
     pulse, now = paced(10.0, 20)
-    assert not pulse.hangs(19, True, now + 10 * (PATIENCE - 1.1))
-    assert pulse.hangs(19, True, now + 10 * PATIENCE)
+    assert until_hang(pulse, now, lambda _: (what, 0.0)) == pytest.approx(2 * PATIENCE * 10, abs=3 * TICK)
+
+
+@pytest.mark.parametrize("what", ["stopped", "waiting"])
+def test_quick_steps_have_a_floor(what: str) -> None:
+    pulse, now = paced(0.001, 50)
+    assert until_hang(pulse, now, lambda _: (what, 0.0)) == pytest.approx(FLOOR[what], abs=5 * TICK)
+
+
+def test_a_loop_uses_the_processor() -> None:
+    pulse, now = paced(0.001, 50)
+    assert until_hang(pulse, now, lambda now: ("running", now)) == pytest.approx(FLOOR["running"], abs=5 * TICK)
+
+
+def test_one_that_is_not_let_run_is_not_blamed() -> None:
+    pulse, now = paced(0.001, 50)
+    assert until_hang(pulse, now, lambda now: ("running", now / 100), most=40) == 40
+    pulse, now = paced(0.001, 50)
+    assert until_hang(pulse, now, lambda _: ("traced", 0.0)) == 1000
 
 
 def test_the_first_compile_is_no_hang() -> None:
     pulse = Pulse()
-    assert not pulse.hangs(0, True, 0.0)
-    assert not pulse.hangs(0, True, 1e6)
+    assert not pulse.hangs(0, True, True, 0.0, lambda: ("stopped", 0.0))
+    assert until_hang(pulse, 0.0, lambda _: ("stopped", 0.0)) == 1000
     pulse, now = paced(0.01, SEEN)
-    assert not pulse.hangs(SEEN - 1, True, now + 1e6)
+    assert until_hang(pulse, now, lambda _: ("stopped", 0.0)) == 1000
 
 
-def test_a_long_pause_seen_before_is_its_pace() -> None:
-    pulse, now = paced(0.01, 20)
-    assert not pulse.hangs(19, False, now + 60)  # it evaluates: nobody waits
-    assert not pulse.hangs(20, True, now + 60)
-    assert not pulse.hangs(20, True, now + 60 + 3 * 60)
-    assert pulse.hangs(20, True, now + 60 + PATIENCE * 61)
+def test_an_evaluation_is_no_hang() -> None:
+    pulse, now = paced(0.01, 50)
+    assert not pulse.hangs(pulse.progress + 1, False, True, now + 0.01, lambda: ("running", 0.0))
+    found = until_hang(pulse, now + 0.01, lambda now: ("running", now), inside=False)
+    assert found == pytest.approx(OUTSIDE, abs=5 * TICK)
 
 
-def test_quick_steps_have_a_floor() -> None:
-    pulse, now = paced(0.001, 50)
-    assert not pulse.hangs(49, True, now + LEAST / 2)
-    assert pulse.hangs(49, True, now + LEAST)
+def test_nobody_waits_for_one_that_owes_nothing() -> None:
+    pulse, now = paced(0.01, 50)
+    assert not pulse.hangs(pulse.progress, True, False, now + 1000, lambda: ("stopped", 0.0))

@@ -16,16 +16,16 @@ from meshmend.errors import JobError
 @app.command
 def run(
     *script: str,
-    workers: Annotated[str, Parameter(name=["--workers", "-n"])] = "",
+    workers: Annotated[str | None, Parameter(name=["--workers", "-n"])] = None,
     spares: int = 0,
     min_workers: int | None = None,
     on_failure: Literal["replace", "spare", "shrink", "restart", "checkpoint"] = "replace",
-    hosts: str = "",
+    hosts: str | None = None,
     launch_agent: str = "ssh",
-    checkpoint_every: str = "",
-    name: str = "",
-    resume: str = "",
-    attach: str = "",
+    checkpoint_every: str | None = None,
+    name: str | None = None,
+    resume: str | None = None,
+    attach: str | None = None,
     print_: Annotated[Literal["slurm", "k8s"] | None, Parameter(name="--print")] = None,
 ) -> int:
     """Run a training script on several workers, and keep it running when some die.
@@ -66,7 +66,8 @@ def run(
     if attach or (resume and not script):
         if attach and (script or resume):
             raise JobError("--attach goes on with a run as it was begun: leave out the script and --resume")
-        return launch.attach(launch.load_order(attach)) if attach else launch.resume(launch.load_order(resume))
+        order = launch.load_order(attach or resume or "")
+        return launch.attach(order) if attach else launch.resume(order)
     places = launch.parse_hosts(hosts) if hosts else []
     most, least = _range(workers or str(sum(place.slots for place in places) or 1))
     if print_:
@@ -75,7 +76,7 @@ def run(
     order = launch.Order(
         run=resume or name or f"{time.strftime('%m%d-%H%M%S')}-{os.getpid()}", script=script, workers=most,
         least=min_workers or least, spares=spares, on_failure=on_failure, hosts=places, launch_agent=launch_agent,
-        every=checkpoint_every,
+        every=checkpoint_every or "",
     )  # fmt: skip
     return launch.resume(order) if resume else launch.launch(order)
 
@@ -158,6 +159,14 @@ def doctor(*, quick: bool = False) -> int:
         findings.append(finding)
         print(launch.line(finding), flush=True)
     return 1 if any(finding.good is False for finding in findings) else 0
+
+
+@app.command
+def demo() -> int:
+    """Train on digits with 4 workers, kill some, and show that nothing was lost."""
+    from meshmend.demo import demo as play
+
+    return play()
 
 
 def leave_script(words: list[str]) -> list[str]:

@@ -21,8 +21,9 @@ from sklearn.datasets import load_digits
 
 import meshmend as mm
 
-TEST = 360  # of the 1797 samples
-RATE, MOMENTUM = 0.03, 0.9
+TEST = 360  # of 1797 samples
+BATCH, LANES = 256, 16
+RATE, MOMENTUM = 0.01, 0.9
 
 Weights = dict[str, jax.Array]
 
@@ -38,7 +39,7 @@ def load() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
 def init() -> Weights:
     """Random weights, scaled by how many inputs are added up."""
     random = np.random.default_rng(1)
-    shapes = {"conv1": (3, 3, 1, 16), "conv2": (3, 3, 16, 32), "dense": (4 * 4 * 32, 64), "out": (64, 10)}
+    shapes = {"conv1": (3, 3, 1, 32), "conv2": (3, 3, 32, 64), "dense": (4 * 4 * 64, 64), "out": (64, 10)}
     weights = {k: random.normal(0, np.sqrt(2 / np.prod(s[:-1])), s) for k, s in shapes.items()}
     biases = {f"{k}_bias": np.zeros(s[-1]) for k, s in shapes.items()}
     return {k: jnp.asarray(v, jnp.float32) for k, v in (weights | biases).items()}
@@ -49,7 +50,7 @@ def logits(w: Weights, x: jax.Array) -> jax.Array:
     for layer in ("conv1", "conv2"):
         x = jax.lax.conv_general_dilated(x, w[layer], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
         x = jax.nn.relu(x + w[f"{layer}_bias"])
-    x = x.reshape(-1, 4, 2, 4, 2, 32).max((2, 4)).reshape(len(x), -1)
+    x = x.reshape(-1, 4, 2, 4, 2, 64).max((2, 4)).reshape(len(x), -1)
     x = jax.nn.relu(x @ w["dense"] + w["dense_bias"])
     return x @ w["out"] + w["out_bias"]
 
@@ -65,20 +66,23 @@ def loss_and_grads(w: Weights, lane: dict[str, jax.Array]) -> jax.Array:
 @jax.jit
 def update(w: Weights, speed: Weights, grads: Weights) -> tuple[Weights, Weights]:
     """Gradient descent with momentum."""
-    speed = jax.tree.map(lambda v, g: MOMENTUM * v - RATE * g, speed, grads)
+    speed = jax.tree.map(lambda v, g: MOMENTUM * v - RATE / BATCH * g, speed, grads)
     return jax.tree.map(jnp.add, w, speed), speed
 
 
 def main(steps: int) -> None:
     """Train, then say how good the weights are, and which."""
     train, test = load()
-    first = init()
-    with mm.Job(train, batch=256, lanes=16, reduction="exact") as job:
-        weights, speed = job.share((first, jax.tree.map(jnp.zeros_like, first)))
+    weights = init()
+    speed = jax.tree.map(jnp.zeros_like, weights)
+    _, grads = loss_and_grads(weights, {k: v[: BATCH // LANES] for k, v in train.items()})
+    update(weights, speed, grads)  # compiled by now, so that nobody has to wait for one who comes in later
+    with mm.Job(train, batch=BATCH, lanes=LANES, reduction="exact") as job:
+        weights, speed = job.share((weights, speed))
         for _ in job.steps(steps):
             loss, grads = job.sum(partial(loss_and_grads, weights))
-            weights, speed = update(weights, speed, jax.tree.map(lambda g: g / job.batch, grads))
-            job.commit((weights, speed), loss=loss / job.batch)
+            weights, speed = update(weights, speed, grads)
+            job.commit((weights, speed), loss=loss / BATCH)
     accuracy = np.mean(np.argmax(logits(weights, test["image"]), axis=1) == test["label"])
     digest = hashlib.sha256(b"".join(np.asarray(weights[name]).tobytes() for name in sorted(weights)))
     print(f"test accuracy {accuracy:.2%}, weights {digest.hexdigest()}")
