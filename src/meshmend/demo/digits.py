@@ -83,7 +83,7 @@ def main(steps: int) -> None:
             loss, grads = job.sum(partial(loss_and_grads, weights))
             weights, speed = update(weights, speed, grads)
             job.commit((weights, speed), loss=loss / BATCH)
-    accuracy = np.mean(np.argmax(logits(weights, test["image"]), axis=1) == test["label"])
+    accuracy = np.mean(np.argmax(logits(weights, jnp.asarray(test["image"])), axis=1) == test["label"])
     digest = hashlib.sha256(b"".join(np.asarray(weights[name]).tobytes() for name in sorted(weights)))
     print(f"test accuracy {accuracy:.2%}, weights {digest.hexdigest()}")
 

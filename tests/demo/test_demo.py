@@ -1,0 +1,94 @@
+"""`meshmend demo`: it keeps its promises, says so when it does not, and leaves nothing running when it is stopped."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from meshmend import JobError
+from meshmend.demo import demo, show
+from meshmend.events import Log
+from meshmend.train.segment import seats_of
+from tests.launch.jobs import processes, wait_for
+from tests.report.made import Life, run
+
+DEADLINE = 280
+DEMO = [sys.executable, "-u", "-c", "import sys, meshmend.demo as d; sys.exit(d.demo())"]
+NAME = re.compile(r"demo-\d{4}-\d{6}")
+
+
+def start(folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(DEMO, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def left_of(name: str) -> list[object]:
+    return [*seats_of(name), *Path("/dev/shm").glob(f"meshmend-{name}-*"), *processes(name)]
+
+
+@pytest.mark.jobs
+def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    process = start(tmp_path)
+    try:
+        output, _ = process.communicate(timeout=DEADLINE)
+    finally:
+        process.terminate()
+    assert process.returncode == 0, output
+    assert "the same, bit for bit, in all" in output
+    assert "audit: clean. 600 steps" in output
+    assert len({*re.findall(r"\b[0-9a-f]{64}\b", output)}) == 1, output
+    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
+    name = NAME.findall(output)[0]
+    assert (tmp_path / "runs" / name / "run.json").exists()
+    assert left_of(name) == []
+
+
+@pytest.mark.jobs
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_when_it_is_stopped(tmp_path: Path, how: signal.Signals) -> None:
+    pytest.importorskip("sklearn")
+    process = start(tmp_path)
+    assert process.stdout is not None
+    name = ""
+    for line in process.stdout:
+        name = name or "".join(NAME.findall(line)[:1])
+        if "step 120 of 600" in line and name:
+            break
+    process.send_signal(how)
+    process.communicate(timeout=60)
+    assert process.returncode == (130 if how == signal.SIGINT else -how)
+    wait_for(lambda: left_of(name) == [])
+
+
+@pytest.mark.jobs
+def test_the_script_runs_alone() -> None:
+    pytest.importorskip("sklearn")
+    command = [sys.executable, str(show.SCRIPT), "--steps", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    lines = done.stdout.splitlines()
+    assert [bool(show.STEP.match(line)) for line in lines] == [True, True, True, False]
+    assert show.RESULT.match(lines[-1])
+
+
+def test_a_broken_promise_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    log = Log(tmp_path / "runs" / "r", "all")
+    for event in run([Life(0, 20, 3, deaths={5: 1})]):
+        log.write(event)
+    alone, disturbed = show.Outcome(0, ["a" * 64], 99.0), show.Outcome(1, ["a" * 64, "b" * 64], 90.0)
+    wrong = " ".join(show._verdict(alone, disturbed, tmp_path, "r"))
+    for part in ("status 1", "1 kills", "1 incidents", "20 steps", "weights differ", "below 95.0 %"):
+        assert part in wrong
+    assert "NOT the same" in capsys.readouterr().out
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(show, "find_spec", lambda name: None if name in ("jax", "sklearn") else find_spec(name))
+    with pytest.raises(JobError, match=r"needs jax and scikit-learn: pip install 'meshmend\[demo\]'"):
+        demo()
