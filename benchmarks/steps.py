@@ -1,24 +1,27 @@
 """Steps of a training loop with `mm.Job` beside the same loop with a bare MPI_Allreduce in the worker's own process.
 
-    python benchmarks/steps.py [--quick] [--jax] [--sizes 25,100] [--rounds 5] [--kinds one,pieces,float,exact]
+    python benchmarks/steps.py [--quick] [--jax] [--sizes 25,100] [--turns 20] [--kinds one,pieces,float,exact]
 
-Four processes each. Short runs of all kinds take turns, so that a busy machine slows all alike: trust the ratios.
+All kinds are started, four processes each, and then take turns of a second or two, in which all the others stand
+stopped; so whatever else the machine does slows all alike. Trust the ratios.
 
     one      MPI_Allreduce of the whole flat buffer      float   mm.Job
     pieces   the same in pieces of 1 M numbers           exact   mm.Job(reduction="exact")
 
 `lanes` is the time in the gradients' own computing, `update` that of the update, `other` the rest: packing, summing,
-waiting for the others, unpacking, the seal. A ratio is that of a round's medians to those of `one` in the same round.
+waiting for the others, unpacking, the seal. A turn's ratio is that of its median step to that of `one` in the same
+turn: the median over all turns is shown, and the quartiles.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -26,63 +29,129 @@ import numpy as np
 from meshmend.launch.mpirun import OPTIONS, mpirun
 
 HERE = Path(__file__).parent / "loops"
-KINDS = ("one", "pieces", "float", "exact")
+KINDS = "one,pieces,float,exact"
 WORKERS = 4
+TURN = {25: 1.3, 100: 2.5}
+"""Seconds of a turn."""
+WARM = 6
+"""Steps before the first turn."""
 
 
-def times(kind: str, framework: str, size: int, warm: int, steps: int) -> np.ndarray:
-    """Run one loop; (whole, lanes, update) of each step after warm-up, in milliseconds."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = f"{folder}/times.json"
-        args = [framework, str(size), str(warm), str(steps), kind, out]
+class Loop:
+    """One kind of loop: four processes, stopped unless it is their turn."""
+
+    def __init__(self, kind: str, framework: str, size: int, folder: str) -> None:
+        self.kind = kind
+        self.times = Path(folder) / kind
+        self.times.touch()
+        self.turns: list[tuple[float, float]] = []
+        args = [framework, str(size), kind, str(self.times)]
         root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
         if kind in ("one", "pieces"):
             line = [mpirun(), *root, *OPTIONS, "-n", str(WORKERS), sys.executable, str(HERE / "bare.py"), *args]
         else:
             line = [sys.executable, "-m", "meshmend", "run", "-n", str(WORKERS), str(HERE / "job.py"), *args]
         # One thread a process: there are already more processes than cores.
-        threads = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NPROC")}
-        threads["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
-        done = subprocess.run(line, env={**os.environ, **threads}, capture_output=True, text=True, timeout=600)
-        if done.returncode or not Path(out).exists():
-            raise SystemExit(f"{' '.join(line)} failed:\n{done.stdout}{done.stderr}")
-        return 1e3 * np.array(json.loads(Path(out).read_text())["rows"])
+        one_thread = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NPROC"), "1")
+        one_thread["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+        self.log = open(f"{folder}/{kind}.log", "w+")  # noqa: SIM115
+        self.main = subprocess.Popen(
+            line, env={**os.environ, **one_thread}, stdout=self.log, stderr=self.log, start_new_session=True
+        )
+        self.wait(WARM)
+        self.signal(signal.SIGSTOP)
+
+    def wait(self, steps: int) -> None:
+        """Until it has done so many steps."""
+        while len(self.rows()) < steps:
+            if self.main.poll() is not None:
+                self.log.seek(0)
+                raise SystemExit(f"the loop {self.kind!r} ended:\n{self.log.read()}")
+            time.sleep(0.02)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to all its processes: they are a session of their own."""
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if os.getsid(int(process.name)) == self.main.pid:
+                    os.kill(int(process.name), number)
+            except ProcessLookupError:
+                continue
+
+    def turn(self, seconds: float) -> None:
+        """Let it run for a while, two steps at least."""
+        begin, before = time.monotonic(), len(self.rows())
+        self.signal(signal.SIGCONT)
+        time.sleep(seconds)
+        self.wait(before + 4)
+        self.turns.append((begin, time.monotonic()))
+        self.signal(signal.SIGSTOP)
+
+    def rows(self) -> list[list[float]]:
+        """(begin, end, lanes, update) of every step."""
+        lines = self.times.read_text().splitlines()
+        return [[float(word) for word in line.split()] for line in lines]
+
+    def found(self) -> list[np.ndarray]:
+        """For each turn (whole, lanes, update) of its steps but the first, in milliseconds."""
+        rows = np.array(self.rows())
+        out = []
+        for begin, end in self.turns:
+            inside = rows[(rows[:, 0] > begin) & (rows[:, 1] < end)][1:]
+            out.append(1e3 * np.stack([inside[:, 1] - inside[:, 0], inside[:, 2], inside[:, 3]], 1))
+        return out
+
+    def end(self) -> None:
+        """A launcher cleans up when it is interrupted."""
+        self.signal(signal.SIGCONT)
+        self.main.send_signal(signal.SIGINT)
+        try:
+            self.main.wait(10)
+        except subprocess.TimeoutExpired:
+            self.signal(signal.SIGKILL)
+            self.main.wait()
 
 
-def compare(framework: str, size: int, rounds: int, warm: int, steps: int, kinds: list[str]) -> None:
+def compare(framework: str, size: int, turns: int, kinds: list[str]) -> None:
     """All kinds in turn, and what came out."""
-    found: dict[str, list[np.ndarray]] = {kind: [] for kind in kinds}
-    for turn in range(rounds):
-        for kind in kinds if turn % 2 == 0 else reversed(kinds):
-            found[kind].append(times(kind, framework, size, warm, steps))
-    print(f"\n{size} MB of float32 gradients, {framework}, {WORKERS} processes, {rounds} rounds of {steps} steps")
-    print(f"{'':8}{'step ms':>9} {'quartiles':>15}{'lanes':>8}{'update':>8}{'other':>8}   ratio to {kinds[0]}, by round")
+    loops: list[Loop] = []
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            for kind in kinds:
+                loops.append(Loop(kind, framework, size, folder))
+            for number in range(turns):
+                for loop in loops if number % 2 == 0 else reversed(loops):
+                    loop.turn(TURN[size])
+            found = {loop.kind: loop.found() for loop in loops}
+        finally:
+            for loop in loops:
+                loop.end()
+    print(f"\n{size} MB of float32 gradients, {framework}, {WORKERS} processes, {turns} turns each")
+    print(f"{'':8}{'steps':>6}{'ms':>9} {'quartiles':>15}{'lanes':>8}{'update':>8}{'other':>8}   ratio  quartiles")
     base = [np.median(rows[:, 0]) for rows in found[kinds[0]]]
-    for kind, runs in found.items():
-        every = np.concatenate(runs)
-        whole, lanes, update = every.T
+    for kind, rows_by_turn in found.items():
+        whole, lanes, update = np.concatenate(rows_by_turn).T
         low, middle, high = np.percentile(whole, [25, 50, 75])
-        ratios = [float(np.median(rows[:, 0]) / b) for rows, b in zip(runs, base, strict=True)]
+        ratios = [np.median(rows[:, 0]) / b for rows, b in zip(rows_by_turn, base, strict=True)]
+        least, ratio, most = np.percentile(ratios, [25, 50, 75])
         print(
-            f"{kind:8}{middle:9.1f} {low:7.1f}–{high:<7.1f}{np.median(lanes):8.1f}{np.median(update):8.1f}"
-            f"{np.median(whole - lanes - update):8.1f}   {np.median(ratios):.3f}  ({min(ratios):.3f}–{max(ratios):.3f})",
+            f"{kind:8}{len(whole):6}{middle:9.1f} {low:7.1f}–{high:<7.1f}{np.median(lanes):8.1f}"
+            f"{np.median(update):8.1f}{np.median(whole - lanes - update):8.1f}   {ratio:.3f}  {least:.3f}–{most:.3f}",
             flush=True,
         )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The time of a step with mm.Job and with a bare MPI_Allreduce.")
-    parser.add_argument("--quick", action="store_true", help="two rounds of a few steps, 25 MB only")
+    parser.add_argument("--quick", action="store_true", help="six turns each, 25 MB only")
     parser.add_argument("--jax", action="store_true", help="the model in JAX, not in numpy")
     parser.add_argument("--sizes", default="")
-    parser.add_argument("--kinds", default=",".join(KINDS))
-    parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument("--kinds", default=KINDS)
+    parser.add_argument("--turns", type=int, default=0)
     chosen = parser.parse_args()
-    rounds = chosen.rounds or (2 if chosen.quick else 5)
-    steps = 10 if chosen.quick else 30
     for size in chosen.sizes.split(",") if chosen.sizes else ["25"] if chosen.quick else ["25", "100"]:
-        kinds = chosen.kinds.split(",")
-        compare("jax" if chosen.jax else "numpy", int(size), rounds, 5, steps, kinds)
+        turns = chosen.turns or (6 if chosen.quick else 20)
+        compare("jax" if chosen.jax else "numpy", int(size), turns, chosen.kinds.split(","))
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from model import LANE_SIZE, LANES, Clock, arguments, data, first, functions, initial
+from model import ENDLESS, LANE_SIZE, LANES, Clock, arguments, data, functions, initial
 from mpi4py import MPI
 
-framework, size, warm, steps, kind, out = arguments()
+framework, size, kind, out = arguments()
 world = MPI.COMM_WORLD
 x, y = data()
 gradient, update = functions(framework)
@@ -20,8 +20,8 @@ total = np.empty_like(flat)
 piece = len(flat) if kind == "one" else 1 << 20
 views = {name: total[a:b].reshape(state[name].shape) for name, a, b in zip(names, ends, ends[1:], strict=False)}
 order = np.random.default_rng(0).permutation(len(x))
-clock = Clock(warm)
-for step in range(warm + steps):
+clock = Clock(out)
+for step in range(ENDLESS):
     clock.step()
     for lane in mine:
         begin = (step * batch + lane * LANE_SIZE[size]) % (len(x) - LANE_SIZE[size])
@@ -36,5 +36,3 @@ for step in range(warm + steps):
     for begin in range(0, len(flat), piece):
         world.Allreduce(flat[begin : begin + piece], total[begin : begin + piece])
     state = clock.update(update, state, views, batch)
-if first():
-    clock.write(out, float(total[-1]))

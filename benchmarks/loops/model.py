@@ -6,12 +6,10 @@ in how the gradients of four processes become one sum.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,45 +18,37 @@ WIDTHS = {25: [784, 1600, 1600, 1200, 400, 10], 100: [784, 3200, 3600, 2400, 900
 LANES = 8
 LANE_SIZE = {25: 24, 100: 16}
 RATE = 0.01
+ENDLESS = 10**9
+"""The loops go on until they are ended."""
 
 
 class Clock:
-    """Times of each step: the whole, and what of it went into computing lanes and into the update."""
+    """Writes a line for each step: when it began and ended, and what of it went into lanes and into the update."""
 
-    def __init__(self, warm: int) -> None:
-        self.warm = warm
-        self.rows: list[tuple[float, float, float]] = []
+    def __init__(self, path: str) -> None:
+        self.out = open(path, "a", buffering=1) if first() else None  # noqa: SIM115
         self.begin = self.lanes = self.updates = 0.0
 
     def step(self) -> None:
-        """A step begins."""
-        self.end()
-        self.begin, self.lanes, self.updates = time.perf_counter(), 0.0, 0.0
-
-    def end(self) -> None:
-        """The last one has ended."""
-        if self.begin:
-            self.rows.append((time.perf_counter() - self.begin, self.lanes, self.updates))
-        self.begin = 0.0
+        """A step begins, so the last one has ended."""
+        now = time.monotonic()
+        if self.begin and self.out:
+            print(self.begin, now, self.lanes, self.updates, file=self.out)
+        self.begin, self.lanes, self.updates = now, 0.0, 0.0
 
     def lane(self, function: Callable[..., Any], *args: Any) -> Any:
         """Compute a lane."""
-        begin = time.perf_counter()
+        begin = time.monotonic()
         out = function(*args)
-        self.lanes += time.perf_counter() - begin
+        self.lanes += time.monotonic() - begin
         return out
 
     def update(self, function: Callable[..., Any], *args: Any) -> Any:
         """Do the update."""
-        begin = time.perf_counter()
+        begin = time.monotonic()
         out = function(*args)
-        self.updates += time.perf_counter() - begin
+        self.updates += time.monotonic() - begin
         return out
-
-    def write(self, path: str, loss: float) -> None:
-        """Leave the times of the steps after warm-up."""
-        self.end()
-        Path(path).write_text(json.dumps({"rows": self.rows[self.warm :], "loss": loss}))
 
 
 def data() -> tuple[Any, Any]:
@@ -138,10 +128,10 @@ def functions(framework: str) -> tuple[Any, Any]:
     return jax_functions() if framework == "jax" else (numpy_gradient, numpy_update)
 
 
-def arguments() -> tuple[str, int, int, int, str, str]:
-    """(framework, size in MB, warm-up, steps, kind, where to write the times)."""
-    framework, size, warm, steps, kind, out = sys.argv[1:]
-    return framework, int(size), int(warm), int(steps), kind, out
+def arguments() -> tuple[str, int, str, str]:
+    """(framework, size in MB, kind, where to write the times)."""
+    framework, size, kind, out = sys.argv[1:]
+    return framework, int(size), kind, out
 
 
 def first() -> bool:
