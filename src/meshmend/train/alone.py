@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from meshmend.train.faults import Fault
 from meshmend.train.protocol import Total
@@ -16,6 +17,7 @@ class Alone:
     """Every lane is computed here."""
 
     first = True
+    _wire: npt.NDArray[Any] | None = None
 
     def __init__(self, lanes: int) -> None:
         self.account = Total([1] * lanes, {0: 0}, 0, [0] * lanes)
@@ -27,14 +29,13 @@ class Alone:
 
     def round(self, compute: Callable[[int], Any], prepare: Callable[[Any], FloatSums | ExactSums]) -> Any:
         """All lanes of a round, in order."""
-        wire = None
         for lane in range(len(self.account.by)):
             tree = compute(lane)
             sums = prepare(tree)
-            if wire is None:
-                wire = np.zeros(sums.wire_size, np.int32 if sums.wide < 0 else np.float32)
-            sums.add(wire, tree)
-        return wire
+            if self._wire is None:
+                self._wire = np.empty(sums.wire_size, np.int32 if sums.wide < 0 else np.float32)
+            sums.add(self._wire, tree, first=lane == 0)
+        return self._wire
 
     def sealed(self, step: int, seal: int) -> None:
         """Nobody to compare with."""

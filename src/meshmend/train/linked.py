@@ -117,7 +117,7 @@ class Linked:
             if not self._have <= set(wanted) or segment["afresh"]:
                 self._have = set()
                 segment["afresh"] = 0
-            if not self._have and segment["wire"]:
+            if not wanted and segment["wire"]:
                 segment.buffer(0)[:] = 0
             segment["inside"] = 1
             segment["progress"] += 1
@@ -130,7 +130,7 @@ class Linked:
                     if not segment["wire"]:
                         segment.make_bulk(sums.wire_size + self._trailer.size, sums.wide)
                     if lane in wanted:
-                        sums.add(segment.buffer(0)[: sums.wire_size], tree)
+                        sums.add(segment.buffer(0)[: sums.wire_size], tree, first=not self._have)
                         self._have.add(lane)
                     segment["progress"] += 1
             segment["inside"] = 0

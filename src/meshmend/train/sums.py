@@ -20,8 +20,8 @@ class Sums(Protocol):
     wide: int
     """Bytes of a number on the wire; negative for integers."""
 
-    def add(self, wire: npt.NDArray[Any], tree: Any) -> None:
-        """Add one lane's gradients."""
+    def add(self, wire: npt.NDArray[Any], tree: Any, *, first: bool) -> None:
+        """Add one lane's gradients; the first ones are written over what is there."""
 
     def finish(self, wire: npt.NDArray[Any], step: int) -> Any | None:
         """The tree of sums, or None if the round must be done again."""
@@ -40,12 +40,10 @@ class FloatSums:
         del lanes
         self.layout = layout
         self.wire_size = layout.size
-        self._lane = np.empty(layout.size, np.float32)
 
-    def add(self, wire: npt.NDArray[Any], tree: Any) -> None:
+    def add(self, wire: npt.NDArray[Any], tree: Any, *, first: bool) -> None:
         """Add one lane's gradients."""
-        self.layout.pack(tree, self._lane)
-        wire += self._lane
+        self.layout.add(tree, wire, first=first)
 
     def finish(self, wire: npt.NDArray[Any], step: int) -> Any | None:
         """The tree of sums."""
@@ -68,12 +66,13 @@ class ExactSums:
         self.layout = layout
         self.exact = Exact([leaf.size for leaf in layout.leaves], lanes)
         self.wire_size = self.exact.wire_size
-        self._lane = np.empty(layout.size, np.float32)
 
-    def add(self, wire: npt.NDArray[Any], tree: Any) -> None:
+    def add(self, wire: npt.NDArray[Any], tree: Any, *, first: bool) -> None:
         """Add one lane's gradients, each rounded to the common grid."""
-        self.layout.pack(tree, self._lane)
-        self.exact.add(wire, self._lane)
+        if first:
+            wire[:] = 0
+        for leaf, array in enumerate(self.layout.arrays(tree)):
+            self.exact.add(wire, array.astype(np.float32, copy=False), leaf)
 
     def finish(self, wire: npt.NDArray[Any], step: int) -> Any | None:
         """The tree of sums; None where the grid was too fine and has been widened."""

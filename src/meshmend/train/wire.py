@@ -9,7 +9,7 @@ kind adds exactly: a seal of 48 bits is three pieces of 16, and only its own sea
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,22 +131,31 @@ class Layout:
         """Numbers in all leaves."""
         return int(self.bounds[-1])
 
-    def pack(self, tree: Any, out: npt.NDArray[Any]) -> None:
-        """Write a tree into a flat buffer; one of another shape is refused with the leaf's name."""
+    def arrays(self, tree: Any) -> Iterator[npt.NDArray[Any]]:
+        """The leaves of a tree as flat arrays; one of another shape is refused with the leaf's name."""
         found = leaves_of(tree)
         if [name for name, _ in found] != [leaf.name for leaf in self.leaves]:
             raise JobError(
                 f"the tree has the leaves {[name for name, _ in found]}, but it began with "
                 f"{[leaf.name for leaf in self.leaves]}: return the same tree for every lane"
             )
-        for leaf, begin, (_, value) in zip(self.leaves, self.bounds, found, strict=False):
+        for leaf, (_, value) in zip(self.leaves, found, strict=True):
             array = np.asarray(value)
             if array.shape != leaf.shape or array.dtype != leaf.dtype:
                 raise JobError(
                     f"leaf {leaf.name!r} has shape {array.shape} and type {array.dtype}, but began with {leaf.shape} "
                     f"and {leaf.dtype}: return the same shapes for every lane"
                 )
-            out[begin : begin + leaf.size] = array.ravel()
+            yield array.reshape(-1)
+
+    def add(self, tree: Any, out: npt.NDArray[Any], *, first: bool) -> None:
+        """Add a tree to a flat buffer; the first one is written over what is there, so nobody has to zero it."""
+        for begin, array in zip(self.bounds, self.arrays(tree), strict=False):
+            place = out[begin : begin + len(array)]
+            if first:
+                np.copyto(place, array, casting="unsafe")
+            else:
+                place += array.astype(place.dtype, copy=False)
 
     def unpack(self, flat: npt.NDArray[Any]) -> Any:
         """The tree that a flat buffer holds, as new arrays of the leaves' own types."""
