@@ -20,6 +20,7 @@ import numpy.typing as npt
 from meshmend.events import Died, Log, Repaired
 from meshmend.train.faults import Faults
 from meshmend.train.mpi import Mpi, rank
+from meshmend.train.near import Neighbours
 from meshmend.train.processes import kill
 from meshmend.train.protocol import Enlist, Evicted, Failure, Gather, Lost, Operation, Revoke, Shrink, Sum, Total, life
 from meshmend.train.segment import Segment, SharedMemory
@@ -103,7 +104,7 @@ class Courier:
     def run(self, *, repair: bool) -> None:
         """Carry sums until the job is over."""
         segment = self.segment
-        carrier = Mpi(self.beside, segment["lanes"], over=lambda: bool(segment["over"]))
+        carrier = Mpi(self.beside, segment["lanes"], lambda: bool(segment["over"]), Neighbours(segment))
         if segment["formed"]:
             self.watch.failed(segment["formed"] / 1e9)
             self.watch.times["re-form"] = time.time() - segment["formed"] / 1e9

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from itertools import groupby
+from typing import Any
 
 from meshmend.events import Committed, Event, Log, Opened, Skipped
 from meshmend.train.lanes import Lanes
@@ -44,6 +46,16 @@ class Diary:
             crowd = f"{workers} worker{'s' if workers > 1 else ''}"
             print(f"step {step}  {numbers}  {crowd}  {1000 * (now - self._last):.0f} ms", flush=True)
         self._last = now
+
+    @property
+    def pending(self) -> dict[str, Any] | None:
+        """The step that is not yet written down, for a newcomer."""
+        return None if self._pending is None else asdict(self._pending)
+
+    def take_over(self, pending: dict[str, Any] | None) -> None:
+        """A newcomer writes the last step down as those do that did it."""
+        if pending is not None and self.log is not None:
+            self._pending = Committed(**{**pending, "seat": self._seat})
 
     def confirm(self) -> None:
         """Write the last step down."""

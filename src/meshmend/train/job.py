@@ -191,12 +191,14 @@ class Job:
         return {"size": lanes.size, "batch": lanes.batch, "seed": lanes.seed, "reduction": self._reduction}
 
     def _export(self, state: Any) -> bytes:
-        return to_bytes(state, step=self._step, grid=self._grid_now())
+        # Whoever gets this state also gets to write its step down, in case all that did the step die now.
+        return to_bytes(state, step=self._step, grid=self._grid_now(), pending=self._diary.pending)
 
     def _adopt(self, data: bytes, like: Any) -> Any:
         # How large the grid must be shows only with the first gradients: it is kept aside until then.
         state, about = from_bytes(data, like)
         self._step, self._grid = about["step"], about["grid"]
+        self._diary.take_over(about["pending"])
         return state
 
     def _save_now(self) -> None:

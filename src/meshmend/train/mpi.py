@@ -67,6 +67,10 @@ class Carried(Protocol):
         """Take over another worker's state after a round."""
 
 
+Near = Callable[[MPI.Comm, int], bool]
+"""A quicker way to a round's total where the members of a group can see each other's memory; False: there is none."""
+
+
 def patient(request: MPI.Request) -> None:
     """Wait for the others without taking the processor from workers that still compute."""
     looks = 0
@@ -83,8 +87,11 @@ def rank() -> int:
 class Mpi:
     """One courier's place in the group."""
 
-    def __init__(self, worker: Carried, lanes: int, over: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, worker: Carried, lanes: int, over: Callable[[], bool] = lambda: False, near: Near | None = None
+    ) -> None:
         self.worker = worker
+        self.near = near
         self.lanes = lanes
         self.over = over
         self.latest = -1
@@ -155,6 +162,8 @@ class Mpi:
     def sum(self, number: int) -> Total:
         """All-reduce the parts into this round's own buffer, piece by piece."""
         part, total = self.worker.part(), self.worker.total(number)
+        if self.near is not None and self.near(self.active, number):
+            return self.worker.read(total)
         step = max(1, PIECE // part.itemsize)
         patient(self.active.Iallreduce(part[:step], total[:step], MPI.SUM))
         for begin in range(step, len(part), step):
