@@ -6,7 +6,7 @@
     part 3 │ a │ b │ c │ d │   have   total 3 │   │   │   │ D │   have   total 3 │ A │ B │ C │ D │
                               parts                              added
 
-MPI would copy every number five times through the kernel to do the same. Everybody writes only to memory of its own,
+MPI does the same with messages; here there is nothing to send. Everybody writes only to memory of its own,
 so nothing changes for who may be killed when: a member that dies leaves its part and its total unharmed, and whoever
 has passed the second meeting can take all it needs, since all had added by then. Parts stay as they are until the
 next question, which comes after the second meeting, or after a repair, in which every survivor takes part only when
