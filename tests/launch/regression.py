@@ -1,10 +1,11 @@
 """A small exact training run for tests: a line a step, and a hash of the weights at the end.
 
 `pause=SECONDS` makes every step take so much longer; `bad=STEP` makes a gradient of that step infinite; `wrong=STEP`
-raises in that step on every worker.
+raises in that step on every worker; `odd=SEAT` makes that worker return gradients of another shape.
 """
 
 import hashlib
+import os
 import sys
 import time
 
@@ -19,6 +20,7 @@ def main() -> None:
     y = (x @ random.normal(size=20)).astype(np.float32)
     options = dict(word.split("=") for word in sys.argv[1:])
     bad, wrong = int(options.get("bad", -1)), int(options.get("wrong", -1))
+    odd = options.get("odd", "")
     with mm.Job(
         (x, y),
         batch=64,
@@ -34,6 +36,8 @@ def main() -> None:
                     raise ValueError(f"this data is wrong in step {job.step}")
                 error = lane[0] @ state["w"] - lane[1]
                 grad = lane[0].T @ error
+                if odd == os.environ.get("MESHMEND_SEAT"):
+                    grad = grad[:-1]
                 return {"w": grad * np.float32(np.inf) if job.step == bad else grad}, np.float32((error**2).sum())
 
             grads, loss = job.sum(gradient)

@@ -70,6 +70,12 @@ def test_an_evaluation_is_no_hang() -> None:
     assert found == pytest.approx(OUTSIDE, abs=5 * TICK)
 
 
+def test_a_watch_that_slept_blames_nobody() -> None:
+    pulse, now = paced(0.01, 50)
+    for nap in (3600.0, 7200.0, 10800.0):
+        assert not pulse.hangs(pulse.progress, True, True, now + nap, lambda: ("waiting", 0.0))
+
+
 def test_nobody_waits_for_one_that_owes_nothing() -> None:
     pulse, now = paced(0.01, 50)
     assert not pulse.hangs(pulse.progress, True, False, now + 1000, lambda: ("stopped", 0.0))

@@ -32,6 +32,8 @@ def kill(rank: int, step: int, point: str = "compute", kind: str = "kill") -> Fa
         ([*SHRINK, "-n", "4"], [kill(0, 0)], 3),
         ([*SHRINK, "-n", "4"], [kill(1, 7), kill(3, 7), kill(0, 9)], 1),
         ([*SHRINK, "-n", "4"], [kill(0, 5, "allreduce"), kill(1, 5, "shrink"), kill(2, 5, "exchange")], 1),
+        ([*SHRINK, "-n", "4"], [kill(0, 5, "add"), kill(1, 7, "take"), kill(3, 7, "add")], 1),
+        ([*SHRINK, "-n", "4"], [kill(0, 5, "take", "courier"), kill(3, 5, "take", "courier")], 2),
         ([*SHRINK, "-n", "3"], [kill(1, 6, "commit"), kill(2, 12, "allreduce", "courier")], 1),
         ([*SHRINK, "-n", "3"], [kill(1, 6, kind="raise"), kill(2, 12, kind="exit")], 1),
         ([*SHRINK, "-n", "3"], [kill(1, 6, "commit", "flip")], 2),
@@ -215,6 +217,7 @@ def test_a_step_that_is_skipped(job: Job, undisturbed: Undisturbed) -> None:
         (["-n", "2", "--checkpoint-every", "often"], [SCRIPT], "checkpoints every 'often'"),
         (["-n", "17"], [SCRIPT], "16 lanes are too few for 17 workers"),
         (["-n", "2"], [SCRIPT, "reduction=odd"], "reduction='odd': choose from"),
+        (["-n", "3"], [SCRIPT, "odd=1"], "the gradients of worker 1 have other leaves, shapes or types"),
     ],
 )
 def test_mistakes_are_one_sentence(job: Job, words: list[str], script: Sequence[object], message: str) -> None:

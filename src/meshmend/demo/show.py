@@ -59,11 +59,11 @@ def demo(folder: Path | str = ".") -> int:
     """Show it; the run and a picture are left in the folder. 0 if all was as promised, 130 if it was stopped."""
     missing = [name for module, name in NEEDS.items() if find_spec(module) is None]
     if missing:
-        raise JobError(f"meshmend demo needs {' and '.join(missing)}: pip install 'meshmend[demo]'")
+        raise JobError(f"meshmend demo needs {', '.join(missing)}: pip install 'meshmend[demo]'")
     try:
         return _play(Path(folder), time.strftime("demo-%m%d-%H%M%S"))
     except KeyboardInterrupt:
-        print("stopped: nothing is left running", file=sys.stderr)
+        print("stopped", file=sys.stderr)
         return 130
 
 

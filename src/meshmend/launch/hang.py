@@ -21,6 +21,8 @@ FLOOR = {"stopped": 0.1, "running": 0.5, "waiting": 5.0}
 """Seconds of own time at least, by what it does: a stopped process does not go on by itself, a read may be slow."""
 OUTSIDE = 60.0
 """Seconds at least outside a lane, where the first evaluation looks like a loop; a stopped process is one anywhere."""
+LAPSE = 0.2
+"""Seconds that may pass between two looks."""
 SEEN = 8
 """Signs that must have been seen before a worker is judged."""
 RECENT = 64
@@ -58,7 +60,8 @@ class Pulse:
         what, used = doing()
         if self._looked is not None:
             past, before = self._looked
-            self.own += {"running": used - before, "traced": 0.0}.get(what, now - past)
+            # A longer time between two looks was not the worker's: the watch itself did not run (a suspended machine).
+            self.own += {"running": used - before, "traced": 0.0}.get(what, min(now - past, LAPSE))
         self._looked = now, used
         floor = FLOOR.get(what, OUTSIDE)
         return self.own > max(limit, floor if inside or what == "stopped" else OUTSIDE)

@@ -12,15 +12,17 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from meshmend.errors import JobError
 from meshmend.events import Died, Log, Repaired
 from meshmend.train.faults import Faults
 from meshmend.train.mpi import Mpi, rank
-from meshmend.train.near import Neighbours
+from meshmend.train.near import Neighbours, host
 from meshmend.train.processes import kill
 from meshmend.train.protocol import Enlist, Evicted, Failure, Gather, Lost, Operation, Revoke, Shrink, Sum, Total, life
 from meshmend.train.segment import Segment, SharedMemory
@@ -34,8 +36,9 @@ DOOR = 0.002
 class Beside:
     """A worker as its courier sees it, through shared memory."""
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: Segment, before: Callable[[str], None]) -> None:
         self.segment = segment
+        self.before = before
         self.trailer = Trailer(segment["lanes"], segment["seats"])
         self.account = Total((), {}, 0)
         """What the last total said."""
@@ -44,10 +47,10 @@ class Beside:
         """Ask for a part."""
         self.segment.ask(round, lanes)
 
-    def ready(self) -> bool:
-        """Look, or sleep for a moment until the worker rings."""
+    def ready(self, seconds: float) -> bool:
+        """Look, or sleep until the worker rings."""
         if self.segment["answered"] != self.segment["asked"]:
-            self.segment.listen("courier", 0.002)
+            self.segment.listen("courier", seconds)
         return self.segment["answered"] == self.segment["asked"]
 
     def part(self) -> npt.NDArray[np.generic]:
@@ -77,6 +80,22 @@ class Beside:
         self.segment.write_state(state)
         self.segment["given"] = 1
 
+    def card(self) -> list[int]:
+        """Seat, host, and the layout of the part."""
+        return [self.segment.seat, host(), self.segment["layout"]]
+
+    def met(self, cards: npt.NDArray[np.int64]) -> Neighbours | None:
+        """Parts of another layout than the others' cannot be added; all of one host see each other's memory."""
+        seats, hosts, layouts = cards.T.tolist()
+        if len(set(layouts)) > 1:
+            most = max(layouts, key=layouts.count)
+            odd = ", ".join(str(seat) for seat, layout in zip(seats, layouts, strict=True) if layout != most)
+            raise JobError(
+                f"the gradients of worker {odd} have other leaves, shapes or types than the others': all workers must "
+                "return the same tree"
+            )
+        return Neighbours(self.segment, seats, self.before) if len(set(hosts)) == 1 else None
+
 
 class Courier:
     """One courier, from the start of its world to the end of the job."""
@@ -86,10 +105,10 @@ class Courier:
         self.enter(world)
         while not self.segment["lanes"]:
             time.sleep(0.005)
-        self.beside = Beside(self.segment)
         self.memory = SharedMemory(self.segment)
         self.log = Log(folder, f"courier-{seat}")
         self.faults = Faults(seat, folder, self.log, self.segment["worker"])
+        self.beside = Beside(self.segment, self.strike)
         self.watch = Stopwatch(self.repaired)
 
     def enter(self, world: int) -> None:
@@ -104,7 +123,7 @@ class Courier:
     def run(self, *, repair: bool) -> None:
         """Carry sums until the job is over."""
         segment = self.segment
-        carrier = Mpi(self.beside, segment["lanes"], lambda: bool(segment["over"]), Neighbours(segment))
+        carrier = Mpi(self.beside, segment["lanes"], lambda: bool(segment["over"]))
         if segment["formed"]:
             self.watch.failed(segment["formed"] / 1e9)
             self.watch.times["re-form"] = time.time() - segment["formed"] / 1e9
@@ -124,7 +143,11 @@ class Courier:
         self.watch.began(operation)
         point = "allreduce" if isinstance(operation, Sum) else name_of(operation)
         if point:
-            self.faults.strike(point, self.segment["step"])
+            self.strike(point)
+
+    def strike(self, point: str) -> None:
+        """Bring about the failure that a test asked for here."""
+        self.faults.strike(point, self.segment["step"])
 
     def repaired(self, noticed: float, times: dict[str, float]) -> None:
         """A repair is through."""
@@ -144,6 +167,9 @@ def main(run: str, folder: Path, seats: list[int], world: int, *, repair: bool) 
     except Evicted as error:
         print(f"meshmend: {error}: it is ended", file=sys.stderr, flush=True)
         courier.log.write(Died(seat=courier.segment.seat, what="worker", how="evicted"))
+        kill(courier.segment["worker"])
+    except JobError as error:
+        courier.segment.write_error(courier.segment["step"], str(error), "", mistake=True)
         kill(courier.segment["worker"])
     except (Failure, Lost):
         pass  # without repair, a world ends with its first failure; what is lost, the launcher sees too

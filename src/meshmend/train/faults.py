@@ -9,6 +9,7 @@ done again, or the worker is replaced), and writes a `Struck` event, so that an 
 | compute | the worker computes a lane of that step |
 | commit | the worker has the sum and is about to commit |
 | allreduce | the worker's courier is about to sum, while others may be summing already |
+| add, take | the courier is about to add its slice, or to take those of the others; all on one host |
 | revoke, shrink, exchange, roll forward, state | the courier is in that part of a repair |
 
 | kind | what |
@@ -38,7 +39,7 @@ from meshmend.errors import JobError
 from meshmend.events import Log, Struck
 
 WORKER = ("share", "compute", "commit")
-COURIER = ("allreduce", "revoke", "shrink", "exchange", "roll forward", "state")
+COURIER = ("allreduce", "add", "take", "revoke", "shrink", "exchange", "roll forward", "state")
 KINDS = ("kill", "hang", "spin", "sleep", "raise", "exit", "courier", "flip")
 VARIABLE = "MESHMEND_FAULTS"
 

@@ -128,7 +128,7 @@ class Linked:
                     tree = compute(lane)
                     sums = prepare(tree)
                     if not segment["wire"]:
-                        segment.make_bulk(sums.wire_size + self._trailer.size, sums.wide)
+                        segment.make_bulk(sums.wire_size + self._trailer.size, sums.wide, sums.layout.number)
                     if lane in wanted:
                         sums.add(segment.buffer(0)[: sums.wire_size], tree, first=not self._have)
                         self._have.add(lane)

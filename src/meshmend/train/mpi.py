@@ -37,7 +37,9 @@ from meshmend.train.protocol import (
 
 PIECE = 1 << 20
 POLL = 0.001
-"""Seconds between looks at the group while a worker computes or a spare waits."""
+"""Seconds between looks at others that are late."""
+LOOK = 0.008
+"""Seconds between looks at the group while a worker computes or a spare waits: a look takes processor time from it."""
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -48,8 +50,8 @@ class Carried(Protocol):
     def begin(self, round: int, lanes: tuple[int, ...]) -> None:
         """Ask for the part of a round over these lanes."""
 
-    def ready(self) -> bool:
-        """Whether that part is there."""
+    def ready(self, seconds: float) -> bool:
+        """Whether that part is there; sleeps until it is, or for so long."""
 
     def part(self) -> npt.NDArray[np.generic]:
         """The part to send, trailer included."""
@@ -66,9 +68,21 @@ class Carried(Protocol):
     def adopt(self, round: int, state: Bytes) -> None:
         """Take over another worker's state after a round."""
 
+    def card(self) -> list[int]:
+        """Numbers that tell the others of a group who this is and what it brings."""
 
-Near = Callable[[MPI.Comm, int], bool]
-"""A quicker way to a round's total where the members of a group can see each other's memory; False: there is none."""
+    def met(self, cards: npt.NDArray[np.int64]) -> Near | None:
+        """The cards of all members of a new group are here; the quicker way between them, if there is one."""
+
+
+class Near(Protocol):
+    """A quicker way to a round's total, where the members of a group can see each other's memory."""
+
+    def add(self, number: int) -> None:
+        """When all have their parts: add up this member's slice."""
+
+    def take(self, number: int) -> None:
+        """When all have added: take the others' slices."""
 
 
 def patient(request: MPI.Request) -> None:
@@ -87,11 +101,11 @@ def rank() -> int:
 class Mpi:
     """One courier's place in the group."""
 
-    def __init__(
-        self, worker: Carried, lanes: int, over: Callable[[], bool] = lambda: False, near: Near | None = None
-    ) -> None:
+    def __init__(self, worker: Carried, lanes: int, over: Callable[[], bool] = lambda: False) -> None:
         self.worker = worker
-        self.near = near
+        self.near: Near | None = None
+        self.known: MPI.Comm | None = None
+        """The group whose members have met."""
         self.lanes = lanes
         self.over = over
         self.latest = -1
@@ -129,11 +143,14 @@ class Mpi:
             case Work(round=number, lanes=lanes):
                 self.latest = number - 1
                 self.worker.begin(number, lanes)
-                self.wait(self.worker.ready)
+                while not self.worker.ready(LOOK):
+                    self.look()
             case Sum(round=number):
                 return self.sum(number)
             case Wait():
-                self.wait(self.over)
+                while not self.over():
+                    self.look()
+                    time.sleep(LOOK)
             case Revoke():
                 self.world.Revoke()
                 if self.active != MPI.COMM_NULL and self.active is not self.world:
@@ -151,24 +168,35 @@ class Mpi:
                 self.enlist(active)
         return None
 
-    def wait(self, done: Callable[[], bool]) -> None:
-        """Sleep until done, with an eye on the group: a revoked one fails here, before anybody calls it."""
-        while not done():
-            self.world.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)
-            if self.world.Is_revoked():
-                raise MPI.Exception(MPI.ERR_REVOKED)
-            time.sleep(POLL)
+    def look(self) -> None:
+        """Keep an eye on the group: a revoked one fails here, before anybody calls it."""
+        self.world.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)
+        if self.world.Is_revoked():
+            raise MPI.Exception(MPI.ERR_REVOKED)
 
     def sum(self, number: int) -> Total:
         """All-reduce the parts into this round's own buffer, piece by piece."""
+        if self.known is not self.active:
+            self.meet()
         part, total = self.worker.part(), self.worker.total(number)
-        if self.near is not None and self.near(self.active, number):
+        if self.near is not None:
+            patient(self.active.Ibarrier())
+            self.near.add(number)
+            patient(self.active.Ibarrier())
+            self.near.take(number)
             return self.worker.read(total)
         step = max(1, PIECE // part.itemsize)
         patient(self.active.Iallreduce(part[:step], total[:step], MPI.SUM))
         for begin in range(step, len(part), step):
             self.active.Allreduce(part[begin : begin + step], total[begin : begin + step], MPI.SUM)
         return self.worker.read(total)
+
+    def meet(self) -> None:
+        """Once for each group, before its first sum: learn who is in it."""
+        mine = np.array(self.worker.card(), np.int64)
+        cards = np.empty((self.active.Get_size(), len(mine)), np.int64)
+        patient(self.active.Iallgather(mine, cards))
+        self.near, self.known = self.worker.met(cards), self.active
 
     def gather(self, record: Record) -> list[Record]:
         """Everyone's record, as numbers: seat, done, active, fresh, and a flag for each lane."""

@@ -16,14 +16,12 @@ it no longer reads. Totals stay for two rounds as always.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from mpi4py import MPI
 
-from meshmend.errors import JobError
-from meshmend.train.mpi import patient
 from meshmend.train.segment import HOME, Segment
 
 BLOCK = 1 << 15
@@ -31,41 +29,32 @@ BLOCK = 1 << 15
 
 
 class Neighbours:
-    """The other members of a group, as far as their memory is here."""
+    """The members of a group whose memory is all on this host."""
 
-    def __init__(self, own: Segment) -> None:
+    def __init__(self, own: Segment, seats: list[int], before: Callable[[str], None]) -> None:
         self._own = own
-        self._group: MPI.Comm | None = None
-        self._members: list[Segment] = []
+        self._before = before
+        self._here = seats.index(own.seat)
+        self._members = [Segment(own.run, seat) if seat != own.seat else own for seat in seats]
 
-    def __call__(self, group: MPI.Comm, number: int) -> bool:
-        """Make this round's total in the own memory; False if some member is on another host."""
-        if group is not self._group:
-            self._meet(group)
-        if not self._members:
-            return False
-        patient(group.Ibarrier())
-        total, here = self._own.total(number), group.Get_rank()
-        parts = [member.buffer(0) for member in self._members]
-        if any(part.shape != total.shape or part.dtype != total.dtype for part in parts):
-            sizes = ", ".join(f"{part.size} of {part.dtype}" for part in parts)
-            raise JobError(f"the workers bring different numbers ({sizes}): all must run the same script")
-        bounds = [len(total) * place // len(parts) for place in range(len(parts) + 1)]
-        add([part[bounds[here] : bounds[here + 1]] for part in parts], total[bounds[here] : bounds[here + 1]])
-        patient(group.Ibarrier())
+    def add(self, number: int) -> None:
+        """When all have their parts: add up this member's slice of the total of a round."""
+        self._before("add")
+        mine = self._slice(self._here)
+        add([member.buffer(0)[mine] for member in self._members], self._own.total(number)[mine])
+
+    def take(self, number: int) -> None:
+        """When all have added: take the other slices."""
+        self._before("take")
+        total = self._own.total(number)
         for place, member in enumerate(self._members):
-            if place != here:
-                theirs = slice(bounds[place], bounds[place + 1])
+            if place != self._here:
+                theirs = self._slice(place)
                 total[theirs] = member.total(number)[theirs]
-        return True
 
-    def _meet(self, group: MPI.Comm) -> None:
-        """Learn, once for each group, who is in it and whether all of them are here."""
-        every = np.empty((group.Get_size(), 2), np.int64)
-        patient(group.Iallgather(np.array([self._own.seat, host()], np.int64), every))
-        near = (every[:, 1] == every[0, 1]).all()
-        self._members = [Segment(self._own.run, int(seat)) for seat in every[:, 0]] if near else []
-        self._group = group
+    def _slice(self, place: int) -> slice:
+        size, members = self._own["wire"], len(self._members)
+        return slice(size * place // members, size * (place + 1) // members)
 
 
 def add(parts: list[npt.NDArray[np.generic]], out: npt.NDArray[np.generic]) -> None:

@@ -9,6 +9,7 @@ kind adds exactly: a seal of 48 bits is three pieces of 16, and only its own sea
 from __future__ import annotations
 
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -130,6 +131,11 @@ class Layout:
     def size(self) -> int:
         """Numbers in all leaves."""
         return int(self.bounds[-1])
+
+    @property
+    def number(self) -> int:
+        """Differs where the leaves' names, shapes or types do."""
+        return zlib.crc32(repr(self.leaves).encode())
 
     def arrays(self, tree: Any) -> Iterator[npt.NDArray[Any]]:
         """The leaves of a tree as flat arrays; one of another shape is refused with the leaf's name."""

@@ -1,0 +1,140 @@
+"""What a failure costs: from the kill to the next committed step, on this machine.
+
+    python benchmarks/recovery.py [--quick] [--only kill,spare,…]
+
+Every row is a run of its own with several failures, each compared with the median of the ordinary steps just before
+it; so what else the machine does weighs on both. `beyond` is what a failure adds: its time from the kill to the next
+commit, less one ordinary step, less the time in which the dead worker's lanes were computed again.
+
+    kill      SIGKILL of a worker, the others go on      spare     the same, a spare takes over 100 MB of state
+    join      its replacement comes in                   mpirun    SIGKILL of mpirun, a new world is formed
+    hang      SIGSTOP of a worker                        restart, checkpoint   the policies of others, for comparison
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from meshmend import report
+from meshmend.events import Committed, Event, Log, Struck, read
+from meshmend.report import Incident
+from meshmend.train.processes import kill
+from meshmend.train.segment import Segment, seats_of
+
+SCRIPT = Path(__file__).parent / "loops" / "recover.py"
+WORKERS = 4
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kind of failure."""
+
+    words: tuple[str, ...]
+    kind: str
+    size: int = 25
+    every: int = 15
+    """Steps between two failures."""
+
+
+CASES = {
+    "kill": Case(("--on-failure", "replace"), "kill", every=40),
+    "spare": Case(("--on-failure", "spare", "--spares", "4"), "kill", size=100, every=8),
+    "mpirun": Case(("--on-failure", "replace"), "mpirun", every=20),
+    "hang": Case(("--on-failure", "replace"), "hang", every=40),
+    "restart": Case(("--on-failure", "restart"), "kill", every=30),
+    "checkpoint": Case(("--on-failure", "checkpoint", "--checkpoint-every", "10"), "kill", every=25),
+}
+
+
+def run(case: Case, failures: int, folder: Path, reduction: str) -> list[Event]:
+    """A run with failures, and all its events."""
+    steps = case.every * (failures + 1)
+    faults = [
+        {"rank": 1 + n % (WORKERS - 1), "step": case.every * (n + 1), "point": "compute", "kind": case.kind}
+        for n in range(failures)
+    ]
+    if "spare" in case.words:
+        for n, fault in enumerate(faults):
+            fault["rank"] = n  # whoever has died does not come back
+    environment = {
+        **os.environ, "MESHMEND_RUNS": str(folder), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
+        "MESHMEND_FAULTS": "[]" if case.kind == "mpirun" else json.dumps(faults),
+    }  # fmt: skip
+    line = [sys.executable, "-m", "meshmend", "run", "-n", str(WORKERS), "--name", "bench", *case.words, str(SCRIPT)]
+    with (folder / "log").open("w+") as log:
+        job = subprocess.Popen([*line, str(case.size), str(steps), reduction], env=environment, stdout=log, stderr=log)
+        if case.kind == "mpirun":
+            kill_mpirun(job, folder / "bench", [fault["step"] for fault in faults])
+        if job.wait(timeout=600):
+            log.seek(0)
+            raise SystemExit(log.read())
+    return read(folder / "bench")
+
+
+def kill_mpirun(job: subprocess.Popen[bytes], folder: Path, steps: list[int]) -> None:
+    """Kill mpirun when the first worker gets to each of these steps."""
+    log = None
+    for step in steps:
+        while job.poll() is None and not (seats_of("bench") and Segment("bench", 0)["step"] >= step):
+            time.sleep(0.005)
+        if job.poll() is None:
+            log = log or Log(folder, "benchmark")
+            log.write(Struck(seat=-1, what="mpirun"))
+            kill(Segment("bench", 0)["mpirun"])
+
+
+def show(name: str, found: list[Incident], events: list[Event]) -> None:
+    """A row of the table."""
+    done = [incident for incident in found if incident.total is not None and incident.ordinary]
+    if not done:
+        print(f"{name:12} no incident was complete")
+        return
+    totals = [1e3 * (incident.total or 0) for incident in done]
+    steps = [1e3 * (incident.ordinary or 0) for incident in done]
+    again = [1e3 * incident.times.get("recompute", 0.0) for incident in done]
+    beyond = [total - step - more for total, step, more in zip(totals, steps, again, strict=True)]
+    low, high = min(totals), max(totals)
+    count = len({event.step for event in events if isinstance(event, Committed)})
+    print(
+        f"{name:12}{len(done):9}{statistics.median(steps):10.0f}{statistics.median(totals):10.0f} "
+        f"{f'{low:.0f}–{high:.0f}':>13}{statistics.median(again):11.0f}{statistics.median(beyond):9.0f}"
+        f"{statistics.median(t / s for t, s in zip(totals, steps, strict=True)):8.1f}{count:8}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What a failure costs, from the kill to the next committed step.")
+    parser.add_argument("--quick", action="store_true", help="two failures a run")
+    parser.add_argument("--only", default=",".join(CASES))
+    parser.add_argument("--reduction", default="float")
+    chosen = parser.parse_args()
+    print(f"{WORKERS} workers, {chosen.reduction}; times in ms, medians (and range of the totals)")
+    print(
+        f"{'':12}{'failures':>9}{'step':>10}{'total':>10} {'range':>13}{'recompute':>11}{'beyond':>9}{'steps':>8}{'done':>8}"
+    )
+    for name in chosen.only.split(","):
+        case = CASES[name]
+        with tempfile.TemporaryDirectory() as folder:
+            events = run(case, 2 if chosen.quick else 4 if name == "spare" else 6, Path(folder), chosen.reduction)
+        account = report.check(events)
+        if not account.clean:
+            raise SystemExit(report.render(account, report.incidents(events)))
+        found = report.incidents(events)
+        joins = [incident for incident in found if any("join" in what for what in incident.what)]
+        show(name, [incident for incident in found if incident not in joins], events)
+        if joins:
+            show("  join", joins, events)
+
+
+if __name__ == "__main__":
+    main()
