@@ -119,9 +119,8 @@ def main() -> None:
     parser.add_argument("--reduction", default="float")
     chosen = parser.parse_args()
     print(f"{WORKERS} workers, {chosen.reduction}; times in ms, medians (and range of the totals)")
-    print(
-        f"{'':12}{'failures':>9}{'step':>10}{'total':>10} {'range':>13}{'recompute':>11}{'beyond':>9}{'steps':>8}{'done':>8}"
-    )
+    head = f"{'':12}{'failures':>9}{'step':>10}{'total':>10} {'range':>13}{'recompute':>11}"
+    print(f"{head}{'beyond':>9}{'steps':>8}{'done':>8}")
     for name in chosen.only.split(","):
         case = CASES[name]
         with tempfile.TemporaryDirectory() as folder:

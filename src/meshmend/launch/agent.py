@@ -110,8 +110,7 @@ class Agent:
 
     def end(self, seat: int, how: str) -> None:
         """Kill a worker; what follows is an ordinary death."""
-        self.seats[seat].how = how
-        self._kill(self.seats[seat])
+        self._kill(self.seats[seat], how)
 
     def clear(self) -> None:
         """End the couriers of the world that is."""
@@ -141,7 +140,7 @@ class Agent:
         """End everything, and leave nothing behind."""
         self.clear()
         for seat in self._living():
-            self._kill(seat)
+            self._kill(seat, "the run ended")
         for seat in self.seats.values():
             if seat.child is not None:
                 seat.child.wait()
@@ -195,12 +194,13 @@ class Agent:
         owes = bool(segment["active"]) and segment["asked"] != segment["answered"] and seat.status is None
         worker = segment["worker"]
         if seat.pulse.hangs(segment["progress"], bool(segment["inside"]), owes, now, lambda: doing(worker)):
-            seat.how, seat.pulse = "hang", Pulse()
-            self._kill(seat)
+            seat.pulse = Pulse()
+            self._kill(seat, "hang")
 
     @staticmethod
-    def _kill(seat: Seat) -> None:
+    def _kill(seat: Seat, how: str) -> None:
         if lives(seat.segment["worker"], seat.segment["born"]):
+            seat.how = how
             kill(seat.segment["worker"])
 
     @staticmethod

@@ -51,6 +51,8 @@ class Place:
     joining: bool = False
     dead: bool = False
     """Its death has been dealt with."""
+    losing: float = 0.0
+    """Since when its courier is missing."""
     ending: bool = False
     """It has been killed by us, and will be seen dead soon."""
 
@@ -75,8 +77,6 @@ class Launcher:
     worlds: int = 0
     fresh: bool = True
     """Nobody in this life has had the state yet."""
-    losing: float = 0.0
-    """Since when a courier is missing."""
     halting: str = ""
     """Why the run is being halted."""
     signal: int = 0
@@ -207,8 +207,7 @@ class Launcher:
         if view.error:
             self.speaker.raised(place.number, view.error)
         else:
-            rest = f"; {len(self.active())} go on" if self.active() else ""
-            self.speaker.say(f"worker {place.number} ended ({view.how}){rest}")
+            self.speaker.say(f"worker {place.number} ended ({view.how})")
         self.replace(place)
 
     def replace(self, place: Place) -> None:
@@ -281,7 +280,6 @@ class Launcher:
         if self.world is not None:
             self.world.kill()
             self.world = None
-        self.losing = 0.0
         for agent in self.agents.values():
             agent.do("clear")
 
@@ -306,7 +304,7 @@ class Launcher:
         open_ = [place for place in members if not place.view.over]
         lost = [place for place in open_ if place.view.courier == "lost"]
         if any(place.view.over for place in self.places.values()):
-            self.end_late(lost)
+            self.end_lost(lost)
             return
         if any(place.view.stuck for place in open_):
             self.speaker.say("a repair takes too long")
@@ -320,19 +318,15 @@ class Launcher:
                 self.live_again()
             else:
                 self.form("mpirun was lost")
-        elif lost and not self.losing:
-            self.losing = time.monotonic()
-        elif lost and len(lost) < len(open_) and time.monotonic() - self.losing > SETTLE:
-            for place in lost:
-                self.end(place, "its courier died")
-        elif not lost:
-            self.losing = 0.0
+        elif len(lost) < len(open_):
+            self.end_lost(lost)
 
-    def end_late(self, lost: list[Place]) -> None:
-        """The job is over; one whose courier died just before that has no part in it any more."""
-        self.losing = self.losing or time.monotonic()
-        if time.monotonic() - self.losing > SETTLE:
-            for place in lost:
+    def end_lost(self, lost: list[Place]) -> None:
+        """A courier that died alone takes its worker along: the others have gone on without it."""
+        now = time.monotonic()
+        for place in self.living():
+            place.losing = (place.losing or now) if place in lost else 0.0
+            if place.losing and now - place.losing > SETTLE:
                 self.end(place, "its courier died")
 
     def let_in(self) -> None:
@@ -345,13 +339,12 @@ class Launcher:
             if joining and all(place.view.ready for place in joining):
                 for place in joining:
                     place.joining = False
-                self.next = self.open(f"worker {', '.join(str(place.number) for place in joining)} joins")
+                self.next = self.open(join_words([place.number for place in joining]))
         elif self.next.ended or self.next.seats != {place.number for place in everyone}:
             self.abandon()
         elif all(place.view.standby == self.next.number for place in everyone):
             began = time.time_ns()
             self.world.kill()
-            self.losing = 0.0
             world, self.next = self.next, None
             self.enter(world, began)
 
@@ -470,6 +463,13 @@ class Launcher:
         """Once: halt with a checkpoint. Twice: at once."""
         del frame
         self.signal = number
+
+
+def join_words(seats: list[int]) -> str:
+    """Who joins, in words."""
+    if len(seats) == 1:
+        return f"worker {seats[0]} joins"
+    return f"workers {', '.join(map(str, seats[:-1]))} and {seats[-1]} join"
 
 
 def has_majority(left: set[int], members: set[int]) -> bool:

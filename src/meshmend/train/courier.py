@@ -72,12 +72,17 @@ class Beside:
         self.segment.ring("worker")
         while self.segment["state_round"] < round or not self.segment.path("state").exists():
             self.segment.listen("courier", 0.01)
-        return np.frombuffer(self.segment.read_state(), np.uint8)
+        return self.segment.read_state()
 
     def adopt(self, round: int, state: npt.NDArray[np.uint8]) -> None:
         """Put another worker's state down for this one; the round it is of is the courier's `done`."""
         del round
-        self.segment.write_state(state)
+        self.segment.write_state([state])
+        self.segment["given"] = 1
+
+    def fetch(self, seat: int) -> None:
+        """The same from a worker of this host, without sending anything."""
+        self.segment.fetch_state(seat)
         self.segment["given"] = 1
 
     def card(self) -> list[int]:

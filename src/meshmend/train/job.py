@@ -28,7 +28,7 @@ from meshmend.train.linked import Linked
 from meshmend.train.saver import Saver
 from meshmend.train.segment import MOST_LANES
 from meshmend.train.settings import Settings
-from meshmend.train.state import flipped, from_bytes, seal_of, to_bytes
+from meshmend.train.state import flipped, from_pieces, pieces, seal_of
 from meshmend.train.sums import KINDS, ExactSums, FloatSums, NotFinite
 from meshmend.train.wire import Layout
 
@@ -102,12 +102,18 @@ class Job:
         """The step that is being done: how many are committed or skipped."""
         return self._step
 
-    def share(self, state: Any) -> Any:
-        """Begin with this state; all workers get the same one, and newcomers that of a survivor."""
+    def share(self, state: Any, warm: Callable[[Any, Any], Any] | None = None) -> Any:
+        """Begin with this state; all workers get the same one, and newcomers that of a survivor.
+
+        `warm(state, lane)` is called once before this worker counts as ready, and what it returns is dropped: give the
+        function that computes a lane, so that spares and newcomers have it compiled when they are needed.
+        """
         self._state = state
         if self._saver is not None and self._settings is not None and self._settings.resume:
             self._state, self._step, self._grid = self._saver.load(self._settings.resume, state, self._about())
         self._seal()
+        if warm is not None:
+            warm(self._state, self.lane(0))
         self._link.strike("share")
         given = self._link.share(lambda: self._export(self._state))
         if given is not None:
@@ -190,13 +196,13 @@ class Job:
         lanes = self._lanes
         return {"size": lanes.size, "batch": lanes.batch, "seed": lanes.seed, "reduction": self._reduction}
 
-    def _export(self, state: Any) -> bytes:
+    def _export(self, state: Any) -> list[Any]:
         # Whoever gets this state also gets to write its step down, in case all that did the step die now.
-        return to_bytes(state, step=self._step, grid=self._grid_now(), pending=self._diary.pending)
+        return pieces(state, step=self._step, grid=self._grid_now(), pending=self._diary.pending)
 
-    def _adopt(self, data: bytes, like: Any) -> Any:
+    def _adopt(self, data: Any, like: Any) -> Any:
         # How large the grid must be shows only with the first gradients: it is kept aside until then.
-        state, about = from_bytes(data, like)
+        state, about = from_pieces(data, like)
         self._step, self._grid = about["step"], about["grid"]
         self._diary.take_over(about["pending"])
         return state

@@ -33,14 +33,14 @@ class Linked:
         self._sealed = NEVER - 1
         self._seal = 0
         self._have: set[int] = set()
-        self._export: Callable[[], bytes] | None = None
+        self._export: Callable[[], list[Any]] | None = None
         self._news = threading.Condition()
         self.save: Callable[[], None] = lambda: None
         """Writes a checkpoint of the last committed state, when the run is halted."""
         self.faults: Faults | None = None
         self.account = Total((), {}, 0)
         """Who did what in the last round."""
-        self._segment["lanes"] = lanes
+        self._lanes = lanes
         threading.Thread(target=self._listen, name="meshmend", daemon=True).start()
 
     @property
@@ -78,11 +78,11 @@ class Linked:
             self.save()
         os._exit(HALTED)
 
-    def share(self, export: Callable[[], bytes]) -> bytes | None:
+    def share(self, export: Callable[[], list[Any]]) -> Any | None:
         """Offer this state, and wait to be a member; what another worker gave, if it did."""
         with self._news:
             self._export = export
-        self._segment.ring("worker")
+        self._segment["lanes"] = self._lanes  # now this worker counts as ready
         self._wait(lambda: bool(self._segment["active"] or self._segment["over"]))
         if self._segment["over"] and not self._segment["active"]:
             self._segment["left"] = 1

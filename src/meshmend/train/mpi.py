@@ -68,8 +68,11 @@ class Carried(Protocol):
     def adopt(self, round: int, state: Bytes) -> None:
         """Take over another worker's state after a round."""
 
+    def fetch(self, seat: int) -> None:
+        """The same from a worker whose memory is on this host."""
+
     def card(self) -> list[int]:
-        """Numbers that tell the others of a group who this is and what it brings."""
+        """Numbers that tell the others who this is: seat, host, and what it brings."""
 
     def met(self, cards: npt.NDArray[np.int64]) -> Near | None:
         """The cards of all members of a new group are here; the quicker way between them, if there is one."""
@@ -169,10 +172,15 @@ class Mpi:
         return None
 
     def look(self) -> None:
-        """Keep an eye on the group: a revoked one fails here, before anybody calls it."""
+        """Keep an eye on the group: where it is revoked or a member is dead, fail here, before anybody calls it."""
         self.world.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)
         if self.world.Is_revoked():
             raise MPI.Exception(MPI.ERR_REVOKED)
+        dead = self.world.Get_failed()
+        count = dead.Get_size()
+        dead.Free()
+        if count:
+            raise MPI.Exception(MPI.ERR_PROC_FAILED)
 
     def sum(self, number: int) -> Total:
         """All-reduce the parts into this round's own buffer, piece by piece."""
@@ -193,10 +201,14 @@ class Mpi:
 
     def meet(self) -> None:
         """Once for each group, before its first sum: learn who is in it."""
+        self.near, self.known = self.worker.met(self.cards(self.active)), self.active
+
+    def cards(self, group: MPI.Comm) -> npt.NDArray[np.int64]:
+        """Everyone's card."""
         mine = np.array(self.worker.card(), np.int64)
-        cards = np.empty((self.active.Get_size(), len(mine)), np.int64)
-        patient(self.active.Iallgather(mine, cards))
-        self.near, self.known = self.worker.met(cards), self.active
+        cards = np.empty((group.Get_size(), len(mine)), np.int64)
+        patient(group.Iallgather(mine, cards))
+        return cards
 
     def gather(self, record: Record) -> list[Record]:
         """Everyone's record, as numbers: seat, done, active, fresh, and a flag for each lane."""
@@ -214,12 +226,18 @@ class Mpi:
         """Send the last total or the state from one member to those that lack it; the others let it pass."""
         here = self.world.Get_rank() == cast.source
         data: Bytes = np.empty(0, np.uint8)
-        if here:
-            data = (
-                self.worker.total(self.latest).view(np.uint8)
-                if cast.what == "total"
-                else self.worker.state(self.latest)
-            )
+        if here and cast.what == "total":
+            data = self.worker.total(self.latest).view(np.uint8)
+        elif here:
+            data = self.worker.state(self.latest)
+        cards = self.cards(self.world)
+        if cast.what == "state" and (cards[:, 1] == cards[0, 1]).all():
+            if cast.take:
+                try:
+                    self.worker.fetch(int(cards[cast.source, 0]))
+                except OSError:
+                    raise MPI.Exception(MPI.ERR_PROC_FAILED) from None  # it has died, and what it had is gone
+            return
         size = np.array([len(data)], np.int64)
         patient(self.world.Ibcast(size, cast.source))
         if not here:

@@ -139,17 +139,25 @@ class Segment:
             self._bells[bell] = os.open(self.path(bell), os.O_RDWR | os.O_NONBLOCK)
         return self._bells[bell]
 
-    def write_state(self, data: Any) -> None:
-        """Put a state (bytes, or an array of them) down for the other side, whole or not at all."""
+    def write_state(self, pieces: Iterable[Any]) -> None:
+        """Put a state (arrays of bytes, one after another) down for the other side, whole or not at all."""
         fresh = self.path("state.new")
         file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(file, "wb") as out:
-            out.write(data)
+            for piece in pieces:
+                out.write(piece)
         os.replace(fresh, self.path("state"))
 
-    def read_state(self) -> bytes:
-        """The state that was put down."""
-        return self.path("state").read_bytes()
+    def read_state(self) -> npt.NDArray[np.uint8]:
+        """The state that was put down: a view of the file, which stays as it is even when another takes its place."""
+        return np.asarray(np.memmap(self.path("state"), np.uint8, "r"))
+
+    def fetch_state(self, seat: int) -> None:
+        """Take the state that another seat of this host has put down, without a copy."""
+        fresh = self.path("state.new")
+        fresh.unlink(missing_ok=True)
+        os.link(Segment(self.run, seat).path("state"), fresh)
+        os.replace(fresh, self.path("state"))
 
     def write_error(self, step: int, error: str, trace: str, *, mistake: bool) -> None:
         """Leave word of the exception that ends this worker."""

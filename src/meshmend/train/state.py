@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import struct
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from meshmend.errors import JobError
 from meshmend.train.wire import leaves_of, rebuilt
@@ -31,21 +33,21 @@ def flipped(tree: Any) -> Any:
     return rebuilt(tree, values)
 
 
-def to_bytes(tree: Any, **about: Any) -> bytes:
-    """A state and some numbers about it: a line of JSON that describes the arrays, then the arrays."""
-    arrays = [np.asarray(value) for _, value in leaves_of(tree)]
-    names = [name for name, _ in leaves_of(tree)]
-    head = {
-        "about": about,
-        "leaves": [[n, list(a.shape), a.dtype.str] for n, a in zip(names, arrays, strict=True)],
-    }
-    return json.dumps(head).encode() + b"\n" + b"".join(array.tobytes() for array in arrays)
+def pieces(tree: Any, **about: Any) -> list[Any]:
+    """A state and some numbers about it, to be written one after another: a length, what the arrays are, the arrays.
+
+    The arrays are given as they are: nothing is copied here.
+    """
+    found = [(name, np.ascontiguousarray(value).reshape(np.shape(value))) for name, value in leaves_of(tree)]
+    head = json.dumps({"about": about, "leaves": [[n, list(a.shape), a.dtype.name] for n, a in found]}).encode()
+    return [struct.pack("<q", len(head)), head, *(array.reshape(-1).view(np.uint8) for _, array in found)]
 
 
-def from_bytes(data: bytes, like: Any) -> tuple[Any, dict[str, Any]]:
+def from_pieces(data: npt.NDArray[np.uint8], like: Any) -> tuple[Any, dict[str, Any]]:
     """The state and the numbers, in a tree like the given one; another shape is refused with the leaf's name."""
-    head, _, body = data.partition(b"\n")
-    described = json.loads(head)
+    (length,) = struct.unpack("<q", data[:8].tobytes())
+    described = json.loads(data[8 : 8 + length].tobytes())
+    body = data[8 + length :]
     found = leaves_of(like)
     begin, values = 0, []
     if [name for name, _ in found] != [name for name, _, _ in described["leaves"]]:
@@ -53,14 +55,13 @@ def from_bytes(data: bytes, like: Any) -> tuple[Any, dict[str, Any]]:
             f"the state that came has the leaves {[n for n, _, _ in described['leaves']]}, but this worker's has "
             f"{[n for n, _ in found]}: all workers must run the same script"
         )
-    for name, shape, dtype in described["leaves"]:
-        array = np.frombuffer(body, np.dtype(dtype), int(np.prod(shape, dtype=np.int64)), begin).reshape(shape)
-        begin += array.nbytes
-        mine = np.asarray(dict(found)[name])
-        if mine.shape != array.shape or mine.dtype != array.dtype:
+    for (name, shape, dtype), (_, value) in zip(described["leaves"], found, strict=True):
+        mine = np.asarray(value)
+        if list(mine.shape) != shape or mine.dtype.name != dtype:
             raise JobError(
-                f"leaf {name!r} of the state that came has shape {array.shape} and type {array.dtype}, but here it "
-                f"has {mine.shape} and {mine.dtype}: all workers must run the same script"
+                f"leaf {name!r} of the state that came has shape {shape} and type {dtype}, but here it has "
+                f"{list(mine.shape)} and {mine.dtype.name}: all workers must run the same script"
             )
-        values.append(array.copy())
+        values.append(body[begin : begin + mine.nbytes].copy().view(mine.dtype).reshape(shape))
+        begin += mine.nbytes
     return rebuilt(like, values), described["about"]
