@@ -10,7 +10,7 @@ WARM = echo "== compiling the hot loops, once" && $(BIN)/meshmend plan 4x4 -chip
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo      plan an all-reduce round a hole: a map, the figures, a picture"
+	@echo "make demo      train on 4 workers, kill some of them, and compare the weights bit for bit"
 	@echo "make test      style, types and all tests"
 	@echo "make test-jobs whole jobs of real processes, killed for real (a few minutes)"
 	@echo "make bench     the figures of docs/planning.md on this machine"
@@ -22,8 +22,8 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/run.stamp: pyproject.toml | $(BIN)/python
-	@echo "== installing meshmend (a minute the first time)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@echo "== installing meshmend and what the demo needs (a minute the first time)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
 	@$(WARM)
 	@touch $@
 
@@ -34,11 +34,7 @@ $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	@touch $@ $(VENV)/run.stamp
 
 demo: $(VENV)/run.stamp
-	@echo "== a TPU-v3 half pod that lost a host: planning the gradient all-reduce round it"
-	$(BIN)/meshmend plan tpu-v3-512 -4x2@6,12 --nbytes 102MB --draw demo.svg --json demo.json
-	@echo "== proving the plan file, and the schedule made from it"
-	$(BIN)/meshmend verify demo.json
-	@echo "== open demo.svg to see it"
+	$(BIN)/meshmend demo
 
 lint: $(VENV)/dev.stamp
 	@echo "== style and types"
@@ -52,7 +48,7 @@ test: lint
 
 test-jobs: $(VENV)/dev.stamp
 	@echo "== whole jobs of real processes, killed for real"
-	$(BIN)/python -m pytest -m jobs -n 2 tests/launch
+	$(BIN)/python -m pytest -m jobs -n 2
 
 bench: $(VENV)/run.stamp
 	$(BIN)/python benchmarks/plans.py
@@ -61,5 +57,5 @@ pictures: $(VENV)/run.stamp
 	$(BIN)/python docs/pictures.py
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.svg demo.json
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.png runs
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -4,32 +4,61 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from meshmend.cli import main
+from meshmend.train import settings
 
 ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "meshmend"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCKS = [(page, language, text) for page in PAGES for language, text in BLOCK.findall(page.read_text())]
 
 
+COMMANDS = [line for _, _, text in BLOCKS for line in text.splitlines() if line.startswith("meshmend ")]
+JOBS = [line for line in COMMANDS if line.split()[1] in ("run", "audit", "chaos", "doctor", "demo")]
+EXAMPLES = [(page, text) for page, language, text in BLOCKS if language == "python"]
+
+
 def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    commands = [line for _, _, text in BLOCKS for line in text.splitlines() if line.startswith("meshmend ")]
+    commands = [line for line in COMMANDS if line not in JOBS]
     assert len(commands) >= 4
     for command in commands:
         assert main(shlex.split(command, comments=True)[1:]) == 0, command
     assert "1.889 B" in capsys.readouterr().out
 
 
+@pytest.mark.jobs
+def test_commands_of_jobs_run(tmp_path: Path) -> None:
+    """In their order, in one folder; chaos beside a run that lasts long enough, and the demo by its own test."""
+    script = (ROOT / "tests" / "launch" / "regression.py").read_text()
+    (tmp_path / "train.py").write_text(script.replace("sys.argv[1:]", "[]"))
+    done: set[str] = set()
+    for command in JOBS:
+        words = [sys.executable, "-m", "meshmend", *shlex.split(command, comments=True)[1:]]
+        if command in done or "demo" in words:
+            continue
+        done.add(command)
+        if "other" in words:
+            line = [sys.executable, "-m", "meshmend", "run", "--name", "other", "train.py"]
+            subprocess.run(line, cwd=tmp_path, check=True, timeout=60)
+        if "chaos" in words:
+            continue  # test_chaos.py has runs for it
+        ran = subprocess.run(words, cwd=tmp_path, timeout=100, capture_output=True, text=True)
+        assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
+
+
 def test_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    examples = [(page, text) for page, language, text in BLOCKS if language == "python"]
-    assert examples
-    for page, text in examples:
+    (tmp_path / "train.py").write_text((ROOT / "tests" / "launch" / "regression.py").read_text())
+    assert EXAMPLES
+    for page, text in EXAMPLES:
         exec(compile(text, str(page), "exec"), {})
     assert "1.889 B of at most 1.897 B (99.6 %)" in capsys.readouterr().out
     assert (tmp_path / "plan.svg").exists()
@@ -43,3 +72,11 @@ def test_make_targets_and_links_exist() -> None:
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page.name}: make {target}"
         for link in re.findall(r"\]\(([^)#:]+)\)", text):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_environment_variables_are_all_told() -> None:
+    text = (ROOT / "docs" / "training.md").read_text()
+    rows = [line for line in str(settings.__doc__).splitlines() if line.startswith("| MESHMEND_")]
+    assert all(row in text for row in rows)
+    used = {name for path in SOURCE.rglob("*.py") for name in re.findall(r"\bMESHMEND_[A-Z]+\b", path.read_text())}
+    assert used == {re.findall(r"MESHMEND_[A-Z]+", row)[0] for row in rows}

@@ -75,10 +75,10 @@ def main(steps: int) -> None:
     train, test = load()
     weights = init()
     speed = jax.tree.map(jnp.zeros_like, weights)
-    _, grads = loss_and_grads(weights, {k: v[: BATCH // LANES] for k, v in train.items()})
-    update(weights, speed, grads)  # compiled by now, so that nobody has to wait for one who comes in later
     with mm.Job(train, batch=BATCH, lanes=LANES, reduction="exact") as job:
-        weights, speed = job.share((weights, speed))
+        # Compiled before it takes part, so that nobody waits for one who comes in later.
+        warm = lambda state, lane: update(*state, loss_and_grads(state[0], lane)[1])  # noqa: E731
+        weights, speed = job.share((weights, speed), warm)
         for _ in job.steps(steps):
             loss, grads = job.sum(partial(loss_and_grads, weights))
             weights, speed = update(weights, speed, grads)
