@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from meshmend.launch.hang import FLOOR, OUTSIDE, PATIENCE, SEEN, Pulse
+from meshmend.launch.hang import FIRST, FLOOR, OUTSIDE, PATIENCE, SEEN, Pulse
 
 TICK = 0.01
 
@@ -55,12 +55,19 @@ def test_one_that_is_not_let_run_is_not_blamed() -> None:
     assert until_hang(pulse, now, lambda _: ("traced", 0.0)) == 1000
 
 
-def test_the_first_compile_is_no_hang() -> None:
+@pytest.mark.parametrize("what", ["running", "waiting"])
+def test_the_first_compile_is_no_hang(what: str) -> None:
+    pulse = Pulse()
+    assert not pulse.hangs(0, True, True, 0.0, lambda: (what, 0.0))
+    assert until_hang(pulse, 0.0, lambda now: (what, now)) == 1000
+    pulse, now = paced(0.01, SEEN)
+    assert until_hang(pulse, now, lambda now: (what, now)) == 1000
+
+
+def test_one_that_is_stopped_in_its_first_step_is_found() -> None:
     pulse = Pulse()
     assert not pulse.hangs(0, True, True, 0.0, lambda: ("stopped", 0.0))
-    assert until_hang(pulse, 0.0, lambda _: ("stopped", 0.0)) == 1000
-    pulse, now = paced(0.01, SEEN)
-    assert until_hang(pulse, now, lambda _: ("stopped", 0.0)) == 1000
+    assert until_hang(pulse, 0.0, lambda _: ("stopped", 0.0)) == pytest.approx(2 * FIRST, abs=5 * TICK)
 
 
 def test_an_evaluation_is_no_hang() -> None:

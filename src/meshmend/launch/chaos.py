@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from meshmend.errors import JobError
 from meshmend.events import Ended, Log, Struck, folder_of, read
 from meshmend.launch.order import load_order
-from meshmend.train.processes import kill, lives
+from meshmend.train.processes import doing, kill, lives
 from meshmend.train.segment import Segment, seats_of
 
 KINDS = ("kill", "hang", "courier", "mpirun", "flip")
 LOOK = 0.02
+EVICTION = 10.0
+"""Seconds in which a flipped worker should be found out."""
 
 
 def wreak(run: str, *, every: float, kinds: Sequence[str], count: int | None, seed: int) -> int:
@@ -39,6 +41,8 @@ def wreak(run: str, *, every: float, kinds: Sequence[str], count: int | None, se
             continue  # nobody can be struck right now
         struck += 1
         print(f"chaos {struck}: {kind}" + (f" of worker {seat}" if seat >= 0 else ""), flush=True)
+        if kind == "flip":
+            _await_eviction(run, seat)
         next_ = time.monotonic() + dice.expovariate(1 / every)
     ends = [event for event in read(folder_of(run)) if isinstance(event, Ended)]
     print(f"chaos: {struck} failures" + (f", and the run ended with status {ends[-1].status}" if ends else ""))
@@ -52,8 +56,9 @@ def _goes_on(run: str) -> bool:
 def _strike(run: str, kind: str, dice: random.Random, log: Log) -> int | None:
     """Strike one that takes part, so long as another one does; the seat, or None if there is none to strike."""
     segments = [_segment(run, seat) for seat in seats_of(run)]
-    members = [s for s in segments if s and s["active"] and not s["over"] and lives(s["worker"], s["born"])]
-    if len(members) < 2 or not all(lives(segment["courier"]) for segment in members):
+    members = [s for s in segments if s and s["active"] and not s["over"] and _goes(s)]
+    # Of two states that differ, nobody could say which is right.
+    if len(members) < (3 if kind == "flip" else 2) or not all(lives(segment["courier"]) for segment in members):
         return None
     segment = dice.choice(members)
     if kind == "mpirun":
@@ -71,6 +76,19 @@ def _strike(run: str, kind: str, dice: random.Random, log: Log) -> int | None:
         case "flip":
             segment["flip"] = 1
     return segment.seat
+
+
+def _goes(segment: Segment) -> bool:
+    """Whether a worker lives, and is not one that we have stopped: somebody must be left who has the state."""
+    return lives(segment["worker"], segment["born"]) and doing(segment["worker"])[0] != "stopped"
+
+
+def _await_eviction(run: str, seat: int) -> None:
+    """Wait until the flipped worker is found out: other failures meanwhile could make the wrong states the majority."""
+    segment, deadline = _segment(run, seat), time.monotonic() + EVICTION
+    while segment is not None and lives(segment["worker"], segment["born"]) and time.monotonic() < deadline:
+        time.sleep(LOOK)
+        segment = _segment(run, seat)
 
 
 def _segment(run: str, seat: int) -> Segment | None:

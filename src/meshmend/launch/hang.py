@@ -2,7 +2,7 @@
 
 A worker is judged by its own pace: the longest pause between two signs of progress that it has shown lately, kept apart
 for pauses inside a lane and pauses outside (an update, an evaluation). Before it has been seen going at a pace (the
-first rounds compile) it is never judged.
+first rounds compile) it is not judged, unless it is stopped.
 
 A busy machine must not look like a hang. So once a pause is longer than any before, only the worker's *own* time counts
 on: what it is stopped, what it waits for something other than the processor, and the processor time it uses. A process
@@ -25,6 +25,8 @@ LAPSE = 0.2
 """Seconds that may pass between two looks."""
 SEEN = 8
 """Signs that must have been seen before a worker is judged."""
+FIRST = 2.0
+"""Seconds after which one that has shown no pace yet is looked at: it may compile for long, but not while it is stopped."""
 RECENT = 64
 
 
@@ -52,12 +54,15 @@ class Pulse:
             self.progress, self.inside, self.since = progress, inside, now
             self.own, self._looked = 0.0, None
             return False
-        if not owes or sum(map(len, self.pauses.values())) < SEEN:
-            return False
-        limit = PATIENCE * max(self.pauses[inside], default=max(self.pauses[not inside], default=0.0))
-        if now - self.since <= limit:
+        known = sum(map(len, self.pauses.values())) >= SEEN
+        limit = (
+            PATIENCE * max(self.pauses[inside], default=max(self.pauses[not inside], default=0.0)) if known else FIRST
+        )
+        if not owes or now - self.since <= limit:
             return False
         what, used = doing()
+        if not known and what != "stopped":
+            return False
         if self._looked is not None:
             past, before = self._looked
             # A longer time between two looks was not the worker's: the watch itself did not run (a suspended machine).

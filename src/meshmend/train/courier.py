@@ -24,7 +24,20 @@ from meshmend.train.faults import Faults
 from meshmend.train.mpi import Mpi, rank
 from meshmend.train.near import Neighbours, host
 from meshmend.train.processes import kill
-from meshmend.train.protocol import Enlist, Evicted, Failure, Gather, Lost, Operation, Revoke, Shrink, Sum, Total, life
+from meshmend.train.protocol import (
+    Divergence,
+    Enlist,
+    Evicted,
+    Failure,
+    Gather,
+    Lost,
+    Operation,
+    Revoke,
+    Shrink,
+    Sum,
+    Total,
+    life,
+)
 from meshmend.train.segment import Segment, SharedMemory
 from meshmend.train.stopwatch import Stopwatch, name_of
 from meshmend.train.wire import Trailer
@@ -82,16 +95,19 @@ class Beside:
 
     def fetch(self, seat: int) -> None:
         """The same from a worker of this host, without sending anything."""
-        self.segment.fetch_state(seat)
+        try:
+            self.segment.fetch_state(seat)
+        except OSError:
+            raise Failure from None  # it has died, and its memory is gone
         self.segment["given"] = 1
 
     def card(self) -> list[int]:
-        """Seat, host, and the layout of the part."""
-        return [self.segment.seat, host(), self.segment["layout"]]
+        """Seat, host, the layout of the part, and which worker of this seat it is."""
+        return [self.segment.seat, host(), self.segment["layout"], self.segment["born"]]
 
     def met(self, cards: npt.NDArray[np.int64]) -> Neighbours | None:
         """Parts of another layout than the others' cannot be added; all of one host see each other's memory."""
-        seats, hosts, layouts = cards.T.tolist()
+        seats, hosts, layouts, births = cards.T.tolist()
         if len(set(layouts)) > 1:
             most = max(layouts, key=layouts.count)
             odd = ", ".join(str(seat) for seat, layout in zip(seats, layouts, strict=True) if layout != most)
@@ -99,7 +115,12 @@ class Beside:
                 f"the gradients of worker {odd} have other leaves, shapes or types than the others': all workers must "
                 "return the same tree"
             )
-        return Neighbours(self.segment, seats, self.before) if len(set(hosts)) == 1 else None
+        if len(set(hosts)) > 1:
+            return None
+        try:
+            return Neighbours(self.segment, dict(zip(seats, births, strict=True)), self.before)
+        except (JobError, OSError):
+            raise Failure from None  # one has died, and its memory is gone
 
 
 class Courier:
@@ -173,7 +194,7 @@ def main(run: str, folder: Path, seats: list[int], world: int, *, repair: bool) 
         print(f"meshmend: {error}: it is ended", file=sys.stderr, flush=True)
         courier.log.write(Died(seat=courier.segment.seat, what="worker", how="evicted"))
         kill(courier.segment["worker"])
-    except JobError as error:
+    except (JobError, Divergence) as error:
         courier.segment.write_error(courier.segment["step"], str(error), "", mistake=True)
         kill(courier.segment["worker"])
     except (Failure, Lost):

@@ -69,13 +69,16 @@ class Carried(Protocol):
         """Take over another worker's state after a round."""
 
     def fetch(self, seat: int) -> None:
-        """The same from a worker whose memory is on this host."""
+        """The same from a worker whose memory is on this host; `Failure` if it is gone."""
 
     def card(self) -> list[int]:
         """Numbers that tell the others who this is: seat, host, and what it brings."""
 
     def met(self, cards: npt.NDArray[np.int64]) -> Near | None:
-        """The cards of all members of a new group are here; the quicker way between them, if there is one."""
+        """The cards of all members of a new group are here; the quicker way between them, if there is one.
+
+        `Failure` where a member has died since.
+        """
 
 
 class Near(Protocol):
@@ -129,7 +132,7 @@ class Mpi:
                 before(operation)
                 try:
                     result = self.carry_out(operation)
-                except MPI.Exception:
+                except (MPI.Exception, Failure):
                     # Whatever MPI reports, the way out is the same: revoke, and see who is left.
                     failed()
                     operation = steps.throw(Failure())
@@ -233,10 +236,7 @@ class Mpi:
         cards = self.cards(self.world)
         if cast.what == "state" and (cards[:, 1] == cards[0, 1]).all():
             if cast.take:
-                try:
-                    self.worker.fetch(int(cards[cast.source, 0]))
-                except OSError:
-                    raise MPI.Exception(MPI.ERR_PROC_FAILED) from None  # it has died, and what it had is gone
+                self.worker.fetch(int(cards[cast.source, 0]))
             return
         size = np.array([len(data)], np.int64)
         patient(self.world.Ibcast(size, cast.source))

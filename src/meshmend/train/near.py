@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from meshmend.errors import JobError
 from meshmend.train.segment import HOME, Segment
 
 BLOCK = 1 << 15
@@ -31,11 +32,18 @@ BLOCK = 1 << 15
 class Neighbours:
     """The members of a group whose memory is all on this host."""
 
-    def __init__(self, own: Segment, seats: list[int], before: Callable[[str], None]) -> None:
+    def __init__(self, own: Segment, births: dict[int, int], before: Callable[[str], None]) -> None:
+        """Of these seats, and of these workers there: the memory of one that dies is soon another worker's."""
         self._own = own
         self._before = before
-        self._here = seats.index(own.seat)
-        self._members = [Segment(own.run, seat) if seat != own.seat else own for seat in seats]
+        self._here = list(births).index(own.seat)
+        self._members = [own if seat == own.seat else Segment(own.run, seat) for seat in births]
+        for member, birth in zip(self._members, births.values(), strict=True):
+            if member["born"] != birth:
+                raise JobError(f"worker {member.seat} was replaced")
+            member.buffer(0)  # mapped now, it stays what it is, whatever takes its name
+            if Segment(own.run, member.seat)["born"] != birth:
+                raise JobError(f"worker {member.seat} was replaced")
 
     def add(self, number: int) -> None:
         """When all have their parts: add up this member's slice of the total of a round."""
