@@ -16,6 +16,7 @@ it no longer reads. Totals stay for two rounds as always.
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -75,6 +76,9 @@ def add(parts: list[npt.NDArray[np.generic]], out: npt.NDArray[np.generic]) -> N
 
 
 def host() -> int:
-    """A number for the memory that segments lie in: another machine's differs, and so does another container's."""
+    """A number for the memory that segments lie in: another machine's differs, and so does another container's.
+
+    Where two hosts have names of their own but memory in common (those of our tests), they stay two.
+    """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
-    return int(boot[:12], 16) << 15 ^ os.stat(HOME).st_dev
+    return int(boot[:12], 16) << 15 ^ os.stat(HOME).st_dev ^ zlib.crc32(os.uname().nodename.encode())
