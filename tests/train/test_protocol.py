@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshmend.train.protocol import Divergence, Evicted, Memory, Total, check, divide, hand_over
+from meshmend.train.protocol import Divergence, Evicted, Memory, Total, check, divide, hand_over, may_go_on
 from tests.train.simulator import Kill, World, undisturbed
 
 ROUNDS, LANES = 3, 7
@@ -149,3 +149,32 @@ def test_handed_over_lanes_complete_the_cover(lanes: int, members: int, dice: ra
     held = [divide(lanes, members, which) if dice.random() < 0.6 else () for which in range(members)]
     more = hand_over(lanes, held)
     assert sorted(lane for own, new in zip(held, more, strict=True) for lane in (*own, *new)) == list(range(lanes))
+
+
+@pytest.mark.parametrize(
+    ("active", "spare", "agreed", "hosts", "expected"),
+    [
+        ({3}, set(), {0, 1, 2, 3}, [[0, 1, 2, 3]], True),  # on one host, who is gone is dead
+        ({3}, set(), {0, 1, 2, 3}, [], True),
+        ({0, 1}, set(), {0, 1, 2, 3}, [[0, 1], [2, 3]], True),  # of equal halves, the one with the first goes on
+        ({2, 3}, set(), {0, 1, 2, 3}, [[0, 1], [2, 3]], False),
+        ({1, 3}, set(), {0, 1, 2, 3}, [[0, 1], [2, 3]], True),  # somebody is left on every host
+        ({1, 2}, set(), {0, 1, 2}, [[0], [1, 2]], True),
+        ({0}, set(), {0, 1, 2}, [[0], [1, 2]], False),
+        ({2}, set(), {2, 3}, [[0, 1], [2, 3]], True),  # the others have been left out before
+        (set(), {4}, {0, 1}, [[0, 1, 4]], True),
+        (set(), {4}, {0, 1}, [[0, 1], [4]], False),
+    ],
+)
+def test_of_a_broken_network_one_half_goes_on(
+    active: set[int], spare: set[int], agreed: set[int], hosts: list[list[int]], expected: bool
+) -> None:
+    assert may_go_on(active, active | spare, agreed, hosts) is expected
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=8), st.sets(st.integers(0, 3)))
+def test_two_halves_never_both_go_on(places: list[int], side: set[int]) -> None:
+    hosts = [[seat for seat, place in enumerate(places) if place == host] for host in range(4)]
+    half = {seat for seat, place in enumerate(places) if place in side}
+    rest = set(range(len(places))) - half
+    assert sum(may_go_on(part, part, range(len(places)), hosts) for part in (half, rest) if part) == 1

@@ -45,12 +45,13 @@ def mpirun_line(
     """The command that starts a world of couriers: one for each of these seats, by host."""
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     memory = ["--mca", "btl_sm_backing_directory", str(memory_folder(run))]  # so that we can clean up after the killed
-    every = ",".join(str(seat) for some in seats.values() for seat in some)
+    every = "/".join(",".join(map(str, some)) for some in seats.values())
     words = [run, str(folder), every, str(world), "repair" if repair else "restart"]
     courier = [sys.executable, "-m", "meshmend.train.courier", *words]
     line = [mpirun(), *root, *OPTIONS, *memory]
     if list(seats) == [HERE]:
         return [*line, "-n", str(len(seats[HERE])), *courier]
     line += ["--prtemca", "plm_ssh_agent", launch_agent, "--prefix", sys.prefix]
+    line += ["--prtemca", "prte_remote_tmpdir_base", str(memory_folder(run))]  # daemons do not get our TMPDIR
     worlds = [["--host", f"{host}:{len(some)}", "-n", str(len(some)), *courier] for host, some in seats.items() if some]
     return [*line, *worlds[0], *(word for world in worlds[1:] for word in (":", *world))]

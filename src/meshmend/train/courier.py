@@ -26,6 +26,7 @@ from meshmend.train.near import Neighbours, host
 from meshmend.train.processes import kill
 from meshmend.train.protocol import (
     Divergence,
+    Cut,
     Enlist,
     Evicted,
     Failure,
@@ -36,6 +37,8 @@ from meshmend.train.protocol import (
     Shrink,
     Sum,
     Total,
+    Wait,
+    Work,
     life,
 )
 from meshmend.train.segment import Segment, SharedMemory
@@ -126,7 +129,9 @@ class Beside:
 class Courier:
     """One courier, from the start of its world to the end of the job."""
 
-    def __init__(self, run: str, folder: Path, seat: int, world: int) -> None:
+    def __init__(self, run: str, folder: Path, hosts: list[list[int]], world: int) -> None:
+        self.hosts, self.parent = hosts, os.getppid()
+        seat = [seat for host in hosts for seat in host][rank()]
         self.segment = Segment(run, seat)
         self.enter(world)
         while not self.segment["lanes"]:
@@ -144,7 +149,7 @@ class Courier:
             time.sleep(DOOR)
         if self.segment["world"] > world:
             os.kill(os.getpid(), signal.SIGKILL)  # there is a newer one already
-        self.segment["courier"] = os.getpid()
+        self.segment["courier"], self.segment["daemon"] = os.getpid(), self.parent
 
     def run(self, *, repair: bool) -> None:
         """Carry sums until the job is over."""
@@ -155,7 +160,14 @@ class Courier:
             self.watch.times["re-form"] = time.time() - segment["formed"] / 1e9
             segment["afresh"] = not repair
         carrier.drive(
-            life(self.memory, segment["lanes"], segment["wanted"], fresh=bool(segment["fresh"]), repair=repair),
+            life(
+                self.memory,
+                segment["lanes"],
+                segment["wanted"],
+                fresh=bool(segment["fresh"]),
+                repair=repair,
+                hosts=self.hosts,
+            ),
             self.before,
             self.watch.failed,
         )
@@ -166,6 +178,8 @@ class Courier:
         """Note since when a repair is under way: one that takes too long is cut short by a new world."""
         repair = isinstance(operation, (Revoke, Shrink, Gather, Enlist))
         self.segment["repairing"] = time.monotonic_ns() if repair else 0
+        if isinstance(operation, (Work, Wait)):
+            self.segment["agreed"] = self.segment["world"]
         self.watch.began(operation)
         point = "allreduce" if isinstance(operation, Sum) else name_of(operation)
         if point:
@@ -175,6 +189,12 @@ class Courier:
         """Bring about the failure that a test asked for here."""
         self.faults.strike(point, self.segment["step"])
 
+    def wait_for_orders(self) -> None:
+        """Be taken for stuck, so that the launcher forms a new world if it is still there for us."""
+        self.segment["repairing"] = 1
+        while os.getppid() == self.parent:
+            time.sleep(DOOR)
+
     def repaired(self, noticed: float, times: dict[str, float]) -> None:
         """A repair is through."""
         self.log.write(
@@ -183,10 +203,10 @@ class Courier:
         )  # fmt: skip
 
 
-def main(run: str, folder: Path, seats: list[int], world: int, *, repair: bool) -> None:
+def main(run: str, folder: Path, hosts: list[list[int]], world: int, *, repair: bool) -> None:
     """One courier's process."""
     try:
-        courier = Courier(run, folder, seats[rank()], world)
+        courier = Courier(run, folder, hosts, world)
         courier.run(repair=repair)
         sys.stdout.flush()
         os._exit(0)
@@ -197,6 +217,9 @@ def main(run: str, folder: Path, seats: list[int], world: int, *, repair: bool) 
     except (JobError, Divergence) as error:
         courier.segment.write_error(courier.segment["step"], str(error), "", mistake=True)
         kill(courier.segment["worker"])
+    except Cut as error:
+        print(f"meshmend: {error}: they wait", file=sys.stderr, flush=True)
+        courier.wait_for_orders()
     except (Failure, Lost):
         pass  # without repair, a world ends with its first failure; what is lost, the launcher sees too
     except BaseException:
@@ -207,4 +230,5 @@ def main(run: str, folder: Path, seats: list[int], world: int, *, repair: bool) 
 
 if __name__ == "__main__":
     name, where, numbers, which, way = sys.argv[1:]
-    main(name, Path(where), [int(seat) for seat in numbers.split(",")], int(which), repair=way == "repair")
+    places = [[int(seat) for seat in host.split(",")] for host in numbers.split("/")]
+    main(name, Path(where), places, int(which), repair=way == "repair")

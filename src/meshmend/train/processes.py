@@ -23,6 +23,14 @@ def lives(process: int, since: int = 0) -> bool:
     return found is not None and found[0] not in "ZX" and since in (0, int(found[19]))
 
 
+def name(process: int) -> str:
+    """The name of a process's program; empty if it is gone."""
+    try:
+        return Path(f"/proc/{process}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 def kill(process: int, how: int = signal.SIGKILL) -> None:
     """Send a signal to one that may be gone already."""
     if process > 0:

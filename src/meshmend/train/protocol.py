@@ -22,7 +22,7 @@ total is there, and a lane that no survivor is responsible for is given to the s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,10 @@ class Failure(Exception):
 
 class Evicted(Exception):
     """The state of this member differs from the majority's: it must end, and the others go on without it."""
+
+
+class Cut(Exception):
+    """Those that are gone may go on without us: whoever sees all hosts must say what is to happen."""
 
 
 class Lost(Exception):
@@ -173,19 +177,31 @@ class Group:
     active: tuple[int, ...] = ()
     fresh: bool = True
     """No round can have been done: this member has not yet taken part in an `Enlist`, which needs everyone."""
+    agreed: frozenset[int] = frozenset()
+    """The seats of the active members, as of the last `Enlist`."""
+    hosts: Sequence[Sequence[int]] = ()
+    """Which seats share a host; without it, all do."""
 
 
 Steps = Generator[Operation, Any, None]
 
 
-def life(memory: Memory, lanes: int, wanted: int, *, fresh: bool = True, repair: bool = True) -> Steps:
+def life(
+    memory: Memory,
+    lanes: int,
+    wanted: int,
+    *,
+    fresh: bool = True,
+    repair: bool = True,
+    hosts: Sequence[Sequence[int]] = (),
+) -> Steps:
     """A member in one world of couriers, until the job is over; `wanted` is how many members should be active.
 
     `fresh` says that the job may begin here: nobody has had its state yet, so the first member's is as good as any.
     Without `repair` a world ends with its first failure, and in the next one everyone computes the round again: the
-    way of Reinit, for comparison.
+    way of Reinit, for comparison. `hosts` are the seats of each host: a host that is gone may only be cut off.
     """
-    group = Group(fresh=fresh)
+    group = Group(fresh=fresh, agreed=frozenset(seat for seats in hosts for seat in seats), hosts=hosts)
     again, joined = False, False
     while True:
         try:
@@ -222,6 +238,9 @@ def _form(memory: Memory, group: Group, lanes: int, wanted: int, again: bool) ->
     records: list[Record] = yield Gather(Record(memory.seat, memory.done, memory.active, memory.lanes, group.fresh))
     here = group.place
     active = [place for place, record in enumerate(records) if record.active]
+    here_still = {record.seat for record in records}
+    if again and not may_go_on({records[place].seat for place in active}, here_still, group.agreed, group.hosts):
+        raise Cut(f"workers {sorted(here_still)} may have been cut off from the others")
     if not active and not any(record.fresh for record in records):
         raise Lost("all workers that had the state are dead")
     latest = max((records[place].done for place in active), default=NEVER)
@@ -251,6 +270,23 @@ def _form(memory: Memory, group: Group, lanes: int, wanted: int, again: bool) ->
         memory.assign({*held[which], *more[which]})
     group.fresh = False
     yield Enlist(group.active)
+    group.agreed = frozenset(records[place].seat for place in group.active)
+
+
+def may_go_on(active: set[int], left: set[int], agreed: Collection[int], hosts: Sequence[Collection[int]]) -> bool:
+    """Whether these active ones of those left may go on: they are most of the members that are not known to be dead.
+
+    Of two halves of a broken network, one at most may. A host breaks down whole or not at all, so a member that is gone
+    from a host where others are left is dead; one of a host where nobody is left may live on behind the break.
+    """
+    seen = {seat for host in hosts if left & set(host) for seat in host}
+    unsure = set(agreed) - left - seen
+    return not hosts or not unsure or has_majority(active, active | unsure)
+
+
+def has_majority(left: set[int], members: set[int]) -> bool:
+    """Whether these are most of the members; of two equal halves, the one with the first member is."""
+    return 2 * len(left) > len(members) or (2 * len(left) == len(members) and min(members, default=0) in left)
 
 
 def check(total: Total, seat: int) -> str:

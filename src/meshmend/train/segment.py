@@ -37,8 +37,8 @@ FIELDS = (
     # the worker's
     "lanes", "layout", "wire", "wide", "answered", "state_round", "progress", "inside", "step", "left",
     # the courier's
-    "courier", "standby", "asked", "asked_round", "done", "assigned_round", "active", "given", "state_asked", "over",
-    "repairing", "afresh",
+    "courier", "daemon", "standby", "asked", "asked_round", "done", "assigned_round", "active", "given", "state_asked",
+    "over", "repairing", "afresh", "agreed",
 )  # fmt: skip
 _PLACE = {name: place for place, name in enumerate(FIELDS)}
 _ASKED, _ASSIGNED = 64, 64 + MOST_LANES
