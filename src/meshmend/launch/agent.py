@@ -1,8 +1,8 @@
 """Looks after the workers of one host: starts them, sees them die, ends those that hang, passes on what they print.
 
-The launcher has one for its own host, and one on every other host (`python -m meshmend.launch.agent`, over ssh), which
-it talks to through the command's input and output, a JSON object a line. An agent keeps nothing of its own: all it
-knows is in shared memory. So a new one can take over from a dead one, and workers live on meanwhile.
+The launcher has one for its own host, and one on every other host (`python -m meshmend.launch`, over ssh), which it
+talks to through the command's input and output, a JSON object a line. An agent keeps nothing of its own: all it knows
+is in shared memory. So a new one can take over from a dead one, and workers live on meanwhile.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from meshmend.launch.hang import Pulse
 from meshmend.launch.lines import read_lines, write_line
 from meshmend.launch.mpirun import memory_folder
-from meshmend.train.processes import born, doing, kill, lives
+from meshmend.train.processes import born, doing, kill, lives, name
 from meshmend.train.segment import Segment, clean_stale, remove_run, seats_of
 from meshmend.train.settings import Settings
 
@@ -29,7 +29,11 @@ POLL = 0.005
 REPAIR = 5.0
 """Seconds that a step of a repair may take; it is a matter of milliseconds, also on a busy machine."""
 BEAT = 1.0
-"""Seconds between two words from an agent on another host, at most."""
+"""Seconds between two words from an agent on another host, at most, and between two from the launcher to it."""
+DAEMON = "prted"
+"""What mpirun starts on other hosts, and couriers are children of there."""
+ALONE = 30
+"""Seconds without a word from the launcher after which an agent on another host ends; its workers wait for the next."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +58,10 @@ class View:
     """The world whose couriers were let in last."""
     standby: int = 0
     """The world whose courier is ready, or works already."""
+    agreed: int = 0
+    """The last world whose members have agreed on who they are."""
     stuck: bool = False
-    """Its courier is in a repair that takes too long."""
+    """Its courier is in a repair that takes too long, or that it must not bring to an end by itself."""
 
 
 @dataclass
@@ -82,13 +88,15 @@ class Agent:
         memory_folder(run)
 
     def do(self, command: str, **values: Any) -> None:
-        """Carry out one of: adopt, start, end, clear, enter, release, halt, remove."""
+        """Carry out one of: adopt, start, end, clear, enter, release, halt, remove, beat."""
         getattr(self, command)(**values)
 
     def adopt(self, seats: list[int]) -> None:
         """Take over the workers that another agent of this host has left."""
         for number in set(seats) & set(seats_of(self.run)):
             segment = Segment(self.run, number)
+            if segment["owner"] != os.getpid() and is_agent(segment["owner"], self.run):
+                kill(segment["owner"])  # the line to it was lost, and it has not noticed yet
             segment["owner"] = os.getpid()
             self.seats[number] = Seat(number, segment)
 
@@ -115,8 +123,10 @@ class Agent:
     def clear(self) -> None:
         """End the couriers of the world that is."""
         for seat in self.seats.values():
+            if name(seat.segment["daemon"]) == DAEMON:
+                kill(seat.segment["daemon"])  # cut off from mpirun it would stay for long
             kill(seat.segment["courier"])
-            seat.segment["courier"], seat.segment["repairing"] = 0, 0
+            seat.segment["courier"], seat.segment["daemon"], seat.segment["repairing"] = 0, 0, 0
 
     def enter(self, world: int, mpirun: int, formed: int, fresh: bool) -> None:
         """Let the couriers of a new world in, in the place of those of the old one."""
@@ -124,6 +134,9 @@ class Agent:
         for seat in self.seats.values():
             seat.segment["formed"], seat.segment["fresh"], seat.segment["mpirun"] = formed, fresh, mpirun
             seat.segment["world"] = world
+
+    def beat(self) -> None:
+        """The launcher is there; that it has spoken is all."""
 
     def release(self, seat: int) -> None:
         """Let a spare go that was never needed."""
@@ -145,6 +158,7 @@ class Agent:
             if seat.child is not None:
                 seat.child.wait()
             seat.segment.remove()
+        self.seats.clear()
         if not seats_of(self.run):
             remove_run(self.run)
 
@@ -219,30 +233,39 @@ class Agent:
             courier="none" if not courier else "alive" if lives(courier) else "lost",
             world=segment["world"],
             standby=segment["standby"],
+            agreed=segment["agreed"],
             stuck=bool(since) and (time.monotonic_ns() - since) / 1e9 > REPAIR,
         )
 
 
+def is_agent(process: int, run: str) -> bool:
+    """Whether a process is an agent of this run on another host than the launcher's."""
+    try:
+        words = Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return False
+    return words[1:4] == ["-m", "meshmend.launch", run]
+
+
 def main(run: str, folder: str) -> None:
-    """An agent on another host than the launcher's, until that closes the line; workers live on."""
+    """An agent on another host than the launcher's, until that closes the line or is silent; workers live on."""
+    signal.alarm(ALONE)  # it also ends one that is stuck writing into a line that is cut
     agent = Agent(run, Path(folder))
-    said: Sequence[View] = ()
+    said: Sequence[View] | None = None
     last, buffer = 0.0, bytearray()
     while True:
+        did: list[str] = []
         if select.select([0], [], [], POLL)[0]:
             commands = read_lines(0, buffer)
             if commands is None:
                 return
+            signal.alarm(ALONE)
             for values in commands:
                 agent.do(**values)
-                write_line(1, {"did": values["command"]})
+                did += [values["command"]] if values["command"] != "beat" else []
         views, lines = agent.look(), agent.output()
         if lines:
             write_line(1, {"output": lines})
-        if views != said or time.monotonic() - last > BEAT:
-            write_line(1, {"views": [asdict(view) for view in views]})
+        if views != said or did or time.monotonic() - last > BEAT:
+            write_line(1, {"views": [asdict(view) for view in views], "did": len(did)})
             said, last = views, time.monotonic()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

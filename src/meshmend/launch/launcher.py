@@ -10,6 +10,7 @@ The launcher keeps nothing that a run needs: when it is killed, workers wait, an
 
 from __future__ import annotations
 
+import shlex
 import signal
 import time
 from collections.abc import Iterable
@@ -27,6 +28,7 @@ from meshmend.launch.world import World, open_world, why_none
 from meshmend.train.checkpoint import latest
 from meshmend.train.linked import HALTED
 from meshmend.train.processes import lives
+from meshmend.train.protocol import has_majority
 from meshmend.train.segment import Segment, seats_of
 
 RESTARTS = 3
@@ -36,8 +38,12 @@ SETTLE = 0.1
 STATELESS = "it had no state to go on from"
 HALT = 60.0
 """Seconds that workers may take to write a checkpoint and end."""
+REACH = 60.0
+"""Seconds until the agents on all hosts must have spoken when a run begins: a first import over NFS is slow."""
 REJOIN = 10.0
-"""Seconds between two attempts to reach a lost host."""
+"""Seconds that a host is called for when its agent is lost, and between two attempts to reach a lost host."""
+AGAIN = 1.0
+"""Seconds between two calls."""
 
 
 @dataclass
@@ -63,6 +69,14 @@ class Place:
 
 
 @dataclass
+class Call:
+    """An agent on another host that has not spoken yet."""
+
+    agent: Remote
+    until: float
+
+
+@dataclass
 class Launcher:
     """One run."""
 
@@ -84,6 +98,12 @@ class Launcher:
     _halted: float = 0.0
     _lost: dict[str, float] = field(default_factory=dict)
     """Hosts that are lost, and when to try them again."""
+    _calls: dict[str, Call] = field(default_factory=dict)
+    """Hosts where an agent is sent for."""
+    _why: str = ""
+    """Why the next world is formed."""
+    _unsure: set[int] = field(default_factory=set)
+    """Members that cannot be reached, until the others have agreed to go on without them."""
     _fruitless: int = 0
     """Worlds that ended before a courier was there, one after another."""
     _stale: int = 0
@@ -96,8 +116,25 @@ class Launcher:
         """Write an event down."""
         self.log.write(event)
 
+    def reach(self, *, attached: bool = False) -> None:
+        """Start the agents of all hosts; one that cannot be reached is an error, unless the run goes on already."""
+        for host in self.order.places:
+            self.agents[host.name] = self.agent(host.name)
+        remote = [agent for agent in self.agents.values() if isinstance(agent, Remote)]
+        deadline = time.monotonic() + REACH
+        while not all(agent.ready or agent.closed for agent in remote) and time.monotonic() < deadline:
+            time.sleep(POLL)
+        missing = [agent for agent in remote if not agent.ready or agent.closed]
+        if missing and not attached:
+            for agent in remote:
+                agent.drop()
+            first = missing[0]
+            raise JobError(
+                f"no agent could be started on host {first.host!r} with {self.order.launch_agent!r}: {first.why()}"
+            )
+
     def begin(self, *, attached: bool = False) -> None:
-        """Start agents, and through them all workers that do not live already."""
+        """Start all workers that do not live already."""
         order = self.order
         self.note(
             Began(
@@ -107,13 +144,19 @@ class Launcher:
         )  # fmt: skip
         hosts = spread(order.places, order.seats)
         self.places = {seat: Place(seat, host.name, View(seat)) for seat, host in enumerate(hosts)}
-        for host in order.places:
-            self.agents[host.name] = self.agent(host.name)
         if attached:
             self.adopt(self.agents)
+            self._unsure = {place.number for place in self.places.values() if not self.reachable(place.host)}
         for place in self.places.values():
-            if not attached or place.view.process == 0:
+            if place.host in self._lost:
+                place.dead = True
+            elif not attached or (place.view.process == 0 and self.reachable(place.host)):
                 self.start(place, self.resume)
+
+    def reachable(self, host: str) -> bool:
+        """Whether an agent is there now."""
+        agent = self.agents.get(host)
+        return agent is not None and not (isinstance(agent, Remote) and agent.closed)
 
     def agent(self, host: str) -> Agent | Remote:
         """An agent for a host."""
@@ -129,7 +172,6 @@ class Launcher:
             agent.do("adopt", seats=[place.number for place in self.places.values() if place.host == host])
             for view in agent.look():
                 self.places[view.seat].view = view
-                self.places[view.seat].dead = False
                 self.worlds = max(self.worlds, view.world, view.standby)
 
     def start(self, place: Place, resume: str = "") -> None:
@@ -172,7 +214,7 @@ class Launcher:
             self.look()
             self.mind_hosts()
             for place in self.places.values():
-                if not place.dead and place.view.status is not None:
+                if not place.dead and place.view.status is not None and self.reachable(place.host):
                     self.ended(place)
             if self.halting or self.signal:
                 self.halt()
@@ -235,8 +277,9 @@ class Launcher:
         self._stale = self._stale + 1 if self.resume == before else 0
         for place in self.living():
             self.end(place, "restarted")
-        while any(place.view.status is None for place in self.places.values()):
+        while self.living():
             self.look()
+            self.mind_hosts()
             time.sleep(POLL)
         for place in self.places.values():
             place.dead = True
@@ -267,7 +310,7 @@ class Launcher:
     def enter(self, world: World, began: int) -> None:
         """Let a world in; `began` is when the one before it ended."""
         self.world = world
-        line = f": {' '.join(world.line)}" if self.fresh and world.number == 1 else ""
+        line = f": {shlex.join(world.line)}" if self.fresh and world.number == 1 else ""
         self.speaker.say(f"world {world.number} ({world.why}){line}")
         self.note(Formed(world=world.number, seats=sorted(world.seats), why=world.why))
         for agent in self.agents.values():
@@ -296,21 +339,23 @@ class Launcher:
         members = [place for place in self.living() if not place.joining]
         if self.world is None:
             waiting = self.living() if self.order.on_failure == "restart" else members
-            if waiting and all(place.view.ready for place in waiting):
+            if waiting and self._lost.keys() >= self._calls.keys() and all(place.view.ready for place in waiting):
                 for place in waiting:
                     place.joining = False
-                self.form("begin" if self.fresh else "restart")
+                self.form(self._why or ("begin" if self.fresh else "restart"))
+                self._why = ""
             return
         open_ = [place for place in members if not place.view.over]
         lost = [place for place in open_ if place.view.courier == "lost"]
         if any(place.view.over for place in self.places.values()):
             self.end_lost(lost)
             return
+        if all(place.view.agreed == self.world.number for place in open_):
+            self._unsure.clear()
         if any(place.view.stuck for place in open_):
-            self.speaker.say("a repair takes too long")
-            self.form("a repair took too long")
-        elif self.world.ended and open_:
-            self.note(Died(seat=-1, what="mpirun", how="lost"))
+            self.form("the couriers could not go on by themselves")
+        elif open_ and (self.world.ended or self.world.late([place.view.standby for place in open_])):
+            self.note(Died(seat=-1, what="mpirun", how="lost" if self.world.ended else "late"))
             self._fruitless = 0 if any(place.view.courier != "none" for place in open_) else self._fruitless + 1
             if self._fruitless >= RESTARTS:
                 raise JobError(why_none(self.order))
@@ -340,7 +385,11 @@ class Launcher:
                 for place in joining:
                     place.joining = False
                 self.next = self.open(join_words([place.number for place in joining]))
-        elif self.next.ended or self.next.seats != {place.number for place in everyone}:
+        elif (
+            self.next.ended
+            or self.next.seats != {place.number for place in everyone}
+            or self.next.late([place.view.standby for place in everyone])
+        ):
             self.abandon()
         elif all(place.view.standby == self.next.number for place in everyone):
             began = time.time_ns()
@@ -359,62 +408,75 @@ class Launcher:
             self.halting = f"{left} workers are left, and at least {self.order.least} were asked for"
 
     def mind_hosts(self) -> None:
-        """A host whose agent is gone is asked again; one that does not answer is lost with all its workers."""
-        for host, agent in list(self.agents.items()):
-            if not isinstance(agent, Remote) or not (agent.closed or agent.silent):
-                continue
-            agent.close()
-            again = self.agent(host)
-            deadline = time.monotonic() + REJOIN
-            assert isinstance(again, Remote)
-            while not (again.ready or again.closed) and time.monotonic() < deadline:
-                time.sleep(POLL)
-            if again.ready and not again.closed:
-                self.speaker.say(f"the agent on {host} was lost, and another one has taken over")
-                self.agents[host] = again
-                self.adopt([host])
-            else:
-                again.close()
-                del self.agents[host]
+        """A host whose agent is gone is called again; one that does not answer is lost with all its workers."""
+        now = time.monotonic()
+        for host, agent in self.agents.items():
+            if isinstance(agent, Remote) and agent.lost and host not in self._calls:
+                agent.drop()
+                self.call(host, now + REJOIN)
+        for host, when in self._lost.items():
+            if now > when and host not in self._calls:
+                self.call(host, now + REJOIN)
+        for host, call in list(self._calls.items()):
+            agent = call.agent
+            if agent.ready and not agent.closed:
+                del self._calls[host]
+                self.agents[host] = agent
+                self.found(host)
+            elif now > call.until:
+                agent.drop()
+                del self._calls[host]
                 self.lose(host)
-        for host, when in list(self._lost.items()):
-            if time.monotonic() > when and self.order.on_failure == "replace" and self.active():
-                self.find(host)
+            elif agent.closed and now - agent.called > AGAIN:
+                agent.drop()
+                self.call(host, call.until)
+
+    def call(self, host: str, until: float) -> None:
+        """Send for an agent on a host."""
+        agent = self.agent(host)
+        assert isinstance(agent, Remote)
+        self._calls[host] = Call(agent, until)
+
+    def found(self, host: str) -> None:
+        """There is an agent on a host again: workers live on there, or if they are not wanted any more, are ended."""
+        there = [place for place in self.places.values() if place.host == host]
+        self._unsure -= {place.number for place in there}
+        if host not in self._lost:
+            self.speaker.say(f"the agent on {host} was lost, and another one has taken over")
+            self.adopt([host])
+            return
+        del self._lost[host]
+        self.agents[host].do("adopt", seats=[place.number for place in there])
+        self.agents[host].do("remove")
+        self.speaker.say(f"host {host} is back")
+        if self.order.on_failure == "replace" and self.active() and not self.halting:
+            for place in there:
+                place.joining, place.restarts = True, 0
+                self.start(place)
 
     def lose(self, host: str) -> None:
         """All workers of a host are gone, or cannot be reached; two halves of a network must not both go on."""
+        known = host in self._lost
+        self._lost[host] = time.monotonic() + REJOIN
+        if known:
+            return
+        self.agents.pop(host, None)
         members = {place.number for place in self.active()}
         gone = {place.number for place in self.places.values() if place.host == host}
         for number in gone:
             self.places[number].dead = True
         self.note(Died(seat=-1, what="host", how=host))
         self.speaker.say(f"host {host} is lost, and with it workers {sorted(gone)}")
-        self._lost[host] = time.monotonic() + REJOIN
-        if not has_majority(members - gone, members):
+        self._unsure |= members & gone
+        agreed = members | self._unsure
+        if agreed and not has_majority(members - gone, agreed):
             left = sorted(members - gone)
-            self.halting = f"workers {left} are not most of {sorted(members)}: others may go on without them"
+            self.halting = f"workers {left} are not most of {sorted(agreed)}: others may go on without them"
+        elif self.order.on_failure == "checkpoint":
+            self.live_again()
         elif self.world is not None:
-            self.form(f"host {host} was lost")
-
-    def find(self, host: str) -> None:
-        """Try to reach a lost host, and start workers there anew."""
-        agent = self.agent(host)
-        assert isinstance(agent, Remote)
-        deadline = time.monotonic() + REJOIN
-        while not (agent.ready or agent.closed) and time.monotonic() < deadline:
-            self.look()
-            time.sleep(POLL)
-        if agent.closed or not agent.ready:
-            agent.close()
-            self._lost[host] = time.monotonic() + REJOIN
-            return
-        del self._lost[host]
-        self.agents[host] = agent
-        agent.do("remove")
-        for place in self.places.values():
-            if place.host == host:
-                place.joining = True
-                self.start(place)
+            self.end_world()
+            self._why = f"host {host} was lost"
 
     def halt(self) -> None:
         """Have a checkpoint written, and end."""
@@ -444,13 +506,16 @@ class Launcher:
             agent.do("remove")
             if isinstance(agent, Remote):
                 agent.close()
+        for call in self._calls.values():
+            call.agent.drop()
 
-    def run(self) -> int:
+    def run(self, *, attached: bool = False) -> int:
         """From the first worker to the last."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self.interrupted)
         status = 1
         try:
+            self.begin(attached=attached)
             status = self.watch()
         finally:
             self.stop()
@@ -472,20 +537,15 @@ def join_words(seats: list[int]) -> str:
     return f"workers {', '.join(map(str, seats[:-1]))} and {seats[-1]} join"
 
 
-def has_majority(left: set[int], members: set[int]) -> bool:
-    """Whether these are most of the members; of two equal halves, the one with the first member is."""
-    return 2 * len(left) > len(members) or (2 * len(left) == len(members) and min(members, default=0) in left)
-
-
 def launch(order: Order) -> int:
     """Begin a run; the exit status is 0 if the job was done."""
     if (order.folder / "run.json").exists():
         raise JobError(
             f"{order.folder} holds a run of that name: go on with --resume {order.run}, or give another --name"
         )
-    order.save()
     launcher = Launcher(order)
-    launcher.begin()
+    launcher.reach()
+    order.save()
     return launcher.run()
 
 
@@ -498,7 +558,7 @@ def resume(order: Order) -> int:
     checkpoint = latest(order.folder / "checkpoints")
     launcher = Launcher(order, life=max((e.life for e in begun), default=-1) + 1, resume=str(checkpoint or ""))
     launcher.speaker.say(f"resuming from {checkpoint.name if checkpoint else 'the beginning: there is no checkpoint'}")
-    launcher.begin()
+    launcher.reach()
     return launcher.run()
 
 
@@ -509,8 +569,8 @@ def attach(order: Order) -> int:
         raise JobError(f"run {order.run!r} has no living workers here: go on with --resume {order.run}")
     begun = [event for event in read(order.folder) if isinstance(event, Began)]
     launcher = Launcher(replace(order), life=max((event.life for event in begun), default=0))
-    launcher.begin(attached=True)
-    return launcher.run()
+    launcher.reach(attached=True)
+    return launcher.run(attached=True)
 
 
 def _nobody_has(order: Order) -> None:

@@ -15,11 +15,14 @@ def write_line(file: int, value: dict[str, Any]) -> None:
 
 
 def read_lines(file: int, buffer: bytearray) -> list[dict[str, Any]] | None:
-    """Those that have come, when something has; None at the end. What is not whole yet stays in the buffer."""
+    """Those that have come, when something has; None at the end. What is not whole yet stays in the buffer.
+
+    Lines that are no objects are left out: a login shell may greet first.
+    """
     data = os.read(file, 1 << 16)
     if not data:
         return None
     buffer += data
     *whole, rest = bytes(buffer).split(b"\n")
     buffer[:] = rest
-    return [json.loads(line) for line in whole]
+    return [json.loads(line) for line in whole if line.startswith(b"{")]

@@ -9,14 +9,18 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from meshmend.launch.mpirun import memory_folder, mpirun_line
 from meshmend.launch.order import Order
 from meshmend.train.processes import die_with_parent
+
+START = 60.0
+"""Seconds that the couriers of a world may take to come up: one whose daemons cannot reach each other never does."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +32,16 @@ class World:
     why: str
     line: Sequence[str]
     process: subprocess.Popen[str]
+    began: float = field(default_factory=time.monotonic)
 
     @property
     def ended(self) -> bool:
         """Whether mpirun is gone, and all its couriers with it."""
         return self.process.poll() is not None
+
+    def late(self, standby: Sequence[int]) -> bool:
+        """Whether some courier has not come up, and will not any more."""
+        return min(standby, default=self.number) < self.number and time.monotonic() - self.began > START
 
     def kill(self) -> None:
         """End it at once: what mpirun would clean up lies in our own folder."""
