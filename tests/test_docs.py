@@ -48,8 +48,8 @@ def test_commands_of_jobs_run(tmp_path: Path) -> None:
         if "other" in words:
             line = [sys.executable, "-m", "meshmend", "run", "--name", "other", "train.py"]
             subprocess.run(line, cwd=tmp_path, check=True, timeout=60)
-        if "chaos" in words:
-            continue  # test_chaos.py has runs for it
+        if "chaos" in words or ("--hosts" in words and "--print" not in words):
+            continue  # test_chaos.py and test_hosts.py have runs for it
         ran = subprocess.run(words, cwd=tmp_path, timeout=100, capture_output=True, text=True)
         assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
 
