@@ -178,6 +178,9 @@ class Courier:
         """Note since when a repair is under way: one that takes too long is cut short by a new world."""
         repair = isinstance(operation, (Revoke, Shrink, Gather, Enlist))
         self.segment["repairing"] = time.monotonic_ns() if repair else 0
+        if isinstance(operation, (Revoke, Shrink, Gather, Enlist)) and os.getppid() != self.parent:
+            # mpirun or the daemon is dead and all couriers end; one that goes on meanwhile leaves the others behind.
+            os.kill(os.getpid(), signal.SIGKILL)
         if isinstance(operation, (Work, Wait)):
             self.segment["agreed"] = self.segment["world"]
         self.watch.began(operation)
