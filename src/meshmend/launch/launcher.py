@@ -349,6 +349,10 @@ class Launcher:
         lost = [place for place in open_ if place.view.courier == "lost"]
         if any(place.view.over for place in self.places.values()):
             self.end_lost(lost)
+            for place in open_:
+                if place.view.stuck and place.view.active:
+                    # One is over only when all members have said that they leave: this one just did not hear it.
+                    self.agents[place.host].do("release", seat=place.number)
             return
         if all(place.view.agreed == self.world.number for place in open_):
             self._unsure.clear()
