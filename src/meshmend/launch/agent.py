@@ -101,7 +101,13 @@ class Agent:
             self.seats[number] = Seat(number, segment)
 
     def start(self, seat: int, wanted: int, seats: int, life: int, resume: str, every: str, script: list[str]) -> None:
-        """Start a worker on fresh memory."""
+        """Start a worker on fresh memory; one that was left waiting there, behind a broken network, is ended."""
+        if seat not in self.seats:
+            self.adopt([seat])
+            self.clear([seat])
+            for old in self.seats.values():
+                if old.number == seat:
+                    self._kill(old)
         segment = Segment(self.run, seat, create=True)
         segment["owner"], segment["wanted"], segment["seats"] = os.getpid(), wanted, seats
         settings = Settings(run=self.run, seat=seat, folder=self.folder, life=life, resume=resume, every=every)
@@ -120,9 +126,11 @@ class Agent:
         """Kill a worker; what follows is an ordinary death."""
         self._kill(self.seats[seat], how)
 
-    def clear(self) -> None:
+    def clear(self, only: Sequence[int] | None = None) -> None:
         """End the couriers of the world that is."""
         for seat in self.seats.values():
+            if only is not None and seat.number not in only:
+                continue
             if name(seat.segment["daemon"]) == DAEMON:
                 kill(seat.segment["daemon"])  # cut off from mpirun it would stay for long
             kill(seat.segment["courier"])
