@@ -161,10 +161,10 @@ def test_the_smaller_half_of_a_network_never_goes_on(
     job.assert_clean()
 
 
-def test_a_launcher_with_the_smaller_half_halts(job: Job, hosts: Hosts) -> None:
-    options = ["pause=0.1", STEPS]
+def test_a_launcher_with_the_smaller_half_halts(job: Job, hosts: Hosts, undisturbed: Undisturbed) -> None:
+    options = ["pause=0.05", "steps=100"]
     start(job, "a:1,b:2", options=options).until("step 10 ")
-    others = workers(job)[1:]
+    others, agent = workers(job)[1:], Segment(job.name, 1)["owner"]
     hosts.cut("b")
     job.finish()
     assert job.status == 75, job.output
@@ -172,6 +172,31 @@ def test_a_launcher_with_the_smaller_half_halts(job: Job, hosts: Hosts) -> None:
     assert [event.step for event in read(job.path) if isinstance(event, Saved)][-1] >= 10
     assert max(committed(job, 1)) <= max(committed(job, 0))
     assert all(lives(worker) for worker in others)
+    hosts.mend("b")
+    wait_for(lambda: not lives(agent))  # on hosts with memory of their own, nobody would mind it
+    job.start("--resume", job.name, script=[], name=False).until("3 workers")
+    assert not any(lives(worker) for worker in others)
+    job.finish()
+    assert job.status == 0, job.output
+    assert job.weights == [undisturbed(options[1])] * 3, job.output
+    job.assert_clean()
+
+
+def test_a_killed_launcher_is_replaced_on_several_hosts(job: Job, undisturbed: Undisturbed) -> None:
+    start(job, "a:2,b:2").until("step 30 ")
+    before = workers(job)
+    agent = Segment(job.name, 3)["owner"]
+    assert job.process is not None
+    job.process.kill()
+    job.output += job.process.communicate()[0]
+    wait_for(lambda: not lives(agent))
+    assert all(lives(worker) for worker in before)
+    job.start("--attach", job.name, script=[], name=False).until("step 100 ")
+    assert workers(job) == before
+    job.finish()
+    assert job.status == 0, job.output
+    assert job.weights == [undisturbed(LONG[0])] * 4, job.output
+    job.assert_clean()
 
 
 @pytest.mark.parametrize(
