@@ -108,6 +108,7 @@ class Agent:
             for old in self.seats.values():
                 if old.number == seat:
                     self._kill(old)
+        memory_folder(self.run)
         segment = Segment(self.run, seat, create=True)
         segment["owner"], segment["wanted"], segment["seats"] = os.getpid(), wanted, seats
         settings = Settings(run=self.run, seat=seat, folder=self.folder, life=life, resume=resume, every=every)

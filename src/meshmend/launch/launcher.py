@@ -287,6 +287,8 @@ class Launcher:
         if self._stale >= RESTARTS:
             self.speaker.say(f"{RESTARTS} restarts came no further than {before or 'the beginning'}: giving up")
             return
+        for agent in self.agents.values():
+            agent.do("remove")  # what is known of the old workers must not be taken for the new ones'
         self.life += 1
         self.fresh = True
         self.speaker.say(f"restarting everything from {self.resume or 'the beginning'}")
