@@ -46,6 +46,8 @@ class Hosts:
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self.names = names
         self._log = folder / "hosts.log"
+        self.temporary = folder / "tmp"
+        """What /tmp is on real hosts."""
         self._servers: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Hosts:
@@ -89,7 +91,9 @@ class Hosts:
 
     def boot(self, host: str) -> None:
         """Make a host reachable for the launch agent; its environment is bare, as with ssh."""
+        self.temporary.mkdir(exist_ok=True)
         bare = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        bare["TMPDIR"] = str(self.temporary)
         with self._log.open("ab") as log:
             self._servers[host] = subprocess.Popen(
                 self.line(host, sys.executable, distant.__file__, "serve"), env=bare, stdin=subprocess.DEVNULL,

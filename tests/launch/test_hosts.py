@@ -49,11 +49,6 @@ def workers(job: Job) -> list[int]:
     return [Segment(job.name, seat)["worker"] for seat in sorted(seats_of(job.name))]
 
 
-def left_by_mpi() -> set[Path]:
-    """Session folders of PRRTE, of ourselves and of others."""
-    return {path for kind in ("ompi.*", "prte.*") for path in Path("/tmp").glob(kind)}
-
-
 def started(job: Job) -> list[int]:
     return [event.seat for event in read(job.path) if isinstance(event, Started)]
 
@@ -66,13 +61,12 @@ def lost(job: Job) -> list[Event]:
     return [event for event in read(job.path) if isinstance(event, Died) and event.what == "host"]
 
 
-def test_two_hosts_train_as_one(job: Job, undisturbed: Undisturbed) -> None:
-    before = left_by_mpi()
+def test_two_hosts_train_as_one(job: Job, hosts: Hosts, undisturbed: Undisturbed) -> None:
     start(job, "a:2,b:2", options=[]).finish()
     assert job.status == 0, job.output
     assert job.weights == [undisturbed()] * 4, job.output
     job.assert_clean()
-    assert not left_by_mpi() - before
+    assert list(hosts.temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize("seats", [[3], [2, 3], [0], [1, 2]])
