@@ -107,7 +107,7 @@ class Agent:
             self.clear([seat])
             for old in self.seats.values():
                 if old.number == seat:
-                    self._kill(old)
+                    self._kill(old, "its seat was started anew")
         memory_folder(self.run)
         segment = Segment(self.run, seat, create=True)
         segment["owner"], segment["wanted"], segment["seats"] = os.getpid(), wanted, seats

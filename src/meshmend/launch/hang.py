@@ -26,7 +26,7 @@ LAPSE = 0.2
 SEEN = 8
 """Signs that must have been seen before a worker is judged."""
 FIRST = 2.0
-"""Seconds after which one that has shown no pace yet is looked at: it may compile for long, but not while it is stopped."""
+"""Seconds after which one that has shown no pace yet is looked at: it may compile for long, but not when stopped."""
 RECENT = 64
 
 

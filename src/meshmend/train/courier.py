@@ -25,8 +25,8 @@ from meshmend.train.mpi import Mpi, rank
 from meshmend.train.near import Neighbours, host
 from meshmend.train.processes import kill
 from meshmend.train.protocol import (
-    Divergence,
     Cut,
+    Divergence,
     Enlist,
     Evicted,
     Failure,
