@@ -5,8 +5,8 @@ from meshmend.launch.cluster import text_for as text_for
 from meshmend.launch.doctor import findings as findings
 from meshmend.launch.doctor import line as line
 from meshmend.launch.hosts import parse_hosts as parse_hosts
-from meshmend.launch.launcher import attach as attach
-from meshmend.launch.launcher import launch as launch
-from meshmend.launch.launcher import resume as resume
 from meshmend.launch.order import Order as Order
 from meshmend.launch.order import load_order as load_order
+from meshmend.launch.start import attach as attach
+from meshmend.launch.start import launch as launch
+from meshmend.launch.start import resume as resume

@@ -14,22 +14,21 @@ import shlex
 import signal
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import FrameType
 
 from meshmend.errors import JobError
-from meshmend.events import Began, Died, Ended, Event, Formed, Log, Started, read
+from meshmend.events import Began, Died, Ended, Event, Formed, Log, Started
 from meshmend.launch.agent import POLL, Agent, View
 from meshmend.launch.hosts import spread
 from meshmend.launch.order import Order
+from meshmend.launch.place import Place
 from meshmend.launch.remote import Remote
 from meshmend.launch.speaker import Speaker
 from meshmend.launch.world import World, open_world, why_none
 from meshmend.train.checkpoint import latest
 from meshmend.train.linked import HALTED
-from meshmend.train.processes import lives
 from meshmend.train.protocol import has_majority
-from meshmend.train.segment import Segment, seats_of
 
 RESTARTS = 3
 """How often a worker is started again that dies before it takes part, and a run that does not come further."""
@@ -44,28 +43,6 @@ REJOIN = 10.0
 """Seconds that a host is called for when its agent is lost, and between two attempts to reach a lost host."""
 AGAIN = 1.0
 """Seconds between two calls."""
-
-
-@dataclass
-class Place:
-    """A seat as the launcher sees it."""
-
-    number: int
-    host: str
-    view: View
-    restarts: int = 0
-    joining: bool = False
-    dead: bool = False
-    """Its death has been dealt with."""
-    losing: float = 0.0
-    """Since when its courier is missing."""
-    ending: bool = False
-    """It has been killed by us, and will be seen dead soon."""
-
-    @property
-    def alive(self) -> bool:
-        """Whether its worker has not ended."""
-        return not self.dead and self.view.status is None
 
 
 @dataclass
@@ -541,51 +518,3 @@ def join_words(seats: list[int]) -> str:
     if len(seats) == 1:
         return f"worker {seats[0]} joins"
     return f"workers {', '.join(map(str, seats[:-1]))} and {seats[-1]} join"
-
-
-def launch(order: Order) -> int:
-    """Begin a run; the exit status is 0 if the job was done."""
-    if (order.folder / "run.json").exists():
-        raise JobError(
-            f"{order.folder} holds a run of that name: go on with --resume {order.run}, or give another --name"
-        )
-    launcher = Launcher(order)
-    launcher.reach()
-    order.save()
-    return launcher.run()
-
-
-def resume(order: Order) -> int:
-    """Go on with a run from its last checkpoint, in new processes; one that has not begun yet begins."""
-    if not (order.folder / "run.json").exists():
-        return launch(order)
-    _nobody_has(order)
-    begun = [event for event in read(order.folder) if isinstance(event, Began)]
-    checkpoint = latest(order.folder / "checkpoints")
-    launcher = Launcher(order, life=max((e.life for e in begun), default=-1) + 1, resume=str(checkpoint or ""))
-    launcher.speaker.say(f"resuming from {checkpoint.name if checkpoint else 'the beginning: there is no checkpoint'}")
-    launcher.reach()
-    return launcher.run()
-
-
-def attach(order: Order) -> int:
-    """Go on with a run whose launcher was killed, with the workers that live."""
-    _nobody_has(order)
-    if not any(_worker_lives(order.run, seat) for seat in seats_of(order.run)) and not order.hosts:
-        raise JobError(f"run {order.run!r} has no living workers here: go on with --resume {order.run}")
-    begun = [event for event in read(order.folder) if isinstance(event, Began)]
-    launcher = Launcher(replace(order), life=max((event.life for event in begun), default=0))
-    launcher.reach(attached=True)
-    return launcher.run(attached=True)
-
-
-def _nobody_has(order: Order) -> None:
-    for seat in seats_of(order.run):
-        owner = Segment(order.run, seat)["owner"]
-        if lives(owner):
-            raise JobError(f"run {order.run!r} is in the hands of process {owner}: end that first")
-
-
-def _worker_lives(run: str, seat: int) -> bool:
-    segment = Segment(run, seat)
-    return lives(segment["worker"], segment["born"])

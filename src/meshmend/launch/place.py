@@ -1,0 +1,29 @@
+"""A seat as the launcher sees it: where it is, how its worker is, and what has been done about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshmend.launch.agent import View
+
+
+@dataclass
+class Place:
+    """A seat as the launcher sees it."""
+
+    number: int
+    host: str
+    view: View
+    restarts: int = 0
+    joining: bool = False
+    dead: bool = False
+    """Its death has been dealt with."""
+    losing: float = 0.0
+    """Since when its courier is missing."""
+    ending: bool = False
+    """It has been killed by us, and will be seen dead soon."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether its worker has not ended."""
+        return not self.dead and self.view.status is None
