@@ -119,7 +119,7 @@ def test_a_host_is_lost_and_comes_back(job: Job, hosts: Hosts, undisturbed: Undi
     job.until("host b is lost, and with it workers [2, 3]").until("(host b was lost)").until("2 workers")
     hosts.mend("b")
     hosts.boot("b")
-    job.until("host b is back").until("joins)").until("4 workers")
+    job.until("host b is back").until(" join").until("4 workers")
     assert workers(job)[:2] == first
     job.finish()
     assert job.status == 0, job.output
