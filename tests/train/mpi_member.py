@@ -34,6 +34,11 @@ def undisturbed() -> np.ndarray:
     return state
 
 
+def read(trailer: np.ndarray) -> Total:
+    seals = {seat: int(value) for seat, value in enumerate(trailer[LANES:-1]) if value}
+    return Total(trailer[:LANES].tolist(), seals, int(trailer[-1]))
+
+
 class Toy:
     """A worker that computes at once."""
 
@@ -64,12 +69,14 @@ class Toy:
     def part(self) -> np.ndarray:
         return self.sent
 
+    def packed(self) -> int:
+        return 0
+
     def total(self, round: int) -> np.ndarray:
         return self.totals[round % 2]
 
     def read(self, total: np.ndarray) -> Total:
-        seals = total[SIZE + LANES : -1]
-        return Total(total[SIZE : SIZE + LANES].tolist(), {s: int(v) for s, v in enumerate(seals) if v}, int(total[-1]))
+        return read(total[SIZE:])
 
     def state(self, round: int) -> np.ndarray:
         self.catch_up(round)
@@ -88,7 +95,7 @@ class Toy:
         assert sorted(cards[:, 0]) == sorted(set(cards[:, 0]))
 
 
-def main(folder: str, wanted: int, kills: list[str]) -> None:
+def main(folder: str, wanted: int, kills: list[str], kind: type[Toy] = Toy) -> None:
     seen: Counter[str] = Counter()
     # Not at the top: a test that borrows the arithmetic must not become an MPI process itself.
     from mpi4py import MPI
@@ -103,7 +110,7 @@ def main(folder: str, wanted: int, kills: list[str]) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         seen[name] += 1
 
-    toy, memory = Toy(seat, seats), Memory(seat)
+    toy, memory = kind(seat, seats), Memory(seat)
     ended = Path(folder, "ended")
     carrier = Mpi(toy, LANES, over=ended.exists)
     carrier.drive(life(memory, LANES, wanted), before)

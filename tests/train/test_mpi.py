@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("mpi4py")
+from tests.train import bf16_member
 from tests.train.mpi_member import undisturbed
 
 MPIRUN = [
@@ -20,7 +21,7 @@ MPIRUN = [
 ]  # fmt: skip
 
 
-def run(folder: Path, members: int, wanted: int, kills: list[str]) -> dict[int, np.ndarray]:
+def run(folder: Path, members: int, wanted: int, kills: list[str], script: str = "mpi_member") -> dict[int, np.ndarray]:
     command = [
         *MPIRUN,
         "--mca",
@@ -30,7 +31,7 @@ def run(folder: Path, members: int, wanted: int, kills: list[str]) -> dict[int, 
         str(members),
         sys.executable,
         "-m",
-        "tests.train.mpi_member",
+        f"tests.train.{script}",
         str(folder),
         str(wanted),
         *kills,
@@ -69,3 +70,23 @@ def test_survivors_end_with_the_state_of_an_undisturbed_run(
     assert set(results) == survivors
     for state in results.values():
         assert np.array_equal(state, undisturbed())
+
+
+@pytest.mark.parametrize(
+    ("members", "kills", "survivors"),
+    [
+        (1, [], {0}),
+        (3, [], {0, 1, 2}),
+        (4, ["2:Sum:3"], {0, 1, 3}),
+        (4, ["2:add:7"], {0, 1, 3}),
+        (4, ["0:added:9"], {1, 2, 3}),
+        (4, ["0:added:4"], {1, 2, 3}),
+        (4, ["1:add:0", "3:added:12", "0:add:13"], {2}),
+        (4, ["1:add:6", "2:added:6", "3:Shrink:0"], {0}),
+    ],
+)
+def test_bf16_travels_in_slices(tmp_path: Path, members: int, kills: list[str], survivors: set[int]) -> None:
+    results = run(tmp_path, members, members, kills, "bf16_member")
+    assert set(results) == survivors
+    for state in results.values():
+        assert np.array_equal(state, bf16_member.undisturbed())

@@ -35,6 +35,8 @@ class Alone:
             if self._wire is None:
                 self._wire = np.empty(sums.wire_size, np.int32 if sums.wide < 0 else np.float32)
             sums.add(self._wire, tree, first=lane == 0)
+        assert self._wire is not None, "there is at least one lane"
+        sums.put(self._wire)
         return self._wire
 
     def sealed(self, step: int, seal: int) -> None:

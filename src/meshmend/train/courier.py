@@ -73,6 +73,10 @@ class Beside:
         """What the worker has put down."""
         return self.segment.buffer(0)
 
+    def packed(self) -> int:
+        """How much of it is bf16."""
+        return self.segment["packed"]
+
     def total(self, round: int) -> npt.NDArray[np.generic]:
         """Where the total goes."""
         return self.segment.total(round)

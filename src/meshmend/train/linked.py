@@ -122,17 +122,21 @@ class Linked:
             segment["inside"] = 1
             segment["progress"] += 1
             # Even a member without lanes brings a part: it computes one lane to learn how large that is.
+            sums = None
             for lane in wanted or (() if segment["wire"] else (0,)):
                 if lane not in self._have:
                     self.strike("compute")
                     tree = compute(lane)
                     sums = prepare(tree)
                     if not segment["wire"]:
-                        segment.make_bulk(sums.wire_size + self._trailer.size, sums.wide, sums.layout.number)
+                        size = sums.wire_size + self._trailer.size
+                        segment.make_bulk(size, sums.wide, sums.packed, sums.layout.number)
                     if lane in wanted:
                         sums.add(segment.buffer(0)[: sums.wire_size], tree, first=not self._have)
                         self._have.add(lane)
                     segment["progress"] += 1
+            if sums is not None and self._have:
+                sums.put(segment.buffer(0)[: sums.wire_size])
             segment["inside"] = 0
             self._answer(asked, sorted(self._have), leaving=False)
 

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from meshmend.train import bf16
 from meshmend.train.protocol import (
     Begin,
     Cast,
@@ -42,6 +43,7 @@ LOOK = 0.008
 """Seconds between looks at the group while a worker computes or a spare waits: a look takes processor time from it."""
 
 Bytes = npt.NDArray[np.uint8]
+Halves = npt.NDArray[np.uint16]
 
 
 class Carried(Protocol):
@@ -55,6 +57,9 @@ class Carried(Protocol):
 
     def part(self) -> npt.NDArray[np.generic]:
         """The part to send, trailer included."""
+
+    def packed(self) -> int:
+        """How many of its first numbers hold bf16 instead."""
 
     def total(self, round: int) -> npt.NDArray[np.generic]:
         """The buffer for the total of a round; the one of the round before stays as it is."""
@@ -112,6 +117,8 @@ class Mpi:
         self.near: Near | None = None
         self.known: MPI.Comm | None = None
         """The group whose members have met."""
+        self.room: list[Halves] = []
+        """Where slices of the others come in, one room for each group: something late may still come for an old one."""
         self.lanes = lanes
         self.over = over
         self.latest = -1
@@ -196,15 +203,31 @@ class Mpi:
             patient(self.active.Ibarrier())
             self.near.take(number)
             return self.worker.read(total)
-        step = max(1, PIECE // part.itemsize)
-        patient(self.active.Iallreduce(part[:step], total[:step], MPI.SUM))
-        for begin in range(step, len(part), step):
+        packed, step = self.worker.packed(), max(1, PIECE // part.itemsize)
+        patient(self.active.Iallreduce(part[packed : packed + step], total[packed : packed + step], MPI.SUM))
+        for begin in range(packed + step, len(part), step):
             self.active.Allreduce(part[begin : begin + step], total[begin : begin + step], MPI.SUM)
+        self.sum_bf16(part[:packed].view(np.uint16), total[:packed].view(np.uint16))
         return self.worker.read(total)
+
+    def sum_bf16(self, part: Halves, total: Halves) -> None:
+        """MPI has no bf16: send everyone its slice of each piece, add it here (and round once), and share the sums."""
+        here, members = self.active.Get_rank(), self.active.Get_size()
+        for begin in range(0, len(part), PIECE // 2):
+            piece, out = part[begin : begin + PIECE // 2], total[begin : begin + PIECE // 2]
+            bounds = len(piece) * np.arange(members + 1) // members
+            sizes, places = np.diff(bounds), bounds[:-1]
+            size = int(sizes[here])
+            theirs = self.room[-1][: members * size].reshape(members, size)
+            self.active.Alltoallv((piece, (sizes, places)), (theirs, [size] * members))
+            bf16.add(list(theirs), out[bounds[here] : bounds[here + 1]])
+            self.active.Allgatherv(MPI.IN_PLACE, (out, (sizes, places)))
 
     def meet(self) -> None:
         """Once for each group, before its first sum: learn who is in it."""
         self.near, self.known = self.worker.met(self.cards(self.active)), self.active
+        if self.near is None and self.worker.packed():
+            self.room.append(np.empty(PIECE // 2 + self.active.Get_size(), np.uint16))
 
     def cards(self, group: MPI.Comm) -> npt.NDArray[np.int64]:
         """Everyone's card."""

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import JobError
+from meshmend.train import bf16
 from meshmend.train.segment import HOME, Segment
 
 BLOCK = 1 << 15
@@ -50,7 +51,8 @@ class Neighbours:
         """When all have their parts: add up this member's slice of the total of a round."""
         self._before("add")
         mine = self._slice(self._here)
-        add([member.buffer(0)[mine] for member in self._members], self._own.total(number)[mine])
+        packed = min(max(self._own["packed"] - mine.start, 0), mine.stop - mine.start)
+        add([member.buffer(0)[mine] for member in self._members], self._own.total(number)[mine], packed)
 
     def take(self, number: int) -> None:
         """When all have added: take the other slices."""
@@ -66,9 +68,10 @@ class Neighbours:
         return slice(size * place // members, size * (place + 1) // members)
 
 
-def add(parts: list[npt.NDArray[np.generic]], out: npt.NDArray[np.generic]) -> None:
-    """Add up parts, always in the same order."""
-    for begin in range(0, len(out), BLOCK):
+def add(parts: list[npt.NDArray[np.generic]], out: npt.NDArray[np.generic], packed: int = 0) -> None:
+    """Add up parts, always in the same order; the first `packed` numbers hold bf16."""
+    bf16.add([part[:packed].view(np.uint16) for part in parts], out[:packed].view(np.uint16))
+    for begin in range(packed, len(out), BLOCK):
         here = slice(begin, begin + BLOCK)
         np.add(parts[0][here], parts[1][here] if len(parts) > 1 else 0, out=out[here])
         for part in parts[2:]:

@@ -35,7 +35,7 @@ FIELDS = (
     # the agent's
     "owner", "wanted", "seats", "worker", "born", "halt", "shown", "formed", "fresh", "world", "mpirun", "flip",
     # the worker's
-    "lanes", "layout", "wire", "wide", "answered", "state_round", "progress", "inside", "step", "left",
+    "lanes", "layout", "wire", "wide", "packed", "answered", "state_round", "progress", "inside", "step", "left",
     # the courier's
     "courier", "daemon", "standby", "asked", "asked_round", "done", "assigned_round", "active", "given", "state_asked",
     "over", "repairing", "afresh", "agreed",
@@ -104,11 +104,15 @@ class Segment:
         flags[list(lanes)] = 1
         self._words[begin : begin + MOST_LANES] = flags
 
-    def make_bulk(self, wire: int, wide: int, layout: int) -> None:
-        """The worker knows the size of its gradients now: `wire` numbers of `wide` bytes (negative: integers)."""
+    def make_bulk(self, wire: int, wide: int, packed: int, layout: int) -> None:
+        """The worker knows the size of its gradients now: `wire` numbers of `wide` bytes (negative: integers).
+
+        In the place of the first `packed` of them lie bf16.
+        """
         self._map("bulk", 3 * wire * abs(wide), create=True)
         self["layout"] = layout
         self["wide"] = wide
+        self["packed"] = packed
         self["wire"] = wire
 
     def buffer(self, which: int) -> npt.NDArray[np.generic]:

@@ -1,16 +1,20 @@
-"""Two ways to add up lanes: plain floats, or exactly. Both work on one flat buffer of the wire's kind of number."""
+"""Three ways to add up lanes: floats, floats that travel as bf16, or exactly. All fill one flat buffer, the wire."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import JobError
+from meshmend.train import bf16
 from meshmend.train.exact import Exact
-from meshmend.train.wire import Layout
+from meshmend.train.wire import Layout, Leaf
+
+SMALL = 64
+"""Leaves of fewer numbers travel as float32 always: losses need their digits, and there is nothing to save."""
 
 
 class Sums(Protocol):
@@ -19,9 +23,14 @@ class Sums(Protocol):
     wire_size: int
     wide: int
     """Bytes of a number on the wire; negative for integers."""
+    packed: int
+    """How many of its first numbers hold bf16 instead."""
 
     def add(self, wire: npt.NDArray[Any], tree: Any, *, first: bool) -> None:
         """Add one lane's gradients; the first ones are written over what is there."""
+
+    def put(self, wire: npt.NDArray[Any]) -> None:
+        """These were all lanes for now: put their sum on the wire, where it is not there yet. More may follow."""
 
     def finish(self, wire: npt.NDArray[Any], step: int) -> Any | None:
         """The tree of sums, or None if the round must be done again."""
@@ -35,6 +44,7 @@ class FloatSums:
     """Float32 sums: quick, and equal up to rounding whatever the order."""
 
     wide = 4
+    packed = 0
 
     def __init__(self, layout: Layout, lanes: int) -> None:
         del lanes
@@ -44,6 +54,9 @@ class FloatSums:
     def add(self, wire: npt.NDArray[Any], tree: Any, *, first: bool) -> None:
         """Add one lane's gradients."""
         self.layout.add(tree, wire, first=first)
+
+    def put(self, wire: npt.NDArray[Any]) -> None:
+        """It is there."""
 
     def finish(self, wire: npt.NDArray[Any], step: int) -> Any | None:
         """The tree of sums."""
@@ -57,10 +70,74 @@ class FloatSums:
         _refuse(self.layout, bad, step)
 
 
+class Bf16Sums(FloatSums):
+    """Float32 sums of a worker's lanes in memory of its own, of which large leaves travel as bf16.
+
+        │ large leaves, two numbers in the place of one float32 │ small leaves and whole numbers, as float32 │
+
+    So lanes lose nothing to each other, and adding more after the sum was put on the wire does not either.
+    """
+
+    def __init__(self, layout: Layout, lanes: int) -> None:
+        super().__init__(layout, lanes)
+        sizes = [leaf.size for leaf in layout.leaves if _travels_as_bf16(leaf)]
+        self.packed = -(-sum(sizes) // 2)
+        self.wire_size = self.packed + layout.size - sum(sizes)
+        self._sums = np.empty(layout.size, np.float32)
+
+    def add(self, wire: npt.NDArray[Any], tree: Any, *, first: bool) -> None:
+        """Add one lane's gradients."""
+        del wire
+        self.layout.add(tree, self._sums, first=first)
+
+    def put(self, wire: npt.NDArray[Any]) -> None:
+        """Round what was added."""
+        for mine, place in self._places(wire):
+            if place.dtype == np.uint16:
+                bf16.put(mine, place)
+            else:
+                place[:] = mine
+
+    def finish(self, wire: npt.NDArray[Any], step: int) -> Any | None:
+        """The tree of sums."""
+        self._take(wire)
+        return super().finish(self._sums, step)
+
+    def check(self, wire: npt.NDArray[Any], step: int) -> None:
+        """Raise `NotFinite` if a sum is."""
+        self._take(wire)
+        super().check(self._sums, step)
+
+    def _take(self, wire: npt.NDArray[Any]) -> None:
+        """The total as float32; this worker's own sum has gone into it."""
+        for mine, place in self._places(wire):
+            if place.dtype == np.uint16:
+                bf16.take(place, mine)
+            else:
+                mine[:] = place
+
+    def _places(self, wire: npt.NDArray[Any]) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[Any]]]:
+        """Each leaf here, and on the wire."""
+        halves, rest = wire[: self.packed].view(np.uint16), wire[self.packed :]
+        for leaf, begin in zip(self.layout.leaves, self.layout.bounds, strict=False):
+            mine = self._sums[begin : begin + leaf.size]
+            if _travels_as_bf16(leaf):
+                yield mine, halves[: leaf.size]
+                halves = halves[leaf.size :]
+            else:
+                yield mine, rest[: leaf.size]
+                rest = rest[leaf.size :]
+
+
+def _travels_as_bf16(leaf: Leaf) -> bool:
+    return leaf.size >= SMALL and leaf.dtype.kind not in "iub"
+
+
 class ExactSums:
     """Sums that do not depend on order or on how many workers there are, bit for bit."""
 
     wide = -4
+    packed = 0
 
     def __init__(self, layout: Layout, lanes: int) -> None:
         self.layout = layout
@@ -73,6 +150,9 @@ class ExactSums:
             wire[:] = 0
         for leaf, array in enumerate(self.layout.arrays(tree)):
             self.exact.add(wire, array.astype(np.float32, copy=False), leaf)
+
+    def put(self, wire: npt.NDArray[Any]) -> None:
+        """It is there."""
 
     def finish(self, wire: npt.NDArray[Any], step: int) -> Any | None:
         """The tree of sums; None where the grid was too fine and has been widened."""

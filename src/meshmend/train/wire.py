@@ -4,6 +4,7 @@
 
 The trailer rides in the same message and in the same kind of number, so its values are small whole numbers that every
 kind adds exactly: a seal of 48 bits is three pieces of 16, and only its own seat writes it.
+Where gradients travel as bf16 (`Bf16Sums`), they lie in pairs in the places of the first numbers, the rest is the same.
 """
 
 from __future__ import annotations
