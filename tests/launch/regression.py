@@ -1,7 +1,8 @@
 """A small exact training run for tests: a line a step, and a hash of the weights at the end.
 
 `pause=SECONDS` makes every step take so much longer; `bad=STEP` makes a gradient of that step infinite; `wrong=STEP`
-raises in that step on every worker; `odd=SEAT` makes that worker return gradients of another shape.
+raises in that step on every worker; `odd=SEAT` makes that worker return gradients of another shape; `width=NUMBER` is
+how many weights there are.
 """
 
 import hashlib
@@ -16,9 +17,10 @@ import meshmend as mm
 
 def main() -> None:
     random = np.random.default_rng(0)
-    x = random.normal(size=(500, 20)).astype(np.float32)
-    y = (x @ random.normal(size=20)).astype(np.float32)
     options = dict(word.split("=") for word in sys.argv[1:])
+    width = int(options.get("width", 20))
+    x = random.normal(size=(500, width)).astype(np.float32)
+    y = (x @ random.normal(size=width)).astype(np.float32)
     bad, wrong = int(options.get("bad", -1)), int(options.get("wrong", -1))
     odd = options.get("odd", "")
     with mm.Job(
@@ -26,9 +28,10 @@ def main() -> None:
         batch=64,
         lanes=16,
         reduction=options.get("reduction", "exact"),
+        wire=options.get("wire", "float32"),
         nonfinite=options.get("nonfinite"),
     ) as job:
-        state = job.share({"w": np.zeros(20, np.float32), "step": np.zeros((), np.int32)})
+        state = job.share({"w": np.zeros(width, np.float32), "step": np.zeros((), np.int32)})
         for step in job.steps(int(options.get("steps", 20))):
 
             def gradient(lane: tuple[np.ndarray, np.ndarray], state: dict = state) -> tuple:

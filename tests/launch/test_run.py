@@ -51,6 +51,23 @@ def test_weights_are_bit_identical_whoever_dies(
     job.assert_clean()
 
 
+@pytest.mark.parametrize(
+    ("words", "faults", "options", "survivors"),
+    [
+        ([*SHRINK, "-n", "3"], [kill(1, 5)], [], 2),
+        ([*SHRINK, "-n", "3"], [kill(0, 5, "add"), kill(2, 9, "take")], [], 1),
+        (["-n", "3"], [kill(1, 5)], ["steps=100", "pause=0.05"], 3),
+    ],
+)
+def test_bf16_on_the_wire(job: Job, words: list[str], faults: list[Fault], options: list[str], survivors: int) -> None:
+    """The weights depend on who computed what, but all survivors have the same; 333 do not fill their last place."""
+    job.faults = faults
+    job.run(*words, script=[SCRIPT, "reduction=float", "wire=bf16", "width=333", *options])
+    assert job.status == 0, job.output
+    assert len(job.weights) == survivors and len(set(job.weights)) == 1, job.output
+    job.assert_clean()
+
+
 def test_a_spare_does_not_begin_anew_when_all_others_are_dead(job: Job, undisturbed: Undisturbed) -> None:
     job.faults = [kill(1, 14), kill(0, 14, "state")]
     job.run("--on-failure", "spare", "--checkpoint-every", "5", "-n", "2", "--spares", "1")
@@ -217,6 +234,7 @@ def test_a_step_that_is_skipped(job: Job, undisturbed: Undisturbed) -> None:
         (["-n", "2", "--checkpoint-every", "often"], [SCRIPT], "checkpoints every 'often'"),
         (["-n", "17"], [SCRIPT], "16 lanes are too few for 17 workers"),
         (["-n", "2"], [SCRIPT, "reduction=odd"], "reduction='odd': choose from"),
+        (["-n", "2"], [SCRIPT, "wire=bf16"], "wire='bf16' with reduction='exact'"),
         (["-n", "3"], [SCRIPT, "odd=1"], "the gradients of worker 1 have other leaves, shapes or types"),
     ],
 )
