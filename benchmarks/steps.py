@@ -1,12 +1,13 @@
 """Steps of a training loop with `mm.Job` beside the same loop with a bare MPI_Allreduce in the worker's own process.
 
-    python benchmarks/steps.py [--quick] [--jax] [--sizes 25,100] [--turns 20] [--kinds pieces,float,exact]
+    python benchmarks/steps.py [--quick] [--jax] [--sizes 25,100] [--turns 20] [--kinds pieces,float,bf16,exact]
 
 Each kind beside `one`: both are started, four processes each, and then take turns of a second or two, in which the
 other stands stopped; so whatever else the machine does slows both alike. Trust the ratios.
 
     one      MPI_Allreduce of the whole flat buffer      float   mm.Job
-    pieces   the same in pieces of 1 M numbers           exact   mm.Job(reduction="exact")
+    pieces   the same in pieces of 1 M numbers           bf16    mm.Job(wire="bf16")
+                                                         exact   mm.Job(reduction="exact")
 
 `lanes` is the time in the gradients' own computing, `update` that of the update, `other` the rest: packing, summing,
 waiting for the others, unpacking, the seal. A turn's ratio is that of its median step to that of `one` in the same
@@ -29,7 +30,7 @@ import numpy as np
 from meshmend.launch.mpirun import OPTIONS, mpirun
 
 HERE = Path(__file__).parent / "loops"
-KINDS = "pieces,float,exact"
+KINDS = "pieces,float,bf16,exact"
 WORKERS = 4
 TURN = {25: 1.3, 100: 2.5}
 """Seconds of a turn."""

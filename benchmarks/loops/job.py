@@ -9,7 +9,8 @@ import meshmend as mm
 framework, size, kind, out = arguments()
 gradient, update = functions(framework)
 clock = Clock(out)
-with mm.Job(data(), batch=LANES * LANE_SIZE[size], lanes=LANES, reduction=kind) as job:
+how = {"reduction": "float", "wire": "bf16"} if kind == "bf16" else {"reduction": kind}
+with mm.Job(data(), batch=LANES * LANE_SIZE[size], lanes=LANES, **how) as job:
     state = job.share(initial(size))
     for _ in job.steps(ENDLESS):
         clock.step()
