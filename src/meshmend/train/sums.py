@@ -92,7 +92,8 @@ class Bf16Sums(FloatSums):
 
     def put(self, wire: npt.NDArray[Any]) -> None:
         """Round what was added."""
-        for mine, place in self._places(wire):
+        for begin, place in zip(self.layout.bounds, self._places(wire), strict=False):
+            mine = self._sums[begin : begin + len(place)]
             if place.dtype == np.uint16:
                 bf16.put(mine, place)
             else:
@@ -100,32 +101,32 @@ class Bf16Sums(FloatSums):
 
     def finish(self, wire: npt.NDArray[Any], step: int) -> Any | None:
         """The tree of sums."""
-        self._take(wire)
-        return super().finish(self._sums, step)
+        del step
+        return self.layout.rebuild(self._floats(wire))
 
     def check(self, wire: npt.NDArray[Any], step: int) -> None:
         """Raise `NotFinite` if a sum is."""
-        self._take(wire)
-        super().check(self._sums, step)
+        _refuse(self.layout, [i for i, sums in enumerate(self._floats(wire)) if not np.isfinite(sums).all()], step)
 
-    def _take(self, wire: npt.NDArray[Any]) -> None:
-        """The total as float32; this worker's own sum has gone into it."""
-        for mine, place in self._places(wire):
+    def _floats(self, wire: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.float32]]:
+        """The leaves of a total, as new arrays."""
+        for place in self._places(wire):
+            sums = np.empty(len(place), np.float32)
             if place.dtype == np.uint16:
-                bf16.take(place, mine)
+                bf16.take(place, sums)
             else:
-                mine[:] = place
+                sums[:] = place
+            yield sums
 
-    def _places(self, wire: npt.NDArray[Any]) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[Any]]]:
-        """Each leaf here, and on the wire."""
+    def _places(self, wire: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+        """Where each leaf lies on the wire: uint16 where it is bf16."""
         halves, rest = wire[: self.packed].view(np.uint16), wire[self.packed :]
-        for leaf, begin in zip(self.layout.leaves, self.layout.bounds, strict=False):
-            mine = self._sums[begin : begin + leaf.size]
+        for leaf in self.layout.leaves:
             if _travels_as_bf16(leaf):
-                yield mine, halves[: leaf.size]
+                yield halves[: leaf.size]
                 halves = halves[leaf.size :]
             else:
-                yield mine, rest[: leaf.size]
+                yield rest[: leaf.size]
                 rest = rest[leaf.size :]
 
 

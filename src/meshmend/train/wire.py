@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,8 +166,15 @@ class Layout:
 
     def unpack(self, flat: npt.NDArray[Any]) -> Any:
         """The tree that a flat buffer holds, as new arrays of the leaves' own types."""
-        values = [
-            flat[begin : begin + leaf.size].astype(leaf.dtype).reshape(leaf.shape)
+        return self.rebuild(
+            flat[begin : begin + leaf.size].astype(leaf.dtype)
             for leaf, begin in zip(self.leaves, self.bounds, strict=False)
+        )
+
+    def rebuild(self, arrays: Iterable[npt.NDArray[Any]]) -> Any:
+        """The tree of these flat arrays, in the leaves' own shapes and types."""
+        values = [
+            array.astype(leaf.dtype, copy=False).reshape(leaf.shape)
+            for leaf, array in zip(self.leaves, arrays, strict=True)
         ]
         return rebuilt(self.tree, values)
