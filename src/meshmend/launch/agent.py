@@ -85,7 +85,6 @@ class Agent:
         self.seats: dict[int, Seat] = {}
         (folder / "output").mkdir(parents=True, exist_ok=True)
         clean_stale()
-        memory_folder(run)
 
     def do(self, command: str, **values: Any) -> None:
         """Carry out one of: adopt, start, end, clear, enter, release, halt, remove, beat."""

@@ -7,6 +7,7 @@ on any error it says so and kills itself.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -20,6 +21,7 @@ import numpy.typing as npt
 
 from meshmend.errors import JobError
 from meshmend.events import Died, Log, Repaired
+from meshmend.train import bf16
 from meshmend.train.faults import Faults
 from meshmend.train.mpi import Mpi, rank
 from meshmend.train.near import Neighbours, host
@@ -41,7 +43,7 @@ from meshmend.train.protocol import (
     Work,
     life,
 )
-from meshmend.train.segment import Segment, SharedMemory
+from meshmend.train.segment import Segment, SharedMemory, seats_of
 from meshmend.train.stopwatch import Stopwatch, name_of
 from meshmend.train.wire import Trailer
 
@@ -137,6 +139,9 @@ class Courier:
         self.hosts, self.parent = hosts, os.getppid()
         seat = [seat for host in hosts for seat in host][rank()]
         self.segment = Segment(run, seat)
+        with contextlib.suppress(JobError):  # a seat has just been given up
+            if any(Segment(run, other)["packed"] for other in seats_of(run)):
+                bf16.load()
         self.enter(world)
         while not self.segment["lanes"]:
             time.sleep(0.005)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from meshmend.errors import JobError
+from meshmend.train import bf16
 from meshmend.train.alone import Alone
 from meshmend.train.diary import Diary
 from meshmend.train.faults import Faults
@@ -82,6 +83,8 @@ class Job:
         self._lanes = Lanes(sizes.pop(), batch, lanes, seed)
         self._reduction = reduction
         self._wire = wire
+        if wire == "bf16":
+            bf16.load()
         self._sums: FloatSums | ExactSums | None = None
         self._state: Any = None
         self._step = 0
