@@ -17,7 +17,7 @@ import numpy as np
 WIDTHS = {1: [784, 256, 10], 25: [784, 1600, 1600, 1200, 400, 10], 100: [784, 3200, 3600, 2400, 900, 10]}
 LANES = 8
 LANE_SIZE = {1: 16, 25: 24, 100: 16}
-RATE = 0.01
+RATE = 0.001
 ENDLESS = 10**9
 """The loops go on until they are ended."""
 
