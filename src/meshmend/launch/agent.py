@@ -21,11 +21,12 @@ from typing import Any
 from meshmend.launch.hang import Pulse
 from meshmend.launch.lines import read_lines, write_line
 from meshmend.launch.mpirun import memory_folder
-from meshmend.train.processes import born, doing, kill, lives, name
+from meshmend.train.processes import Deathbed, born, doing, kill, lives, name
 from meshmend.train.segment import Segment, clean_stale, remove_run, seats_of
 from meshmend.train.settings import Settings
 
-POLL = 0.005
+LOOK = 0.02
+"""Seconds between two looks at everybody; a death is seen at once."""
 REPAIR = 5.0
 """Seconds that a step of a repair may take; it is a matter of milliseconds, also on a busy machine."""
 BEAT = 1.0
@@ -83,6 +84,7 @@ class Agent:
     def __init__(self, run: str, folder: Path) -> None:
         self.run, self.folder = run, folder
         self.seats: dict[int, Seat] = {}
+        self._deathbed = Deathbed()
         (folder / "output").mkdir(parents=True, exist_ok=True)
         clean_stale()
 
@@ -169,6 +171,11 @@ class Agent:
         self.seats.clear()
         if not seats_of(self.run):
             remove_run(self.run)
+
+    def wait(self, *others: int) -> None:
+        """Until the next look: sooner if a worker or a courier dies, or something comes from one of the other files."""
+        living = [seat.segment for seat in self._living()]
+        self._deathbed.wait([s[who] for s in living for who in ("worker", "courier")], LOOK, *others)
 
     def look(self) -> list[View]:
         """See who has died or hangs; how everyone is."""
@@ -263,7 +270,8 @@ def main(run: str, folder: str) -> None:
     last, buffer = 0.0, bytearray()
     while True:
         did: list[str] = []
-        if select.select([0], [], [], POLL)[0]:
+        agent.wait(0)
+        if select.select([0], [], [], 0)[0]:
             commands = read_lines(0, buffer)
             if commands is None:
                 return

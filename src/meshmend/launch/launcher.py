@@ -19,7 +19,7 @@ from types import FrameType
 
 from meshmend.errors import JobError
 from meshmend.events import Began, Died, Ended, Event, Formed, Log, Started
-from meshmend.launch.agent import POLL, Agent, View
+from meshmend.launch.agent import LOOK, Agent, View
 from meshmend.launch.hosts import spread
 from meshmend.launch.order import Order
 from meshmend.launch.place import Place
@@ -100,7 +100,7 @@ class Launcher:
         remote = [agent for agent in self.agents.values() if isinstance(agent, Remote)]
         deadline = time.monotonic() + REACH
         while not all(agent.ready or agent.closed for agent in remote) and time.monotonic() < deadline:
-            time.sleep(POLL)
+            time.sleep(LOOK)
         missing = [agent for agent in remote if not agent.ready or agent.closed]
         if missing and not attached:
             for agent in remote:
@@ -200,9 +200,17 @@ class Launcher:
                 self.let_in()
                 self.mind_size()
             self.release_spares()
-            time.sleep(POLL)
+            self.wait()
         self.look()
         return self.status()
+
+    def wait(self) -> None:
+        """Until the next look, or a death on this host."""
+        here = [agent for agent in self.agents.values() if isinstance(agent, Agent)]
+        if here:
+            here[0].wait()
+        else:
+            time.sleep(LOOK)
 
     def status(self) -> int:
         """0 if the job was done."""
@@ -257,7 +265,7 @@ class Launcher:
         while self.living():
             self.look()
             self.mind_hosts()
-            time.sleep(POLL)
+            self.wait()
         for place in self.places.values():
             place.dead = True
         self.end_world()

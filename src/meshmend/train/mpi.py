@@ -39,7 +39,7 @@ from meshmend.train.protocol import (
 PIECE = 1 << 20
 POLL = 0.001
 """Seconds between looks at others that are late."""
-LOOK = 0.008
+LOOK = 0.016
 """Seconds between looks at the group while a worker computes or a spare waits: a look takes processor time from it."""
 
 Bytes = npt.NDArray[np.uint8]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 
 TICK = 1 / os.sysconf("SC_CLK_TCK")
@@ -41,6 +43,29 @@ def kill(process: int, how: int = signal.SIGKILL) -> None:
 def die_with_parent() -> None:
     """Called in a child: it is killed when its parent is (Linux: PR_SET_PDEATHSIG)."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+class Deathbed:
+    """Wakes when one of some processes ends, so that nobody has to look at them all the time."""
+
+    def __init__(self) -> None:
+        self._files: dict[int, int] = {}
+
+    def wait(self, processes: Iterable[int], seconds: float, *others: int) -> None:
+        """Sleep until one of these ends, or something comes from one of the other files, or for so long."""
+        wanted = {process for process in processes if process > 0}
+        for process in self._files.keys() - wanted:
+            self._forget(process)
+        for process in wanted - self._files.keys():
+            with contextlib.suppress(OSError):  # it is gone already, and that will be seen
+                self._files[process] = os.pidfd_open(process)
+        ready = select.select([*self._files.values(), *others], [], [], seconds)[0]
+        for process, file in list(self._files.items()):
+            if file in ready:
+                self._forget(process)
+
+    def _forget(self, process: int) -> None:
+        os.close(self._files.pop(process))
 
 
 def doing(process: int) -> tuple[str, float]:
