@@ -48,6 +48,13 @@ def test_a_loop_uses_the_processor() -> None:
     assert until_hang(pulse, now, lambda now: ("running", now)) == pytest.approx(FLOOR["running"], abs=5 * TICK)
 
 
+def test_quick_signs_count_also_between_looks() -> None:
+    pulse = Pulse()
+    assert not pulse.hangs(0, True, True, 0.0, lambda: ("running", 0.0))
+    assert not pulse.hangs(SEEN, True, True, 0.02, lambda: ("running", 0.0))
+    assert until_hang(pulse, 0.02, lambda _: ("stopped", 0.0)) == pytest.approx(FLOOR["stopped"], abs=5 * TICK)
+
+
 def test_one_that_is_not_let_run_is_not_blamed() -> None:
     pulse, now = paced(0.001, 50)
     assert until_hang(pulse, now, lambda now: ("running", now / 100), most=40) == 40

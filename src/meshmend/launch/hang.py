@@ -37,6 +37,8 @@ class Pulse:
     progress: int = -1
     inside: bool = False
     since: float = 0.0
+    signs: int = 0
+    """Signs since the first look: quick ones come several between two looks."""
     own: float = 0.0
     """Own time since it became suspicious."""
     pauses: dict[bool, deque[float]] = field(
@@ -51,10 +53,11 @@ class Pulse:
         if progress != self.progress:
             if self.progress >= 0:
                 self.pauses[self.inside].append(now - self.since)
+                self.signs += progress - self.progress
             self.progress, self.inside, self.since = progress, inside, now
             self.own, self._looked = 0.0, None
             return False
-        known = sum(map(len, self.pauses.values())) >= SEEN
+        known = self.signs >= SEEN
         limit = (
             PATIENCE * max(self.pauses[inside], default=max(self.pauses[not inside], default=0.0)) if known else FIRST
         )
