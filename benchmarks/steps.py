@@ -72,12 +72,13 @@ class Loop:
             time.sleep(0.02)
 
     def signal(self, number: int) -> None:
-        """Send a signal to all its processes: they are a session of their own."""
+        """Send a signal to all its processes: a session of their own, and the launcher's workers, which have theirs."""
         for process in Path("/proc").glob("[0-9]*"):
             try:
-                if os.getsid(int(process.name)) == self.main.pid:
+                parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+                if self.main.pid in (os.getsid(int(process.name)), parent):
                     os.kill(int(process.name), number)
-            except ProcessLookupError:
+            except (ProcessLookupError, FileNotFoundError):
                 continue
 
     def turn(self, seconds: float) -> None:

@@ -29,6 +29,8 @@ LOOK = 0.02
 """Seconds between two looks at everybody; a death is seen at once."""
 REPAIR = 5.0
 """Seconds that a step of a repair may take; it is a matter of milliseconds, also on a busy machine."""
+DYING = 5.0
+"""Seconds in which couriers are gone that nobody carries any more."""
 BEAT = 1.0
 """Seconds between two words from an agent on another host, at most, and between two from the launcher to it."""
 DAEMON = "prted"
@@ -169,8 +171,9 @@ class Agent:
                 seat.child.wait()
             seat.segment.remove()
         self.seats.clear()
-        if not seats_of(self.run):
-            remove_run(self.run)
+        deadline = time.monotonic() + DYING
+        while not seats_of(self.run) and remove_run(self.run) and time.monotonic() < deadline:
+            time.sleep(LOOK)  # couriers that still die, or were just starting, may write there yet
 
     def wait(self, *others: int) -> None:
         """Until the next look: sooner if a worker or a courier dies, or something comes from one of the other files."""

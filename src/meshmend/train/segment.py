@@ -16,8 +16,10 @@ import contextlib
 import json
 import mmap
 import os
+import re
 import select
 import shutil
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,8 @@ from meshmend.train.protocol import NEVER, Memory
 
 HOME = Path("/dev/shm")
 MOST_LANES = 4096
+BEGINS = 60.0
+"""Seconds after which a folder for Open MPI without any seat is what a dead run has left."""
 FIELDS = (
     # the agent's
     "owner", "wanted", "seats", "worker", "born", "halt", "shown", "formed", "fresh", "world", "mpirun", "flip",
@@ -224,8 +228,8 @@ class SharedMemory(Memory):
 
 def seats_of(run: str) -> list[int]:
     """The seats of a run that have memory on this host."""
-    found = (path.stem.rpartition("-")[2] for path in HOME.glob(f"meshmend-{run}-*.control"))
-    return sorted(int(seat) for seat in found if seat.isdigit())
+    found = (path.stem.removeprefix(f"meshmend-{run}-") for path in HOME.glob(f"meshmend-{run}-*.control"))
+    return sorted(int(seat) for seat in found if seat.isdigit())  # and not those of run "a-b" for run "a"
 
 
 def stale_runs() -> list[str]:
@@ -239,7 +243,18 @@ def stale_runs() -> list[str]:
         except (JobError, ValueError, PermissionError):
             continue  # it is being removed, or is another user's
         alive[run] = alive.get(run, False) or here
-    return sorted(run for run, here in alive.items() if not here)
+    return sorted(run for run, here in {**_orphans(), **alive}.items() if not here)
+
+
+def _orphans() -> dict[str, bool]:
+    """Runs of which only a folder for Open MPI is left, for a while now: one that begins makes it first."""
+    found = {}
+    for path in HOME.glob("meshmend-*-mpi"):
+        with contextlib.suppress(OSError):
+            found[path.name.removeprefix("meshmend-").removesuffix("-mpi")] = (
+                time.time() - path.stat().st_mtime < BEGINS
+            )
+    return found
 
 
 def clean_stale() -> list[str]:
@@ -250,10 +265,13 @@ def clean_stale() -> list[str]:
     return stale
 
 
-def remove_run(run: str) -> None:
-    """Remove all that a run has in shared memory on this host."""
-    for path in HOME.glob(f"meshmend-{run}-*"):
+def remove_run(run: str) -> bool:
+    """Remove all that a run has in shared memory on this host; whether there was anything."""
+    ours = re.compile(rf"meshmend-{re.escape(run)}-(mpi|\d+\..*)")  # and not run "a-b" for run "a"
+    found = [path for path in HOME.glob(f"meshmend-{run}-*") if ours.fullmatch(path.name)]
+    for path in found:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
+    return bool(found)
