@@ -12,8 +12,8 @@ WARM = echo "== compiling the hot loops, once" && $(BIN)/meshmend plan 4x4 -chip
 help:
 	@echo "make demo      train on 4 workers, kill some of them, and compare the weights bit for bit"
 	@echo "make test      style, types and all tests"
-	@echo "make test-jobs whole jobs of real processes, killed for real (a few minutes)"
-	@echo "make bench     the figures of docs/planning.md on this machine"
+	@echo "make test-jobs more whole jobs of real processes, several hosts, the demo (ten minutes; hosts need root)"
+	@echo "make bench     the figures of docs/ on this machine (twenty minutes)"
 	@echo "make pictures  the pictures of README and docs anew"
 	@echo "make clean     remove the virtual environment and caches"
 
@@ -47,11 +47,14 @@ test: lint
 	$(BIN)/python -m pytest -n auto
 
 test-jobs: $(VENV)/dev.stamp
-	@echo "== whole jobs of real processes, killed for real"
+	@echo "== more whole jobs of real processes, killed for real"
 	$(BIN)/python -m pytest -m jobs -n 2
 
 bench: $(VENV)/run.stamp
 	$(BIN)/python benchmarks/plans.py
+	$(BIN)/python benchmarks/steps.py
+	$(BIN)/python benchmarks/recovery.py
+	$(BIN)/python benchmarks/chaos.py
 
 pictures: $(VENV)/run.stamp
 	$(BIN)/python docs/pictures.py

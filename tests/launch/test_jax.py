@@ -13,7 +13,6 @@ from meshmend.testing import Fault
 from tests.launch.jobs import Job
 
 pytest.importorskip("jax")
-pytestmark = pytest.mark.jobs
 SCRIPT = Path(__file__).with_name("classifier.py")
 
 

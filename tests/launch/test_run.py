@@ -15,7 +15,6 @@ from meshmend.train.processes import lives
 from meshmend.train.segment import Segment, seats_of
 from tests.launch.jobs import SCRIPT, Job, wait_for
 
-pytestmark = pytest.mark.jobs
 SHRINK = ["--on-failure", "shrink"]
 Undisturbed = Callable[..., str]
 
@@ -80,6 +79,7 @@ def test_a_spare_does_not_begin_anew_when_all_others_are_dead(job: Job, undistur
     job.assert_clean()
 
 
+@pytest.mark.jobs
 @pytest.mark.parametrize("kind", ["hang", "spin", "sleep"])
 def test_a_worker_that_hangs_is_found_and_ended(job: Job, kind: str, undisturbed: Undisturbed) -> None:
     job.faults = [kill(2, 10, kind=kind)]
@@ -90,6 +90,7 @@ def test_a_worker_that_hangs_is_found_and_ended(job: Job, kind: str, undisturbed
     job.assert_clean()
 
 
+@pytest.mark.jobs
 @pytest.mark.parametrize("policy", ["replace", "restart"])
 def test_a_dead_worker_is_replaced(job: Job, policy: str, undisturbed: Undisturbed) -> None:
     job.faults = [kill(1, 5)]
@@ -128,6 +129,7 @@ def test_a_killed_launcher_can_be_replaced(job: Job, undisturbed: Undisturbed) -
     job.assert_clean()
 
 
+@pytest.mark.jobs
 def test_one_who_has_a_launcher_is_not_attached_to(job: Job, tmp_path: Path) -> None:
     job.start("-n", "2", script=[SCRIPT, "steps=100", "pause=0.05"]).until("step 3 ")
     other = Job(tmp_path, job.name).start("--attach", job.name, script=[], name=False).finish()
@@ -153,6 +155,7 @@ def test_everything_dies_and_is_resumed(job: Job, undisturbed: Undisturbed) -> N
     job.assert_clean()
 
 
+@pytest.mark.jobs
 def test_too_few_are_left(job: Job, undisturbed: Undisturbed) -> None:
     options = ["steps=40"]
     job.faults = [kill(1, 10), kill(2, 20)]
@@ -167,6 +170,7 @@ def test_too_few_are_left(job: Job, undisturbed: Undisturbed) -> None:
     job.assert_clean()
 
 
+@pytest.mark.jobs
 def test_sigterm_writes_a_checkpoint(job: Job, undisturbed: Undisturbed) -> None:
     options = ["steps=100", "pause=0.02"]
     job.start("-n", "2", script=[SCRIPT, *options]).until("step 20 ")
@@ -181,6 +185,7 @@ def test_sigterm_writes_a_checkpoint(job: Job, undisturbed: Undisturbed) -> None
     job.assert_clean()
 
 
+@pytest.mark.jobs
 def test_restart_from_disk_for_comparison(job: Job, undisturbed: Undisturbed) -> None:
     options = ["steps=40"]
     job.faults = [kill(1, 25)]
