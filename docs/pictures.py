@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from pathlib import Path
 
 import meshmend as mm
+from meshmend.demo import demo
 
 HERE = Path(__file__).parent
 
@@ -20,6 +23,10 @@ def main() -> None:
         mm.verify(plan)
         plan.draw(str(folder / f"{name}.svg"), flow=flow)
         print(f"drew {folder.relative_to(HERE.parent) / name}.svg")
+    with tempfile.TemporaryDirectory() as place:
+        if demo(place):
+            raise SystemExit("the demo did not keep its promises")
+        shutil.copy(Path(place) / "demo.png", folder)
 
 
 if __name__ == "__main__":
