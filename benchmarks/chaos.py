@@ -1,6 +1,6 @@
 """Hundreds of random failures of all kinds in one run; then its audit, and its states beside an undisturbed run's.
 
-    python benchmarks/chaos.py [--failures 200] [--every 0.7] [--seed 0]
+    python benchmarks/chaos.py [--failures 200] [--every 0.7] [--seed 0] [--keep FOLDER]
 
 Kinds: SIGKILL or SIGSTOP of a worker, SIGKILL of a courier or of mpirun, a flipped bit in a worker's state.
 """
@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 
 from meshmend import report
@@ -32,8 +33,9 @@ def main() -> int:
     parser.add_argument("--failures", type=int, default=200)
     parser.add_argument("--every", type=float, default=0.7)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", help="a folder for the runs, which is not removed")
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with nullcontext(chosen.keep) if chosen.keep else tempfile.TemporaryDirectory() as folder:
         os.environ.update(MESHMEND_RUNS=folder, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
         meshmend = [sys.executable, "-m", "meshmend"]
         script = [str(SCRIPT), "1", str(STEPS * chosen.failures), "exact"]

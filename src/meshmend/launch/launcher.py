@@ -282,9 +282,9 @@ class Launcher:
     def open(self, why: str) -> World:
         """Start a new world of couriers for the living workers, without letting it in."""
         members = [place for place in self.living() if not place.joining]
-        seats: dict[str, list[int]] = {}
+        seats: dict[str, dict[int, int]] = {}
         for place in members:
-            seats.setdefault(place.host, []).append(place.number)
+            seats.setdefault(place.host, {})[place.number] = place.view.process
         self.worlds += 1
         return open_world(self.order, self.worlds, seats, why, self.speaker.say)
 
@@ -299,7 +299,7 @@ class Launcher:
         self.world = world
         line = f": {shlex.join(world.line)}" if self.fresh and world.number == 1 else ""
         self.speaker.say(f"world {world.number} ({world.why}){line}")
-        self.note(Formed(world=world.number, seats=sorted(world.seats), why=world.why))
+        self.note(Formed(world=world.number, seats=sorted(world.members), why=world.why))
         for agent in self.agents.values():
             formed = 0 if self.fresh else began
             agent.do("enter", world=world.number, mpirun=world.process.pid, formed=formed, fresh=self.fresh)
@@ -319,7 +319,7 @@ class Launcher:
             self.next.kill()
             self.next = None
             for place in self.living():
-                place.joining = self.world is not None and place.number not in self.world.seats
+                place.joining = self.world is not None and self.world.members.get(place.number) != place.view.process
 
     def mind_world(self) -> None:
         """Form a world when there is none; a lost courier takes its worker along."""
@@ -378,7 +378,7 @@ class Launcher:
                 self.next = self.open(join_words([place.number for place in joining]))
         elif (
             self.next.ended
-            or self.next.seats != {place.number for place in everyone}
+            or self.next.members != {place.number: place.view.process for place in everyone}
             or self.next.late([place.view.standby for place in everyone])
         ):
             self.abandon()

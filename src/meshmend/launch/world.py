@@ -28,7 +28,8 @@ class World:
     """One mpirun."""
 
     number: int
-    seats: frozenset[int]
+    members: Mapping[int, int]
+    """The seats, and which worker each has: one that dies and is started again is not a member any more."""
     why: str
     line: Sequence[str]
     process: subprocess.Popen[str]
@@ -50,18 +51,19 @@ class World:
 
 
 def open_world(
-    order: Order, number: int, seats: Mapping[str, Sequence[int]], why: str, say: Callable[[str], None]
+    order: Order, number: int, seats: Mapping[str, Mapping[int, int]], why: str, say: Callable[[str], None]
 ) -> World:
-    """Start a world for these seats, by host."""
+    """Start a world for these seats and their workers, by host."""
     repair = order.on_failure != "restart"
-    line = mpirun_line(order.run, order.folder, number, seats, order.launch_agent, repair=repair)
+    numbers = {host: list(some) for host, some in seats.items()}
+    line = mpirun_line(order.run, order.folder, number, numbers, order.launch_agent, repair=repair)
     process = subprocess.Popen(
         line, env={**os.environ, "TMPDIR": str(memory_folder(order.run))}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=die_with_parent,
     )  # fmt: skip
     assert process.stdout is not None
     _pump(process.stdout, output_of(order), say)
-    every = frozenset(seat for some in seats.values() for seat in some)
+    every = {seat: worker for some in seats.values() for seat, worker in some.items()}
     return World(number, every, why, line, process)
 
 
