@@ -255,3 +255,13 @@ def test_a_name_is_used_once(job: Job) -> None:
     assert job.status == 0, job.output
     job.run("-n", "1", script=[SCRIPT, "steps=2"])
     assert (job.status, "holds a run of that name" in job.output) == (2, True)
+
+
+@pytest.mark.jobs
+def test_one_that_is_stopped_while_it_should_give_its_state_is_found(job: Job, undisturbed: Undisturbed) -> None:
+    job.faults = [kill(2, 6), kill(0, 6, "state", "hang")]
+    job.run("--on-failure", "spare", "-n", "3", "--spares", "2")
+    assert job.status == 0, job.output
+    assert "worker 0 ended (hang)" in job.output
+    assert job.weights == [undisturbed()] * 3, job.output
+    job.assert_clean()

@@ -223,7 +223,8 @@ class Agent:
 
     def _see_hang(self, seat: Seat, now: float) -> None:
         segment = seat.segment
-        owes = bool(segment["active"]) and segment["asked"] != segment["answered"] and seat.status is None
+        part = bool(segment["active"]) and segment["asked"] != segment["answered"]
+        owes = seat.status is None and (part or segment["state_asked"] != segment["exported"])
         worker = segment["worker"]
         if seat.pulse.hangs(segment["progress"], bool(segment["inside"]), owes, now, lambda: doing(worker)):
             seat.pulse = Pulse()

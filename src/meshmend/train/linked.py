@@ -59,7 +59,7 @@ class Linked:
                 if asked != exported and self._export is not None and self._sealed >= done:
                     self._segment.write_state(self._export())
                     self._segment["state_round"] = self._sealed
-                    exported = asked
+                    self._segment["exported"] = exported = asked
                     self._segment.ring("courier")
                 self._news.notify_all()
 
