@@ -39,7 +39,8 @@ FIELDS = (
     # the agent's
     "owner", "wanted", "seats", "worker", "born", "halt", "shown", "formed", "fresh", "world", "mpirun", "flip",
     # the worker's
-    "lanes", "layout", "wire", "wide", "packed", "answered", "exported", "state_round", "progress", "inside", "step", "left",
+    "lanes", "layout", "wire", "wide", "packed", "answered", "exported", "state_round", "progress", "inside", "step",
+    "left",
     # the courier's
     "courier", "daemon", "standby", "asked", "asked_round", "done", "assigned_round", "active", "given", "state_asked",
     "over", "repairing", "afresh", "agreed",
