@@ -90,6 +90,15 @@ def test_a_watch_that_slept_blames_nobody() -> None:
         assert not pulse.hangs(pulse.progress, True, True, now + nap, lambda: ("waiting", 0.0))
 
 
+def test_waiting_for_others_is_not_its_pace() -> None:
+    pulse, now = paced(0.01, 50)
+    for second in range(100):
+        assert not pulse.hangs(pulse.progress, True, False, now + second, lambda: ("waiting", 0.0))
+    assert not pulse.hangs(pulse.progress, True, True, now + 100, lambda: ("waiting", 0.0))
+    assert not pulse.hangs(pulse.progress + 1, True, True, now + 100.01, lambda: ("waiting", 0.0))
+    assert until_hang(pulse, now + 100.01, lambda _: ("stopped", 0.0)) == pytest.approx(FLOOR["stopped"], abs=5 * TICK)
+
+
 def test_nobody_waits_for_one_that_owes_nothing() -> None:
     pulse, now = paced(0.01, 50)
     assert not pulse.hangs(pulse.progress, True, False, now + 1000, lambda: ("stopped", 0.0))

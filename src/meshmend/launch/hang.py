@@ -36,7 +36,8 @@ class Pulse:
 
     progress: int = -1
     inside: bool = False
-    since: float = 0.0
+    owing: float | None = None
+    """Since when it has owed something without a sign of progress."""
     signs: int = 0
     """Signs since the first look: quick ones come several between two looks."""
     own: float = 0.0
@@ -52,16 +53,20 @@ class Pulse:
         """Look at a worker: its progress counter, where it is, and whether its courier waits for it."""
         if progress != self.progress:
             if self.progress >= 0:
-                self.pauses[self.inside].append(now - self.since)
                 self.signs += progress - self.progress
-            self.progress, self.inside, self.since = progress, inside, now
+            if self.owing is not None:
+                self.pauses[self.inside].append(now - self.owing)
+            self.progress, self.inside = progress, inside
             self.own, self._looked = 0.0, None
+            self.owing = now if owes else None
+            return False
+        if not owes or self.owing is None:
+            self.owing = now if owes else None  # while it waits for others, the pause is not its own
             return False
         known = self.signs >= SEEN
-        limit = (
-            PATIENCE * max(self.pauses[inside], default=max(self.pauses[not inside], default=0.0)) if known else FIRST
-        )
-        if not owes or now - self.since <= limit:
+        longest = max(self.pauses[inside], default=max(self.pauses[not inside], default=0.0))
+        limit = PATIENCE * longest if known else FIRST
+        if now - self.owing <= limit:
             return False
         what, used = doing()
         if not known and what != "stopped":
