@@ -15,6 +15,8 @@ from meshmend.train.segment import Segment, seats_of
 
 KINDS = ("kill", "hang", "courier", "mpirun", "flip")
 LOOK = 0.02
+SURE = 0.15
+"""Seconds for which members must stay the same before one of them is struck."""
 EVICTION = 10.0
 """Seconds in which a flipped worker should be found out."""
 
@@ -55,8 +57,10 @@ def _goes_on(run: str) -> bool:
 
 def _strike(run: str, kind: str, dice: random.Random, log: Log) -> int | None:
     """Strike one that takes part, so long as another one does; the seat, or None if there is none to strike."""
-    segments = [_segment(run, seat) for seat in seats_of(run)]
-    members = [s for s in segments if s and s["active"] and not s["over"] and _goes(s)]
+    members = _members(run)
+    time.sleep(SURE)
+    if [s["worker"] for s in _members(run)] != [s["worker"] for s in members]:
+        return None  # somebody is just dying, and could be the last one but one
     # Of two states that differ, nobody could say which is right.
     if len(members) < (3 if kind == "flip" else 2) or not all(lives(segment["courier"]) for segment in members):
         return None
@@ -76,6 +80,12 @@ def _strike(run: str, kind: str, dice: random.Random, log: Log) -> int | None:
         case "flip":
             segment["flip"] = 1
     return segment.seat
+
+
+def _members(run: str) -> list[Segment]:
+    """Those that take part and go on."""
+    segments = [_segment(run, seat) for seat in seats_of(run)]
+    return [s for s in segments if s and s["active"] and not s["over"] and _goes(s)]
 
 
 def _goes(segment: Segment) -> bool:
