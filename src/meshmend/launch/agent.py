@@ -21,7 +21,7 @@ from typing import Any
 from meshmend.launch.hang import Pulse
 from meshmend.launch.lines import read_lines, write_line
 from meshmend.launch.mpirun import memory_folder
-from meshmend.train.processes import Deathbed, born, doing, kill, lives, name
+from meshmend.train.processes import Deathbed, born, doing, kill, lives, name, running
 from meshmend.train.segment import Segment, clean_stale, remove_run, seats_of
 from meshmend.train.settings import Settings
 
@@ -172,8 +172,13 @@ class Agent:
             seat.segment.remove()
         self.seats.clear()
         deadline = time.monotonic() + DYING
-        while not seats_of(self.run) and remove_run(self.run) and time.monotonic() < deadline:
-            time.sleep(LOOK)  # couriers that still die, or were just starting, may write there yet
+        while not seats_of(self.run) and time.monotonic() < deadline:
+            couriers = running("meshmend.train.courier", self.run)  # also those that were just starting
+            for courier in couriers:
+                kill(courier)
+            if not remove_run(self.run) and not couriers:
+                break
+            time.sleep(LOOK)
 
     def wait(self, *others: int) -> None:
         """Until the next look: sooner if a worker or a courier dies, or something comes from one of the other files."""

@@ -33,6 +33,16 @@ def name(process: int) -> str:
         return ""
 
 
+def running(*words: str) -> list[int]:
+    """Processes whose command line has these words one after another."""
+    wanted, found = "\0".join(["", *words, ""]).encode(), []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if wanted in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
+
+
 def kill(process: int, how: int = signal.SIGKILL) -> None:
     """Send a signal to one that may be gone already."""
     if process > 0:
