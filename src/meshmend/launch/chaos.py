@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from meshmend.errors import JobError
 from meshmend.events import Ended, Log, Struck, folder_of, read
 from meshmend.launch.order import load_order
-from meshmend.train.processes import doing, kill, lives
+from meshmend.train.processes import kill, lives
 from meshmend.train.segment import Segment, seats_of
 
 KINDS = ("kill", "hang", "courier", "mpirun", "flip")
 LOOK = 0.02
-SURE = 0.15
-"""Seconds for which members must stay the same before one of them is struck."""
 EVICTION = 10.0
 """Seconds in which a flipped worker should be found out."""
 
@@ -32,13 +30,14 @@ def wreak(run: str, *, every: float, kinds: Sequence[str], count: int | None, se
     if not seats_of(run):
         raise JobError(f"run {run!r} has no workers on this host: start it first, and then chaos beside it")
     dice, log, struck = random.Random(seed), Log(folder_of(run), "chaos"), 0
+    victims: set[int] = set()
     next_ = time.monotonic() + dice.expovariate(1 / every)
     while (count is None or struck < count) and _goes_on(run):
         time.sleep(LOOK)
         if time.monotonic() < next_:
             continue
         kind = dice.choice(list(kinds))
-        seat = _strike(run, kind, dice, log)
+        seat = _strike(run, kind, dice, log, victims)
         if seat is None:
             continue  # nobody can be struck right now
         struck += 1
@@ -55,12 +54,9 @@ def _goes_on(run: str) -> bool:
     return bool(seats_of(run))
 
 
-def _strike(run: str, kind: str, dice: random.Random, log: Log) -> int | None:
+def _strike(run: str, kind: str, dice: random.Random, log: Log, victims: set[int]) -> int | None:
     """Strike one that takes part, so long as another one does; the seat, or None if there is none to strike."""
-    members = _members(run)
-    time.sleep(SURE)
-    if [s["worker"] for s in _members(run)] != [s["worker"] for s in members]:
-        return None  # somebody is just dying, and could be the last one but one
+    members = _members(run, victims)
     # Of two states that differ, nobody could say which is right.
     if len(members) < (3 if kind == "flip" else 2) or not all(lives(segment["courier"]) for segment in members):
         return None
@@ -70,6 +66,7 @@ def _strike(run: str, kind: str, dice: random.Random, log: Log) -> int | None:
         kill(segment["mpirun"])
         return -1
     log.write(Struck(seat=segment.seat, what=kind))
+    victims.add(segment["worker"])
     match kind:
         case "kill":
             kill(segment["worker"])
@@ -82,15 +79,11 @@ def _strike(run: str, kind: str, dice: random.Random, log: Log) -> int | None:
     return segment.seat
 
 
-def _members(run: str) -> list[Segment]:
-    """Those that take part and go on."""
+def _members(run: str, victims: set[int]) -> list[Segment]:
+    """Those that take part and have not been struck: somebody must be left who has the state."""
     segments = [_segment(run, seat) for seat in seats_of(run)]
-    return [s for s in segments if s and s["active"] and not s["over"] and _goes(s)]
-
-
-def _goes(segment: Segment) -> bool:
-    """Whether a worker lives, and is not one that we have stopped: somebody must be left who has the state."""
-    return lives(segment["worker"], segment["born"]) and doing(segment["worker"])[0] != "stopped"
+    found = [s for s in segments if s and s["active"] and not s["over"] and lives(s["worker"], s["born"])]
+    return [segment for segment in found if segment["worker"] not in victims]
 
 
 def _await_eviction(run: str, seat: int) -> None:
