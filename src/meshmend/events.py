@@ -63,13 +63,13 @@ class Formed(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Died(Event):
-    """The launcher: a worker or its courier was seen to be dead."""
+    """The launcher: somebody was seen to be dead; a courier, that it has found a worker whose state differs."""
 
     seat: int
     what: str
-    """"worker", "courier", "mpirun" or "host"."""
+    """"worker", "mpirun" or "host"."""
     how: str
-    """Such as "SIGKILL", "status 1", "hang", "evicted"."""
+    """Such as "SIGKILL", "status 1", "hang", "lost its courier", "evicted"."""
 
 
 @dataclass(frozen=True, kw_only=True)

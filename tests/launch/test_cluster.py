@@ -131,7 +131,7 @@ def test_k8s_is_yaml() -> None:
         pod = spec["template"]["spec"]
         assert {volume["name"] for volume in pod["volumes"]} == {"memory", "work"}
         assert pod["volumes"][0]["emptyDir"] == {"medium": "Memory"}
-        assert {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]} == {"/dev/shm", "/work"}
+        assert {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]} == {"/dev/shm", "/job"}
     launcher = specs["Launcher"]["template"]["spec"]["containers"][0]
     assert launcher["command"] == ["/bin/bash", "-c"]
     assert launcher["args"][0].replace("$$", "$") == command(text)

@@ -27,7 +27,8 @@ from hypothesis.extra.numpy import array_shapes
 
 from meshmend.errors import FormatError, JobError
 from meshmend.train import checkpoint
-from meshmend.train.checkpoint import KINDS, Background, Pace, latest, load, save
+from meshmend.train.checkpoint import KINDS, Background, latest, load, save
+from meshmend.train.pace import Pace
 from meshmend.train.wire import leaves_of
 
 DEADLINE = 60.0

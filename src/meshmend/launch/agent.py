@@ -98,8 +98,8 @@ class Agent:
         """Take over the workers that another agent of this host has left."""
         for number in set(seats) & set(seats_of(self.run)):
             segment = Segment(self.run, number)
-            if segment["owner"] != os.getpid() and is_agent(segment["owner"], self.run):
-                kill(segment["owner"])  # the line to it was lost, and it has not noticed yet
+            if segment["owner"] in set(running("meshmend.launch", self.run)) - {os.getpid()}:
+                kill(segment["owner"])  # an agent that has not noticed yet that the line to it was lost
             segment["owner"] = os.getpid()
             self.seats[number] = Seat(number, segment)
 
@@ -108,9 +108,8 @@ class Agent:
         if seat not in self.seats:
             self.adopt([seat])
             self.clear([seat])
-            for old in self.seats.values():
-                if old.number == seat:
-                    self._kill(old, "its seat was started anew")
+            if seat in self.seats:
+                self._kill(self.seats[seat], "its seat was started anew")
         memory_folder(self.run)
         segment = Segment(self.run, seat, create=True)
         segment["owner"], segment["wanted"], segment["seats"] = os.getpid(), wanted, seats
@@ -260,15 +259,6 @@ class Agent:
             agreed=segment["agreed"],
             stuck=bool(since) and (time.monotonic_ns() - since) / 1e9 > REPAIR,
         )
-
-
-def is_agent(process: int, run: str) -> bool:
-    """Whether a process is an agent of this run on another host than the launcher's."""
-    try:
-        words = Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    except OSError:
-        return False
-    return words[1:4] == ["-m", "meshmend.launch", run]
 
 
 def main(run: str, folder: str) -> None:

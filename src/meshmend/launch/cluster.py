@@ -92,7 +92,7 @@ exec meshmend run --hosts "$hosts" "${{which[@]}}" {shlex.join(words).replace("$
     volumes = """\
 volumeMounts:
     - {name: memory, mountPath: /dev/shm}
-    - {name: work, mountPath: /work}
+    - {name: work, mountPath: /job}
 """
     shared = """\
 volumes:
@@ -104,7 +104,7 @@ volumes:
     return f"""\
 # Written by `meshmend run --print k8s`; needs the MPI operator, v2beta1. Put your own for the words in capitals.
 # The image holds meshmend, an ssh client that accepts new hosts, and an sshd with its host keys.
-# The run's name is its identity: while /work/{started} is there, this job resumes that run.
+# The run's name is its identity: while /job/{started} is there, this job resumes that run.
 apiVersion: kubeflow.org/v2beta1
 kind: MPIJob
 metadata:
@@ -125,7 +125,7 @@ spec:
           containers:
             - name: launcher
               image: YOUR-IMAGE-WITH-MESHMEND-AND-SSHD
-              workingDir: /work
+              workingDir: /job
               env:
                 - {{name: PRTE_MCA_prte_keep_fqdn_hostnames, value: "1"}} # a pod's short name is not found
                 - {{name: PRTE_MCA_plm_ssh_args, value: "-o ConnectionAttempts=10"}}

@@ -363,7 +363,7 @@ class Launcher:
         for place in self.living():
             place.losing = (place.losing or now) if place in lost else 0.0
             if place.losing and now - place.losing > SETTLE:
-                self.end(place, "its courier died")
+                self.end(place, "lost its courier")
 
     def let_in(self) -> None:
         """When all that were started again are ready, make a world ready with them in it, and then change over."""

@@ -187,7 +187,7 @@ class Courier:
         """Note since when a repair is under way: one that takes too long is cut short by a new world."""
         repair = isinstance(operation, (Revoke, Shrink, Gather, Enlist))
         self.segment["repairing"] = time.monotonic_ns() if repair else 0
-        if isinstance(operation, (Revoke, Shrink, Gather, Enlist)) and os.getppid() != self.parent:
+        if repair and os.getppid() != self.parent:
             # mpirun or the daemon is dead and all couriers end; one that goes on meanwhile leaves the others behind.
             os.kill(os.getpid(), signal.SIGKILL)
         if isinstance(operation, (Work, Wait)):
@@ -218,26 +218,34 @@ class Courier:
 def main(run: str, folder: Path, hosts: list[list[int]], world: int, *, repair: bool) -> None:
     """One courier's process."""
     try:
-        courier = Courier(run, folder, hosts, world)
-        courier.run(repair=repair)
+        carry(Courier(run, folder, hosts, world), repair=repair)
         sys.stdout.flush()
         os._exit(0)
-    except Evicted as error:
-        print(f"meshmend: {error}: it is ended", file=sys.stderr, flush=True)
-        courier.log.write(Died(seat=courier.segment.seat, what="worker", how="evicted"))
-        kill(courier.segment["worker"])
-    except (JobError, Divergence) as error:
-        courier.segment.write_error(courier.segment["step"], str(error), "", mistake=True)
-        kill(courier.segment["worker"])
-    except Cut as error:
-        print(f"meshmend: {error}: they wait", file=sys.stderr, flush=True)
-        courier.wait_for_orders()
     except (Failure, Lost):
         pass  # without repair, a world ends with its first failure; what is lost, the launcher sees too
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def carry(courier: Courier, *, repair: bool) -> None:
+    """Carry sums to the end of the job; where the worker has no part in it any more, end that too."""
+    segment = courier.segment
+    try:
+        courier.run(repair=repair)
+        return
+    except Evicted as error:
+        print(f"meshmend: {error}: it is ended", file=sys.stderr, flush=True)
+        courier.log.write(Died(seat=segment.seat, what="worker", how="evicted"))
+    except (JobError, Divergence) as error:
+        segment.write_error(segment["step"], str(error), "", mistake=True)
+    except Cut as error:
+        print(f"meshmend: {error}: they wait", file=sys.stderr, flush=True)
+        courier.wait_for_orders()
+        raise Failure from None
+    kill(segment["worker"])
+    raise Failure
 
 
 if __name__ == "__main__":

@@ -89,7 +89,6 @@ class Job:
         self._state: Any = None
         self._step = 0
         self._grid: list[int] = []
-        self._sealed = 0
         self._settings = settings = Settings.here()
         self._diary = Diary(settings)
         self._link: Alone | Linked = Alone(lanes) if settings is None else Linked(settings, lanes)
@@ -185,11 +184,11 @@ class Job:
         self._state = flipped(state) if fault is not None and fault.kind == "flip" else state
         self._step += 1
         account, first = self._link.account, self._link.first
-        self._sealed = self._seal_now()
+        seal = self._seal_now()
         values = {name: float(np.asarray(value)) for name, value in metrics.items()}
         # Before the state may be handed out, and with it the step that is not written down yet.
-        self._diary.committed(self._step - 1, account.by, account.seals, self._sealed, values, first)
-        self._link.sealed(self._step, self._sealed)
+        self._diary.committed(self._step - 1, account.by, account.seals, seal, values, first)
+        self._link.sealed(self._step, seal)
 
     def _confirmed(self) -> None:
         """All workers have the same state after the last step: now it may be written down, and to disk."""
@@ -198,8 +197,7 @@ class Job:
             self._saver.offer(self._state, self._step, self._about(), self._grid_now)
 
     def _seal(self) -> None:
-        self._sealed = self._seal_now()
-        self._link.sealed(self._step, self._sealed)
+        self._link.sealed(self._step, self._seal_now())
 
     def _seal_now(self) -> int:
         return seal_of([self._state, np.array(self._grid_now(), np.int16)])

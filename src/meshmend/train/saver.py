@@ -9,8 +9,9 @@ from typing import Any
 
 from meshmend.errors import JobError
 from meshmend.events import Saved
-from meshmend.train.checkpoint import Background, Pace, load, save
+from meshmend.train.checkpoint import Background, load, save
 from meshmend.train.diary import Diary
+from meshmend.train.pace import Pace
 from meshmend.train.settings import Settings
 
 Grid = Callable[[], list[int]]

@@ -125,7 +125,7 @@ class Segment:
         size, wide = self["wire"], self["wide"]
         if self._bulk is None:
             self._bulk = self._map("bulk", 3 * size * abs(wide))
-        kind = {-4: np.int32, 4: np.float32, 8: np.float64}[wide]
+        kind = {-4: np.int32, 4: np.float32}[wide]
         return np.asarray(self._bulk.view(kind).reshape(3, size)[which])
 
     def total(self, round: int) -> npt.NDArray[np.generic]:
