@@ -10,7 +10,9 @@ from meshmend.errors import JobError as JobError
 from meshmend.errors import MeshError as MeshError
 from meshmend.errors import MeshmendError as MeshmendError
 from meshmend.errors import NoRing as NoRing
+from meshmend.errors import PictureError as PictureError
 from meshmend.errors import PlanError as PlanError
+from meshmend.errors import SimulateError as SimulateError
 from meshmend.errors import VerifyError as VerifyError
 from meshmend.execute import local as local
 from meshmend.mesh import PRESETS as PRESETS
@@ -26,5 +28,6 @@ from meshmend.plan import bound as bound
 from meshmend.plan import load as load
 from meshmend.plan import plan as plan
 from meshmend.plan import save as save
+from meshmend.simulate import simulate as simulate
 from meshmend.train import Job as Job
 from meshmend.verify import verify as verify

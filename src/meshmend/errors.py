@@ -7,6 +7,8 @@
     │   └── NoRing           no ring exists (or none was found); `.proven` says which
     ├── VerifyError          a plan or schedule is wrong; `.chip`, `.chunk`, `.slot`, `.flow` say where
     ├── FormatError          a file that is not what it should be
+    ├── SimulateError        a simulation that cannot be: an unknown model, a rate below zero
+    ├── PictureError         a picture that cannot be drawn
     └── JobError             a training job that cannot start or go on
 
 A message is one sentence or two: what was given, what was expected, what to do.
@@ -67,6 +69,14 @@ class VerifyError(MeshmendError):
 
 class JobError(MeshmendError, ValueError):
     """The job cannot start, or cannot go on."""
+
+
+class SimulateError(MeshmendError, ValueError):
+    """What is to be simulated cannot be."""
+
+
+class PictureError(MeshmendError, ValueError):
+    """A picture cannot be drawn or written."""
 
 
 class FormatError(MeshmendError, ValueError):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from meshmend.errors import JobError
+from meshmend.errors import JobError, PictureError
 from meshmend.report import draw_loss, incidents
 from meshmend.report.curve import _stairs
 from tests.report.made import Life, run
@@ -57,7 +57,7 @@ def test_labels_do_not_overlap_and_no_line_crosses_a_text() -> None:
 
 
 def test_errors_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(JobError, match=r"give a path that ends in \.png or \.svg"):
+    with pytest.raises(PictureError, match=r"give a path that ends in \.png or \.svg"):
         draw_loss(EVENTS, tmp_path / "loss.gif")
     real = builtins.__import__
 
@@ -68,10 +68,10 @@ def test_errors_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     with monkeypatch.context() as patch:
         patch.setattr(builtins, "__import__", without)
-        with pytest.raises(JobError, match=r"pip install 'meshmend\[report\]'"):
+        with pytest.raises(PictureError, match=r"pip install 'meshmend\[report\]'"):
             draw_loss(EVENTS, tmp_path / "loss.png")
     pytest.importorskip("matplotlib")
     with pytest.raises(JobError, match="no step of this run has a metric 'accuracy': its metrics are loss"):
         draw_loss(EVENTS, tmp_path / "loss.png", metric="accuracy")
-    with pytest.raises(JobError, match=r"cannot draw to .*No such file"):
+    with pytest.raises(PictureError, match=r"cannot draw to .*No such file"):
         draw_loss(EVENTS, tmp_path / "nowhere" / "loss.png")

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from meshmend.errors import JobError
 from meshmend.events import Committed, Event
+from meshmend.paint import FAINT, INK, MUTED, SERIES, bare, picture
 from meshmend.report.book import Book, read_book
 from meshmend.report.incidents import Incident, incidents
 
-PAPER, INK, MUTED, FAINT, CURVE, VOID = "#fcfcfd", "#1f2733", "#667085", "#e4e7ec", "#31638c", "#b9c2d0"
+VOID = "#b9c2d0"
+"""The colour of what was rolled back."""
 TIERS = {1: ("#389c8a", "repaired"), 2: ("#e8590c", "new world"), 3: ("#c2188b", "resumed")}
 WIDE, HIGH, STAIR = 10.0, 4.6, 0.17
 """Inches: the picture without its head, and one stair of labels in its head."""
@@ -32,31 +33,17 @@ LONGEST = 34
 
 def draw_loss(events: Iterable[Event], path: str | os.PathLike[str], metric: str = "loss") -> None:
     """Write the picture as PNG or SVG, as the path says; `metric` is one that the job's script commits."""
-    where = Path(path)
-    if where.suffix.lower() not in (".png", ".svg"):
-        raise JobError(f"cannot draw to {str(where)!r}: give a path that ends in .png or .svg")
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError:
-        raise JobError("drawing needs matplotlib: pip install 'meshmend[report]'") from None
     events = list(events)
     book = read_book(events)
     steps, values = _curve(book, metric)
     failures = incidents(events)
-    with rc_context({"svg.hashsalt": "meshmend", "svg.fonttype": "path", "font.size": 9, "font.family": "DejaVu Sans"}):
-        figure = Figure(figsize=(WIDE, HIGH), facecolor=PAPER, dpi=120)
+    with picture(path, WIDE, HIGH) as figure:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=[5, 1])
         _draw_void(above, book, metric)
         _draw_curve(above, steps, values, metric)
         _draw_workers(below, book)
         above.set_xlim(0, max(book.end - 1, 1, *(incident.step for incident in failures)))
         _mark(figure, above, below, failures)
-        about = {"Date": None} if where.suffix.lower() == ".svg" else None
-        try:
-            figure.savefig(where, metadata=about)
-        except OSError as error:
-            raise JobError(f"cannot draw to {str(where)!r}: {error.strerror or error}") from None
 
 
 def _curve(book: Book, metric: str) -> tuple[list[int], list[float]]:
@@ -70,7 +57,7 @@ def _curve(book: Book, metric: str) -> tuple[list[int], list[float]]:
 
 
 def _draw_curve(axes: Any, steps: list[int], values: list[float], metric: str) -> None:
-    axes.plot(steps, values, color=CURVE, linewidth=1.3, marker="." if len(steps) == 1 else "", zorder=3)
+    axes.plot(steps, values, color=SERIES[0], linewidth=1.3, marker="." if len(steps) == 1 else "", zorder=3)
     low, high = min(values), max(values)
     logarithmic = low > 0 and high > SPAN * low
     axes.set_ylabel(f"{metric} (log)" if logarithmic else metric, color=MUTED)
@@ -101,10 +88,7 @@ def _draw_workers(axes: Any, book: Book) -> None:
 
 
 def _bare(axes: Any) -> None:
-    axes.set_facecolor(PAPER)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color("#c5cbd5")
-    axes.tick_params(length=0, labelcolor=MUTED)
+    bare(axes)
     axes.xaxis.get_major_locator().set_params(integer=True)
 
 

@@ -1,0 +1,4 @@
+"""What a plan costs, what a training step costs, and what weeks of failures cost: network, step, fleet."""
+
+from meshmend.simulate.network import Flight as Flight
+from meshmend.simulate.network import simulate as simulate
