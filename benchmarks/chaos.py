@@ -24,7 +24,7 @@ from meshmend.train.segment import seats_of
 SCRIPT = Path(__file__).parent / "loops" / "recover.py"
 WORKERS = 4
 KINDS = "kill,hang,courier,mpirun,flip"
-STEPS = 60
+STEPS = 130
 """Steps for each failure: the run must last as long as the chaos."""
 
 

@@ -320,3 +320,62 @@ def test_a_terminal_without_arrows_still_gets_the_figures(tmp_path: Path) -> Non
 
 def test_a_mistake_ends_a_process_with_2(tmp_path: Path) -> None:
     refused(start("plan", "4x4", "-chip@9,9", folder=tmp_path), "chip 9,9 is outside the 4x4 mesh")
+
+
+def test_simulate_compares_and_shows(run: Run, tmp_path: Path) -> None:
+    done = run("simulate", "6x6", "-2x2@2,2", "--algorithm", "trees,ring", "--nbytes", "1MB", "--json", "f.json")
+    assert done.code == 0 and "trees" in done.out and "ring" in done.out
+    figures = json.loads((tmp_path / "f.json").read_text())
+    trees, ring = figures["flights"]
+    assert trees["mesh"] == "6x6 -2x2@2,2" and trees["seconds"] < ring["seconds"]
+    assert 0 < trees["algbw"] < trees["bound"] and trees["mean"] <= trees["busiest"] <= 1
+    done = run("simulate", "4x4", "--algorithm", "trees", "--nbytes", "1MB", "--trace", "t.json", "--draw", "h.svg")
+    assert done.code == 0 and "wrote  t.json" in done.out and (tmp_path / "h.svg").exists()
+    assert run("plan", "4x4", "--json", "p.json").code == 0
+    done = run("simulate", "p.json", "--nbytes", "1MB", "--fail", "2x2@0,0", "--at", "2us")
+    assert done.code == 0 and "never" in done.out and "12 chips are left" in done.out
+
+
+def test_simulate_own_links(run: Run, tmp_path: Path) -> None:
+    def seconds(*words: str) -> float:
+        words = (
+            "simulate",
+            "4x4",
+            "--algorithm",
+            "trees",
+            "--nbytes",
+            "1MB",
+            "--chunks",
+            "64",
+            "--json",
+            "f.json",
+            *words,
+        )
+        assert run(*words).code == 0
+        return float(json.loads((tmp_path / "f.json").read_text())["flights"][0]["seconds"])
+
+    plain = seconds()
+    slower = [("--bandwidth", "40GB"), ("--latency", "2us"), ("--overhead", "1us"), ("--adds", "10GB")]
+    assert all(seconds(*words) > plain for words in slower)
+    assert seconds("--order", "first-come") != plain
+
+
+def test_simulate_refuses(run: Run, tmp_path: Path) -> None:
+    refused(run("simulate", "4x4", "--nbytes", "0"), "at least 1 byte")
+    refused(run("simulate", "4x4", "--link", "string"), "no network is called 'string'")
+    refused(run("simulate", "4x4", "--latency=-1us"), "cannot read '-1us' as a time")
+    refused(run("simulate", "4x4", "--overhead", "3 parsecs"), "cannot read '3 parsecs' as a time")
+    refused(run("simulate", "4x4", "--fail", "chip@0,0"), "--fail and --at go together")
+    refused(run("simulate", "4x4", "--algorithm", "ring,trees", "--draw", "h.png"), "name a single --algorithm")
+    refused(run("simulate", "4x4", "--order", "best"), "choose from schedule, first-come")
+    refused(run("simulate", "4x4", "--json", "no/f.json"), "No such file")
+    refused(run("simulate", "gone.json"), "gone.json")
+    save(Mesh.parse("2x2"), "mesh.json")
+    refused(run("simulate", "mesh.json"), "holds the mesh 2x2, not a plan")
+    assert run("plan", "4x4", "--json", "p.json").code == 0
+    text = (tmp_path / "p.json").read_text()
+    old = json.loads(text)
+    name = next(key for key in old if "format" in key)
+    old[name] = 99
+    (tmp_path / "p.json").write_text(json.dumps(old))
+    refused(run("simulate", "p.json"), "99")

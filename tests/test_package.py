@@ -18,6 +18,7 @@ PUBLIC = {
 }  # fmt: skip
 LAYERS = [
     "errors",
+    "units",
     "jit",
     "events",
     "paint",

@@ -10,6 +10,7 @@ from cyclopts import CycloptsError
 from meshmend.cli.app import app
 from meshmend.cli.job import leave_script
 from meshmend.cli.mesh import join_mesh
+from meshmend.cli.simulate import simulate as simulate
 from meshmend.errors import MeshmendError
 
 

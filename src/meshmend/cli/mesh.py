@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from meshmend.cli.app import app
 from meshmend.errors import PlanError
 from meshmend.mesh import PRESETS
+from meshmend.units import read_bytes
 
 MeshText = Annotated[
     str, Parameter(help="ROWSxCOLS or a preset, then wrap=…, -ROWSxCOLS@ROW,COL, -chip@…, -link@…, -board@…, -host@…")
@@ -64,7 +65,7 @@ def plan(
         where = where.fail_random(seed, **_counts(random))
     if largest:
         where = where.largest()
-    made = make(where, _bytes(nbytes), algorithm, link)
+    made = make(where, read_bytes(nbytes), algorithm, link)
     verify(made)
     if draw:
         made.draw(draw, flow=flow)
@@ -107,17 +108,6 @@ def verify(file: str, *, chunks: int | None = None) -> int:
         f"{schedule.algbw:.3f} B with filling and draining"
     )
     return 0
-
-
-def _bytes(text: str) -> float:
-    """102MB, 64MiB, 1e6 …"""
-    match = re.fullmatch(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*([kmgt]?)(i?)b?", text.strip().lower())
-    try:
-        if match:
-            return float(match[1]) * float(1024 if match[3] else 1000) ** " kmgt".index(match[2] or " ")
-    except ValueError:
-        pass
-    raise PlanError(f"cannot read {text!r} as a number of bytes: expected something like 102MB, 64MiB or 1e6")
 
 
 def _counts(text: str) -> dict[str, float]:

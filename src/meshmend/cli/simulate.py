@@ -2,9 +2,197 @@
 
 from __future__ import annotations
 
+import math
+from typing import TYPE_CHECKING
+
 from cyclopts import App
 
 from meshmend.cli.app import app
+from meshmend.errors import SimulateError
+from meshmend.units import read_bytes, read_seconds, size_text, time_text
+
+if TYPE_CHECKING:
+    from meshmend.plan import Plan
+    from meshmend.simulate import Flight, Network
 
 simulate = App(name="simulate", help="What an all-reduce, a step, or weeks of a fleet would cost.")
 app.command(simulate)
+
+
+@simulate.default
+def all_reduce(
+    what: str,
+    /,
+    *,
+    algorithm: str = "auto",
+    nbytes: str = "102MB",
+    link: str = "tpu-v3",
+    bandwidth: str | None = None,
+    latency: str | None = None,
+    overhead: str | None = None,
+    adds: str | None = None,
+    chunks: int | None = None,
+    order: str = "schedule",
+    fail: str | None = None,
+    at: str | None = None,
+    trace: str | None = None,
+    draw: str | None = None,
+    json: str | None = None,
+) -> int:
+    """Run one all-reduce on simulated links, chunk by chunk.
+
+    Parameters
+    ----------
+    what
+        A plan file that `meshmend plan --json` wrote, or a mesh such as 16x32 -4x2@6,12.
+    algorithm
+        auto, or one or more of trees, ring, rowpair, rowcol to be compared, such as ring,trees.
+    nbytes
+        The payload, such as 102MB or 64MiB.
+    link
+        Kind of link: tpu-v3, ethernet-100g or ethernet-10g.
+    bandwidth
+        Bytes per second each way instead, such as 50GB.
+    latency
+        Time per hop instead, such as 500ns.
+    overhead
+        What each message costs by itself, such as 2us.
+    adds
+        Bytes per second that a chip can add; without it, adding takes no time.
+    chunks
+        Chunks of the payload, instead of those chosen by rule.
+    order
+        schedule: links keep to the plan's schedule; first-come: they serve whoever comes first.
+    fail
+        What dies on the way, such as 4x2@6,12 or link@3,4:3,5.
+    at
+        When it does, such as 300us.
+    trace
+        Write a Perfetto trace with a track for each link to this .json or .json.gz file.
+    draw
+        Draw how busy each link was over time to this PNG or SVG file.
+    json
+        Write the figures to this JSON file.
+
+    """
+    from meshmend.simulate import simulate as fly
+
+    payload, net = read_bytes(nbytes), _network(link, bandwidth, latency, overhead, adds)
+    if (fail is None) != (at is None):
+        raise SimulateError("--fail and --at go together: what dies, and when, such as --fail 4x2@6,12 --at 300us")
+    dies = {f"-{fail.lstrip('-')}": read_seconds(at)} if fail is not None and at is not None else {}
+    flights = []
+    for plan in _plans(what, algorithm, payload, net):
+        flights.append((plan, fly(plan, payload, net, chunks=chunks, order=order, dies=dies)))  # type: ignore[arg-type]
+    if (trace or draw) and len(flights) > 1:
+        raise SimulateError("--trace and --draw show one flight: name a single --algorithm")
+    _print(flights, dies)
+    _, flight = flights[0]
+    if trace:
+        flight.trace(trace)
+        print(f"wrote  {trace}; open it at ui.perfetto.dev")
+    if draw:
+        flight.draw(draw)
+        print(f"drew   {draw}")
+    if json:
+        write_json(json, {"nbytes": payload, "flights": [_figures(plan, flight) for plan, flight in flights]})
+    return 0
+
+
+def _network(
+    link: str, bandwidth: str | None, latency: str | None, overhead: str | None, adds: str | None
+) -> Network:  # fmt: skip
+    from dataclasses import replace
+
+    from meshmend.simulate import network
+
+    net = network(link)
+    if bandwidth is not None:
+        net = replace(net, bandwidth=read_bytes(bandwidth))
+    if latency is not None:
+        net = replace(net, latency=read_seconds(latency))
+    if overhead is not None:
+        net = replace(net, overhead=read_seconds(overhead))
+    if adds is not None:
+        net = replace(net, adds=read_bytes(adds))
+    return net
+
+
+def _plans(what: str, algorithm: str, payload: float, net: Network) -> list[Plan]:
+    from meshmend import Mesh, Plan, load
+    from meshmend import plan as make
+
+    if not what.endswith(".json"):
+        mesh = Mesh.parse(what)
+        return [make(mesh, payload, name.strip(), net.link) for name in algorithm.split(",")]
+    made = load(what)
+    if not isinstance(made, Plan):
+        raise SimulateError(f"{what!r} holds the mesh {made}, not a plan: make one with meshmend plan MESH --json F")
+    return [made]
+
+
+def _print(flights: list[tuple[Plan, Flight]], dies: dict[str, float]) -> None:
+    net, payload = flights[0][1].network, flights[0][1].nbytes
+    adds = f", chips add {size_text(net.adds)}/s" if math.isfinite(net.adds) else ""
+    own = f", {time_text(net.overhead)} a message" if net.overhead else ""
+    print(f"mesh   {flights[0][0].mesh}")
+    print(f"links  {size_text(net.bandwidth)}/s each way, {time_text(net.latency)} a hop{own}{adds}")
+    print(f"bytes  {size_text(payload)}\n")
+    heads = {
+        "plan": -10,
+        "flows": 6,
+        "chunks": 8,
+        "transfers": 12,
+        "time": 10,
+        "speed": 10,
+        "of bound": 10,
+        "busiest": 9,
+    }
+    print("".join(f"{name:{'<' if room < 0 else '>'}{abs(room)}}" for name, room in heads.items()) + "   mean")
+    for plan, flight in flights:
+        use = flight.use()
+        whole = math.isfinite(flight.seconds)
+        speed = f"{flight.algbw:.3f} B" if whole else "–"
+        part = f"{100 * flight.algbw / plan.bound.value:.1f} %" if whole else "–"
+        print(
+            f"{plan.algorithm:10}{len(plan):6}{flight.schedule.chunks:8}{len(flight.schedule):12,}"
+            f"{time_text(flight.seconds) if whole else 'never':>10}{speed:>10}{part:>10}"
+            f"{100 * use.max():7.0f} %{100 * use.mean():5.0f} %"
+        )  # fmt: skip
+    for hole, when in dies.items():
+        for plan, flight in flights:
+            _print_death(plan, flight, hole, when)
+
+
+def _print_death(plan: Plan, flight: Flight, hole: str, when: float) -> None:
+    """What the survivors of a death hold: when it happens, and after all that can still arrive has arrived."""
+    alive = plan.mesh.fail(hole).alive[plan.mesh.live]
+    print(f"\n{plan.algorithm}: {hole.lstrip('-')} dies after {time_text(when)}, {int(alive.sum())} chips are left")
+    for name, moment in (("then", when), ("in the end", math.inf)):
+        whole = (flight.parts(moment) == len(plan.mesh.live))[alive]
+        print(
+            f"{name:>10}: chips hold {100 * whole.mean():.1f} % of the sums; {100 * whole.all(0).mean():.1f} % of "
+            f"chunks are whole on every survivor, {100 * (~whole.any(0)).mean():.1f} % on none"
+        )  # fmt: skip
+
+
+def _figures(plan: Plan, flight: Flight) -> dict[str, object]:
+    whole, use = math.isfinite(flight.seconds), flight.use()
+    return {
+        "mesh": str(plan.mesh), "algorithm": plan.algorithm, "flows": len(plan), "chunks": flight.schedule.chunks,
+        "transfers": len(flight.schedule), "seconds": flight.seconds if whole else None,
+        "algbw": flight.algbw if whole else None, "bound": plan.bound.value,
+        "busiest": float(use.max()), "mean": float(use.mean()),
+    }  # fmt: skip
+
+
+def write_json(path: str, figures: object) -> None:
+    """Write figures to a file, and say so."""
+    import json
+    from pathlib import Path
+
+    try:
+        Path(path).write_text(json.dumps(figures, indent=2) + "\n")
+    except OSError as error:
+        raise SimulateError(f"cannot write {path!r}: {error.strerror or error}") from None
+    print(f"wrote  {path}")

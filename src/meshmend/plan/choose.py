@@ -16,6 +16,7 @@ from meshmend.plan.rowcol import rowcol
 from meshmend.plan.rowpair import rowpair
 from meshmend.plan.schedule import schedule
 from meshmend.plan.trees import trees
+from meshmend.units import size_text, time_text
 
 ALGORITHMS: dict[str, Callable[[Mesh], Plan]] = {"trees": trees, "ring": ring, "rowpair": rowpair, "rowcol": rowcol}
 FEW = (1, 3, 9)
@@ -51,8 +52,8 @@ def plan(mesh: Mesh | str, nbytes: float = RESNET50, algorithm: str = "auto", li
     least = min(other.time for other in found)
     best = next(other for other in found if other.time <= 1.01 * least)
     found.sort(key=lambda other: (other is not best, other.time))
-    times = ", ".join(f"{other.label} {'over ' * other.over}{_time(other.time)}" for other in found)
-    return best.plan.because(f"predicted for {_size(nbytes)}: {times}")
+    times = ", ".join(f"{other.label} {'over ' * other.over}{time_text(other.time)}" for other in found)
+    return best.plan.because(f"predicted for {size_text(nbytes)}: {times}")
 
 
 class Found(NamedTuple):
@@ -82,17 +83,3 @@ def _candidates(mesh: Mesh) -> Iterator[tuple[str, Plan]]:
             continue  # this scheme does not exist on this mesh
     for flows in FEW if bound(mesh).value > 1 else ():
         yield f"{flows} tree{'s' * (flows > 1)}", trees(mesh, flows)
-
-
-def _size(nbytes: float) -> str:
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if nbytes >= scale:
-            return f"{nbytes / scale:.4g} {unit}"
-    return f"{nbytes:.4g} bytes"
-
-
-def _time(seconds: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e3)):
-        if seconds * scale >= 0.9995:
-            return f"{seconds * scale:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} µs"
