@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,39 +9,14 @@ import numpy as np
 import pytest
 
 pytest.importorskip("mpi4py")
+from tests.processes import run_mpi
 from tests.train import bf16_member
 from tests.train.mpi_member import undisturbed
 
-MPIRUN = [
-    str(Path(sys.executable).parent / "mpirun"), "--with-ft", "ulfm", "--allow-run-as-root", "--oversubscribe",
-    "--mca", "pml", "ob1", "--mca", "btl", "self,sm", "--mca", "coll", "^han,cuda", "--mca", "mpi_yield_when_idle", "1",
-]  # fmt: skip
-
 
 def run(folder: Path, members: int, wanted: int, kills: list[str], script: str = "mpi_member") -> dict[int, np.ndarray]:
-    command = [
-        *MPIRUN,
-        "--mca",
-        "btl_sm_backing_directory",
-        str(folder),
-        "-n",
-        str(members),
-        sys.executable,
-        "-m",
-        f"tests.train.{script}",
-        str(folder),
-        str(wanted),
-        *kills,
-    ]
-    job = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "TMPDIR": str(folder)},
-    )  # fmt: skip
-    try:
-        output, _ = job.communicate(timeout=60)
-    except subprocess.TimeoutExpired:
-        os.killpg(job.pid, signal.SIGKILL)
-        output, _ = job.communicate()
-        pytest.fail(f"the job hung:\n{output}")
+    command = [sys.executable, "-m", f"tests.train.{script}", str(folder), str(wanted), *kills]
+    output = run_mpi(members, command, folder)
     results = {int(path.stem): np.load(path) for path in folder.glob("*.npy")}
     assert results, output
     return results

@@ -1,0 +1,197 @@
+"""Runs a schedule over MPI: ranks are chips, and each chunk goes to a neighbour as one message.
+
+Every chip knows, for each of its links, which chunks it sends and which it gets, in which order. It keeps to that order
+and sends the next chunk as soon as it has it: all parts from below on the way up, the result on the way down.
+Receives are posted `WINDOW` messages ahead on every link, so that a link never waits for its receiver.
+
+What comes in lands in memory of its own first, and is added or copied from there: after a failure something late may
+still come for the group that was left, and must not fall into a sum that has begun anew. So an object stays for as
+long as its group may.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from meshmend.errors import PlanError
+from meshmend.plan import Schedule
+
+WINDOW = 4
+"""Messages on their way on each link, each way."""
+TAG = 77
+NAPS = (0, 0.0001, 0.0005)
+"""Seconds to sleep when nothing has come, the longer the longer it lasts: others need the processor."""
+
+Numbers = npt.NDArray[np.generic]
+Bytes = npt.NDArray[np.uint8]
+
+
+class _Outgoing:
+    """One link on which this chip sends."""
+
+    def __init__(self, to: int, chunk: list[int], copy: list[bool]) -> None:
+        self.to, self.chunk, self.copy = to, chunk, copy
+        self.begin()
+
+    def begin(self) -> None:
+        """A new sum."""
+        self.next = self.done = 0
+        self.flying: deque[MPI.Request] = deque()
+
+    def move(self) -> bool:
+        """Take note of what has left; whether there was any."""
+        before = self.done
+        while self.flying and self.flying[0].Test():
+            self.flying.popleft()
+            self.done += 1
+        return self.done > before
+
+
+class _Incoming:
+    """One link on which this chip receives."""
+
+    def __init__(self, source: int, chunk: list[int], copy: list[bool]) -> None:
+        self.source, self.chunk, self.copy = source, chunk, copy
+        self.room = np.empty((0, 0), np.uint8)
+        self.begin(0)
+
+    def begin(self, widest: int) -> None:
+        """A new sum, of chunks of at most so many bytes."""
+        if self.room.shape[1] < widest:
+            self.room = np.empty((WINDOW, -(-widest // 64) * 64), np.uint8)  # rows begin at whole numbers
+        self.posted = self.done = 0
+        self.flying: deque[MPI.Request] = deque()
+
+
+class MeshSum:
+    """All-reduces over the links of a mesh, for one group and one schedule."""
+
+    def __init__(
+        self,
+        group: MPI.Comm,
+        schedule: Schedule,
+        chips: Sequence[int] | None = None,
+        idle: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`chips[rank]` is the chip that a rank of the group is, by default those alive in their order.
+
+        `idle` is called now and then while nothing comes, and may raise.
+        """
+        mesh = schedule.mesh
+        places = list(mesh.live if chips is None else chips)
+        if sorted(places) != mesh.live.tolist() or len(places) != group.Get_size():
+            raise PlanError(
+                f"a group of {group.Get_size()} ranks was given for the {len(mesh.live)} live chips of {mesh}: "
+                "each live chip needs one rank"
+            )
+        self._group, self._idle, self.schedule = group, idle, schedule
+        here = int(places[group.Get_rank()])
+        rank_of = {int(chip): rank for rank, chip in enumerate(places)}
+        sends, gets = schedule.sender == here, schedule.receiver == here
+        self._out: list[_Outgoing] = []
+        self._in: list[_Incoming] = []
+        for way in range(4):
+            other = int(mesh.neighbour[here, way])
+            if other < 0:
+                continue
+            there, back = sends & (schedule.receiver == other), gets & (schedule.sender == other)
+            if there.any():
+                self._out.append(_Outgoing(rank_of[other], *_order(schedule, there)))
+            if back.any():
+                self._in.append(_Incoming(rank_of[other], *_order(schedule, back)))
+        self._parts = np.bincount(schedule.chunk[gets & ~schedule.copy], minlength=schedule.chunks).tolist()
+        self._told = np.bincount(schedule.chunk[gets & schedule.copy], minlength=schedule.chunks).tolist()
+        self._up: dict[int, tuple[_Outgoing, int]] = {
+            chunk: (line, place)
+            for line in self._out
+            for place, (chunk, copy) in enumerate(zip(line.chunk, line.copy, strict=True))
+            if not copy
+        }
+
+    def __call__(self, part: Numbers, total: Numbers) -> None:
+        """Add up everybody's part into everybody's total."""
+        chunks = self.schedule.chunks
+        bounds = (len(part) * np.arange(chunks + 1) // chunks).tolist()
+        self._sizes = [(high - low) * part.itemsize for low, high in pairwise(bounds)]
+        self._part = [part[low:high] for low, high in pairwise(bounds)]
+        self._total = [total[low:high] for low, high in pairwise(bounds)]
+        self._missing = list(self._parts)
+        self._begun, self._whole = [False] * chunks, [not told for told in self._told]
+        if not self._in:
+            total[:] = part
+            return
+        for line in self._in:
+            line.begin(max(self._sizes))
+            self._post(line)
+        for link in self._out:
+            link.begin()
+        waited = 0
+        while not (all(map(_finished, self._in)) and all(map(_finished, self._out))):
+            moved = [self._receive(line) for line in self._in] + [self._send(link) for link in self._out]
+            waited = 0 if any(moved) else waited + 1
+            if waited:
+                if waited % 32 == 0:
+                    self._idle()
+                time.sleep(NAPS[min(waited // 64, len(NAPS) - 1)])
+
+    def _post(self, line: _Incoming) -> None:
+        while line.posted < min(line.done + WINDOW, len(line.chunk)):
+            room = line.room[line.posted % WINDOW, : self._sizes[line.chunk[line.posted]]]
+            line.flying.append(self._group.Irecv([room, MPI.BYTE], line.source, TAG))
+            line.posted += 1
+
+    def _receive(self, line: _Incoming) -> bool:
+        before = line.done
+        while line.flying and line.flying[0].Test():
+            line.flying.popleft()
+            chunk = line.chunk[line.done]
+            into, mine = self._total[chunk], self._part[chunk]
+            came = line.room[line.done % WINDOW, : self._sizes[chunk]].view(into.dtype)
+            if line.copy[line.done]:
+                self._wait_for_departure(chunk)
+                into[:] = came
+                self._whole[chunk] = True
+            else:
+                np.add(into if self._begun[chunk] else mine, came, out=into)
+                self._begun[chunk] = True
+                self._missing[chunk] -= 1
+            line.done += 1
+            self._post(line)
+        return line.done > before
+
+    def _wait_for_departure(self, chunk: int) -> None:
+        """The result of a chunk takes the place of the partial sum, which has left, or there would be no result."""
+        if chunk in self._up:
+            link, place = self._up[chunk]
+            while link.done <= place:
+                link.flying.popleft().Wait()
+                link.done += 1
+
+    def _send(self, link: _Outgoing) -> bool:
+        moved = link.move()
+        while link.next < len(link.chunk) and link.next - link.done < WINDOW:
+            chunk, copy = link.chunk[link.next], link.copy[link.next]
+            if self._missing[chunk] or (copy and not self._whole[chunk]):
+                break
+            # Until something was added, what this chip has of a chunk is its own part.
+            what = self._total[chunk] if self._begun[chunk] or copy else self._part[chunk]
+            link.flying.append(self._group.Isend([what.view(np.uint8), MPI.BYTE], link.to, TAG))
+            link.next += 1
+            moved = True
+        return moved
+
+
+def _finished(line: _Incoming | _Outgoing) -> bool:
+    return line.done == len(line.chunk)
+
+
+def _order(schedule: Schedule, which: npt.NDArray[np.bool_]) -> tuple[list[int], list[bool]]:
+    """The chunks of these transfers in their order, and whether each is a result."""
+    return schedule.chunk[which].tolist(), schedule.copy[which].tolist()
