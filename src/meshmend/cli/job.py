@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from meshmend.cli.app import app
 from meshmend.errors import JobError
+from meshmend.mesh import Mesh
 
 
 @app.command
@@ -23,6 +24,8 @@ def run(
     hosts: str | None = None,
     launch_agent: str = "ssh",
     checkpoint_every: str | None = None,
+    mesh: str | None = None,
+    algorithm: Literal["trees", "ring", "rowpair", "rowcol"] = "trees",
     name: str | None = None,
     resume: str | None = None,
     attach: str | None = None,
@@ -51,6 +54,10 @@ def run(
         What starts a command on another host; it gets the host and the command.
     checkpoint_every
         Such as 60s, 5min, or 100 (steps); by default as often as costs less than 1 % of the time.
+    mesh
+        Take workers for the chips of this mesh, such as 4x4: sums go over its links only, round those that die.
+    algorithm
+        How sums go over the mesh.
     name
         What to call the run (by default the date and time).
     resume
@@ -69,14 +76,15 @@ def run(
         order = launch.load_order(attach or resume or "")
         return launch.attach(order) if attach else launch.resume(order)
     places = launch.parse_hosts(hosts) if hosts else []
-    most, least = _range(workers or str(sum(place.slots for place in places) or 1))
+    chips = len(Mesh.parse(mesh).live) if mesh else 1
+    most, least = _range(workers or str(sum(place.slots for place in places) or chips))
     if print_:
         words = ["--spares", str(spares)] if spares else []
         return _say(launch.text_for(print_, script, most, max(1, len(places)), words))
     order = launch.Order(
         run=resume or name or f"{time.strftime('%m%d-%H%M%S')}-{os.getpid()}", script=script, workers=most,
         least=min_workers or least, spares=spares, on_failure=on_failure, hosts=places, launch_agent=launch_agent,
-        every=checkpoint_every or "",
+        every=checkpoint_every or "", mesh=mesh or "", algorithm=algorithm,
     )  # fmt: skip
     return launch.resume(order) if resume else launch.launch(order)
 

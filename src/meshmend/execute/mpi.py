@@ -79,10 +79,11 @@ class MeshSum:
         schedule: Schedule,
         chips: Sequence[int] | None = None,
         idle: Callable[[], None] = lambda: None,
+        halfway: Callable[[], None] = lambda: None,
     ) -> None:
         """`chips[rank]` is the chip that a rank of the group is, by default those alive in their order.
 
-        `idle` is called now and then while nothing comes, and may raise.
+        `idle` is called now and then while nothing comes, and may raise; `halfway` when half of all has come.
         """
         mesh = schedule.mesh
         places = list(mesh.live if chips is None else chips)
@@ -91,7 +92,7 @@ class MeshSum:
                 f"a group of {group.Get_size()} ranks was given for the {len(mesh.live)} live chips of {mesh}: "
                 "each live chip needs one rank"
             )
-        self._group, self._idle, self.schedule = group, idle, schedule
+        self._group, self._idle, self._halfway, self.schedule = group, idle, halfway, schedule
         here = int(places[group.Get_rank()])
         rank_of = {int(chip): rank for rank, chip in enumerate(places)}
         sends, gets = schedule.sender == here, schedule.receiver == here
@@ -132,10 +133,13 @@ class MeshSum:
             self._post(line)
         for link in self._out:
             link.begin()
-        waited = 0
+        waited, half = 0, sum(len(line.chunk) for line in self._in) // 2
         while not (all(map(_finished, self._in)) and all(map(_finished, self._out))):
             moved = [self._receive(line) for line in self._in] + [self._send(link) for link in self._out]
             waited = 0 if any(moved) else waited + 1
+            if half >= 0 and sum(line.done for line in self._in) >= half:
+                half = -1
+                self._halfway()
             if waited:
                 if waited % 32 == 0:
                     self._idle()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from meshmend.errors import JobError
 from meshmend.launch.hosts import HERE
+from meshmend.launch.order import Order
 from meshmend.train.segment import HOME
 
 OPTIONS = [
@@ -39,19 +40,22 @@ def memory_folder(run: str) -> Path:
     return folder
 
 
-def mpirun_line(
-    run: str, folder: Path, world: int, seats: Mapping[str, Sequence[int]], launch_agent: str, *, repair: bool
-) -> list[str]:
+def mpirun_line(order: Order, world: int, seats: Mapping[str, Sequence[int]], *, repair: bool) -> list[str]:
     """The command that starts a world of couriers: one for each of these seats, by host."""
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    memory = ["--mca", "btl_sm_backing_directory", str(memory_folder(run))]  # so that we can clean up after the killed
+    memory = [
+        "--mca",
+        "btl_sm_backing_directory",
+        str(memory_folder(order.run)),
+    ]  # so that we can clean up after the killed
     every = "/".join(",".join(map(str, some)) for some in seats.values())
-    words = [run, str(folder), every, str(world), "repair" if repair else "restart"]
+    words = [order.run, str(order.folder), every, str(world), "repair" if repair else "restart"]
+    words += [order.mesh, order.algorithm] if order.mesh else []
     courier = [sys.executable, "-m", "meshmend.train.courier", *words]
     line = [mpirun(), *root, *OPTIONS, *memory]
     if list(seats) == [HERE]:
         return [*line, "-n", str(len(seats[HERE])), *courier]
-    line += ["--prtemca", "plm_ssh_agent", launch_agent, "--prefix", sys.prefix]
-    line += ["--prtemca", "prte_remote_tmpdir_base", str(memory_folder(run))]  # daemons do not get our TMPDIR
+    line += ["--prtemca", "plm_ssh_agent", order.launch_agent, "--prefix", sys.prefix]
+    line += ["--prtemca", "prte_remote_tmpdir_base", str(memory_folder(order.run))]  # daemons do not get our TMPDIR
     worlds = [["--host", f"{host}:{len(some)}", "-n", str(len(some)), *courier] for host, some in seats.items() if some]
     return [*line, *worlds[0], *(word for world in worlds[1:] for word in (":", *world))]

@@ -11,6 +11,8 @@ from pathlib import Path
 from meshmend.errors import FormatError, JobError
 from meshmend.events import FORMAT, folder_of
 from meshmend.launch.hosts import HERE, Host
+from meshmend.mesh import Mesh
+from meshmend.plan import plan
 
 POLICIES = ("replace", "spare", "shrink", "restart", "checkpoint")
 
@@ -31,6 +33,10 @@ class Order:
     launch_agent: str = "ssh"
     every: str = ""
     """How often a checkpoint is written."""
+    mesh: str = ""
+    """Where workers are chips of a mesh: which."""
+    algorithm: str = "trees"
+    """How sums go over it."""
 
     def __post_init__(self) -> None:
         if not self.script:
@@ -43,10 +49,23 @@ class Order:
             raise JobError(f"at least {self.least} of {self.workers} workers were asked for: give 1 to {self.workers}")
         if self.on_failure not in POLICIES:
             raise JobError(f"--on-failure {self.on_failure}: choose from {', '.join(POLICIES)}")
+        if self.mesh:
+            self._check_mesh()
         if self.on_failure == "spare" and not self.spares:
             raise JobError("--on-failure spare needs --spares 1 or more")
         if not all(c.isalnum() or c in "._-" for c in self.run) or not self.run or self.run.startswith("-"):
             raise JobError(f"--name {self.run!r}: use letters, digits, dots, dashes and underscores")
+
+    def _check_mesh(self) -> None:
+        mesh = Mesh.parse(self.mesh)
+        mesh.require_connected()
+        if len(mesh.live) != self.workers:
+            raise JobError(
+                f"--mesh {mesh} has {len(mesh.live)} live chips, for {self.workers} workers: give -n {len(mesh.live)}"
+            )
+        if self.spares:
+            raise JobError(f"--mesh and --spares {self.spares}: a spare has no place on a mesh, leave one of them out")
+        plan(mesh, algorithm=self.algorithm)
 
     @property
     def folder(self) -> Path:

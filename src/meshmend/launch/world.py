@@ -56,7 +56,7 @@ def open_world(
     """Start a world for these seats and their workers, by host."""
     repair = order.on_failure != "restart"
     numbers = {host: list(some) for host, some in seats.items()}
-    line = mpirun_line(order.run, order.folder, number, numbers, order.launch_agent, repair=repair)
+    line = mpirun_line(order, number, numbers, repair=repair)
     process = subprocess.Popen(
         line, env={**os.environ, "TMPDIR": str(memory_folder(order.run))}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=die_with_parent,

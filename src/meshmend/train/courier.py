@@ -23,8 +23,9 @@ from meshmend.errors import JobError
 from meshmend.events import Died, Log, Repaired
 from meshmend.train import bf16
 from meshmend.train.faults import Faults
-from meshmend.train.mpi import Mpi, rank
+from meshmend.train.mpi import Mpi, Placed, rank
 from meshmend.train.near import Neighbours, host
+from meshmend.train.placing import Placing
 from meshmend.train.processes import kill
 from meshmend.train.protocol import (
     Cut,
@@ -54,8 +55,9 @@ DOOR = 0.002
 class Beside:
     """A worker as its courier sees it, through shared memory."""
 
-    def __init__(self, segment: Segment, before: Callable[[str], None]) -> None:
+    def __init__(self, segment: Segment, before: Callable[[str], None], placing: Placing | None) -> None:
         self.segment = segment
+        self.placing = placing
         self.before = before
         self.trailer = Trailer(segment["lanes"], segment["seats"])
         self.account = Total((), {}, 0)
@@ -114,7 +116,7 @@ class Beside:
         """Seat, host, the layout of the part, and which worker of this seat it is."""
         return [self.segment.seat, host(), self.segment["layout"], self.segment["born"]]
 
-    def met(self, cards: npt.NDArray[np.int64]) -> Neighbours | None:
+    def met(self, cards: npt.NDArray[np.int64]) -> Neighbours | Placed | None:
         """Parts of another layout than the others' cannot be added; all of one host see each other's memory."""
         seats, hosts, layouts, births = cards.T.tolist()
         if len(set(layouts)) > 1:
@@ -124,6 +126,8 @@ class Beside:
                 f"the gradients of worker {odd} have other leaves, shapes or types than the others': all workers must "
                 "return the same tree"
             )
+        if self.placing is not None:
+            return self.placing.over(seats, self.segment)
         if len(set(hosts)) > 1:
             return None
         try:
@@ -135,7 +139,9 @@ class Beside:
 class Courier:
     """One courier, from the start of its world to the end of the job."""
 
-    def __init__(self, run: str, folder: Path, hosts: list[list[int]], world: int) -> None:
+    def __init__(
+        self, run: str, folder: Path, hosts: list[list[int]], world: int, placing: Placing | None = None
+    ) -> None:
         self.hosts, self.parent = hosts, os.getppid()
         seat = [seat for host in hosts for seat in host][rank()]
         self.segment = Segment(run, seat)
@@ -148,7 +154,9 @@ class Courier:
         self.memory = SharedMemory(self.segment)
         self.log = Log(folder, f"courier-{seat}")
         self.faults = Faults(seat, folder, self.log, self.segment["worker"])
-        self.beside = Beside(self.segment, self.strike)
+        self.beside = Beside(self.segment, self.strike, placing)
+        if placing is not None:
+            placing.halfway = lambda: self.strike("relay")
         self.watch = Stopwatch(self.repaired)
 
     def enter(self, world: int) -> None:
@@ -215,10 +223,11 @@ class Courier:
         )  # fmt: skip
 
 
-def main(run: str, folder: Path, hosts: list[list[int]], world: int, *, repair: bool) -> None:
+def main(run: str, folder: Path, hosts: list[list[int]], world: int, mesh: list[str], *, repair: bool) -> None:
     """One courier's process."""
     try:
-        carry(Courier(run, folder, hosts, world), repair=repair)
+        placing = Placing(*mesh) if mesh else None
+        carry(Courier(run, folder, hosts, world, placing), repair=repair)
         sys.stdout.flush()
         os._exit(0)
     except (Failure, Lost):
@@ -249,6 +258,6 @@ def carry(courier: Courier, *, repair: bool) -> None:
 
 
 if __name__ == "__main__":
-    name, where, numbers, which, way = sys.argv[1:]
+    name, where, numbers, which, way, *mesh = sys.argv[1:]
     places = [[int(seat) for seat in host.split(",")] for host in numbers.split("/")]
-    main(name, Path(where), places, int(which), repair=way == "repair")
+    main(name, Path(where), places, int(which), mesh, repair=way == "repair")

@@ -10,6 +10,7 @@ done again, or the worker is replaced), and writes a `Struck` event, so that an 
 | commit | the worker has the sum and is about to commit |
 | allreduce | the worker's courier is about to sum, while others may be summing already |
 | add, take | the courier is about to add its slice, or to take those of the others; all on one host |
+| relay | the courier has half of what comes to it over the links of a mesh; only with `--mesh` |
 | revoke, shrink, exchange, roll forward, state | the courier is in that part of a repair |
 
 | kind | what |
@@ -39,7 +40,7 @@ from meshmend.errors import JobError
 from meshmend.events import Log, Struck
 
 WORKER = ("share", "compute", "commit")
-COURIER = ("allreduce", "add", "take", "revoke", "shrink", "exchange", "roll forward", "state")
+COURIER = ("allreduce", "add", "take", "relay", "revoke", "shrink", "exchange", "roll forward", "state")
 KINDS = ("kill", "hang", "spin", "sleep", "raise", "exit", "courier", "flip")
 VARIABLE = "MESHMEND_FAULTS"
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from meshmend.execute.mpi import MeshSum
+from meshmend.plan import Schedule
 from meshmend.train import bf16
 from meshmend.train.protocol import (
     Begin,
@@ -79,11 +81,21 @@ class Carried(Protocol):
     def card(self) -> list[int]:
         """Numbers that tell the others who this is: seat, host, and what it brings."""
 
-    def met(self, cards: npt.NDArray[np.int64]) -> Near | None:
-        """The cards of all members of a new group are here; the quicker way between them, if there is one.
+    def met(self, cards: npt.NDArray[np.int64]) -> Near | Placed | None:
+        """The cards of all members of a new group are here; the way sums take between them, if not the library's own.
 
         `Failure` where a member has died since.
         """
+
+
+class Placed(NamedTuple):
+    """A plan's way: over the links of a mesh."""
+
+    schedule: Schedule
+    chips: list[int]
+    """The chip of each member."""
+    halfway: Callable[[], None]
+    """Called in the middle of every sum."""
 
 
 class Near(Protocol):
@@ -114,7 +126,9 @@ class Mpi:
 
     def __init__(self, worker: Carried, lanes: int, over: Callable[[], bool] = lambda: False) -> None:
         self.worker = worker
-        self.near: Near | None = None
+        self.near: Near | MeshSum | None = None
+        self.past: list[MeshSum] = []
+        """Those of groups before: something late may still come for them."""
         self.known: MPI.Comm | None = None
         """The group whose members have met."""
         self.room: list[Halves] = []
@@ -197,6 +211,9 @@ class Mpi:
         if self.known is not self.active:
             self.meet()
         part, total = self.worker.part(), self.worker.total(number)
+        if isinstance(self.near, MeshSum):
+            self.near(part, total)
+            return self.worker.read(total)
         if self.near is not None:
             patient(self.active.Ibarrier())
             self.near.add(number)
@@ -225,7 +242,12 @@ class Mpi:
 
     def meet(self) -> None:
         """Once for each group, before its first sum: learn who is in it."""
-        self.near, self.known = self.worker.met(self.cards(self.active)), self.active
+        found: Near | Placed | MeshSum | None = self.worker.met(self.cards(self.active))
+        if isinstance(self.near, MeshSum):
+            self.past.append(self.near)
+        if isinstance(found, Placed):
+            found = MeshSum(self.active, found.schedule, found.chips, self.look, found.halfway)
+        self.near, self.known = found, self.active
         if self.near is None and self.worker.packed():
             self.room.append(np.empty(PIECE // 2 + self.active.Get_size(), np.uint16))
 
