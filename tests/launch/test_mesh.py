@@ -21,11 +21,17 @@ def kill(rank: int, step: int, point: str = "relay", kind: str = "kill") -> Faul
 @pytest.mark.parametrize(
     ("words", "faults", "options", "survivors"),
     [
-        (MESH, [], [], 6),
+        pytest.param(MESH, [], [], 6, marks=pytest.mark.jobs),
         ([*SHRINK, *MESH], [kill(1, 5), kill(4, 5, "compute")], ["width=70001"], 4),
-        ([*SHRINK, *MESH, "--algorithm", "ring"], [kill(0, 5), kill(3, 9), kill(2, 12, "compute")], [], 3),
+        pytest.param(
+            [*SHRINK, *MESH, "--algorithm", "ring"],
+            [kill(0, 5), kill(3, 9), kill(2, 12, "compute")],
+            [],
+            3,
+            marks=pytest.mark.jobs,
+        ),
         ([*SHRINK, *MESH], [kill(1, 4), kill(4, 4)], [], 4),
-        (MESH, [kill(2, 4)], ["steps=300", "pause=0.05"], 6),
+        pytest.param(MESH, [kill(2, 4)], ["steps=300", "pause=0.05"], 6, marks=pytest.mark.jobs),
     ],
 )
 def test_weights_are_those_of_an_undisturbed_run(

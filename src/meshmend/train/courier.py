@@ -48,6 +48,8 @@ from meshmend.train.segment import Segment, SharedMemory, seats_of
 from meshmend.train.stopwatch import Stopwatch, name_of
 from meshmend.train.wire import Trailer
 
+PLANNERS = 2
+"""How many couriers of a mesh are ready to plan: the first one left does it for all."""
 DOOR = 0.002
 """Seconds between looks at whether this world may begin."""
 
@@ -227,6 +229,8 @@ def main(run: str, folder: Path, hosts: list[list[int]], world: int, mesh: list[
     """One courier's process."""
     try:
         placing = Placing(*mesh) if mesh else None
+        if placing is not None and rank() < PLANNERS:
+            placing.warm()
         carry(Courier(run, folder, hosts, world, placing), repair=repair)
         sys.stdout.flush()
         os._exit(0)

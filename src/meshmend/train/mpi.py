@@ -19,6 +19,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from meshmend.execute.mpi import MeshSum
+from meshmend.mesh import Mesh
 from meshmend.plan import Schedule
 from meshmend.train import bf16
 from meshmend.train.protocol import (
@@ -91,7 +92,9 @@ class Carried(Protocol):
 class Placed(NamedTuple):
     """A plan's way: over the links of a mesh."""
 
-    schedule: Schedule
+    mesh: Mesh
+    schedule: Callable[[], Schedule | None]
+    """Makes the schedule; None where the mesh falls apart. One member does it for all: planners are slow to load."""
     chips: list[int]
     """The chip of each member."""
     halfway: Callable[[], None]
@@ -246,10 +249,27 @@ class Mpi:
         if isinstance(self.near, MeshSum):
             self.past.append(self.near)
         if isinstance(found, Placed):
-            found = MeshSum(self.active, found.schedule, found.chips, self.look, found.halfway)
+            found = self.over_links(found)
         self.near, self.known = found, self.active
         if self.near is None and self.worker.packed():
             self.room.append(np.empty(PIECE // 2 + self.active.Get_size(), np.uint16))
+
+    def over_links(self, placed: Placed) -> MeshSum | None:
+        """The first member makes the schedule and sends its table."""
+        made = placed.schedule() if self.active.Get_rank() == 0 else None
+        head = np.array([made.chunks, made.hop, len(made)] if made else [0, 0, 0], np.int64)
+        patient(self.active.Ibcast(head, 0))
+        chunks, hop, size = head.tolist()
+        if not chunks:
+            return None
+        table = np.empty((4, size), np.int32)
+        if made is not None:
+            table[:] = made.slot, made.link, made.chunk, made.copy
+        flat = table.ravel()
+        for begin in range(0, flat.size, PIECE // 4):
+            self.active.Bcast(flat[begin : begin + PIECE // 4], 0)
+        schedule = Schedule(placed.mesh, chunks, hop, table[0], table[1], table[2], table[3].astype(bool))
+        return MeshSum(self.active, schedule, placed.chips, self.look, placed.halfway)
 
     def cards(self, group: MPI.Comm) -> npt.NDArray[np.int64]:
         """Everyone's card."""

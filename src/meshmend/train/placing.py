@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from meshmend.errors import Disconnected, JobError, PlanError
 from meshmend.mesh import Mesh
-from meshmend.plan import Plan, plan, schedule
+from meshmend.plan import Plan, Schedule, plan, schedule
 from meshmend.train.mpi import Placed
 from meshmend.train.segment import Segment
 
@@ -26,21 +26,26 @@ class Placing:
         self._mesh, self._algorithm = Mesh.parse(mesh), algorithm
         self.halfway: Callable[[], None] = lambda: None
         """Called in the middle of every sum."""
-        self._plan(self._mesh)  # so that everything is compiled when the first worker dies
 
-    def over(self, seats: list[int], segment: Segment) -> Placed | None:
-        """The plan over the chips of these seats; None where they fall apart, and MPI's own way must do."""
+    def warm(self) -> None:
+        """Load what planning needs, so that it is there when somebody dies."""
+        schedule(self._plan(self._mesh), 8)
+
+    def over(self, seats: list[int], segment: Segment) -> Placed:
+        """The way over the chips of these seats; where they fall apart, MPI's own way must do."""
         if segment["packed"]:
             raise JobError('wire="bf16" does not go together with --mesh: leave one of them out')
         chips = [int(self._mesh.live[seat]) for seat in seats]
         left = self._mesh.fail(chips=[self._mesh.chip(int(chip)) for chip in self._mesh.live if chip not in chips])
-        try:
-            found = self._plan(left)
-        except Disconnected:
-            return None
-        nbytes = segment["wire"] * 4
-        chunks = max(len(found), min(MOST, nbytes // CHUNK))
-        return Placed(schedule(found, chunks), chips, self.halfway)
+
+        def make() -> Schedule | None:
+            try:
+                found = self._plan(left)
+            except Disconnected:
+                return None
+            return schedule(found, max(len(found), min(MOST, segment["wire"] * 4 // CHUNK)))
+
+        return Placed(left, make, chips, self.halfway)
 
     def _plan(self, mesh: Mesh) -> Plan:
         """By the algorithm asked for, or where a hole leaves it no way, by trees."""
