@@ -115,12 +115,13 @@ class Beside:
         self.segment["given"] = 1
 
     def card(self) -> list[int]:
-        """Seat, host, the layout of the part, and which worker of this seat it is."""
-        return [self.segment.seat, host(), self.segment["layout"], self.segment["born"]]
+        """Seat, host, the layout of the part, which worker of this seat it is, and which links of its chip are down."""
+        down = self.placing.links.down() if self.placing is not None else 0
+        return [self.segment.seat, host(), self.segment["layout"], self.segment["born"], down]
 
     def met(self, cards: npt.NDArray[np.int64]) -> Neighbours | Placed | None:
         """Parts of another layout than the others' cannot be added; all of one host see each other's memory."""
-        seats, hosts, layouts, births = cards.T.tolist()
+        seats, hosts, layouts, births, down = cards.T.tolist()
         if len(set(layouts)) > 1:
             most = max(layouts, key=layouts.count)
             odd = ", ".join(str(seat) for seat, layout in zip(seats, layouts, strict=True) if layout != most)
@@ -129,7 +130,7 @@ class Beside:
                 "return the same tree"
             )
         if self.placing is not None:
-            return self.placing.over(seats, self.segment)
+            return self.placing.over(dict(zip(seats, down, strict=True)), self.segment)
         if len(set(hosts)) > 1:
             return None
         try:

@@ -97,6 +97,8 @@ class Placed(NamedTuple):
     """Makes the schedule; None where the mesh falls apart. One member does it for all: planners are slow to load."""
     chips: list[int]
     """The chip of each member."""
+    check: Callable[[], None]
+    """Called now and then while sums wait; raises `Failure` when a link is down that they use."""
     halfway: Callable[[], None]
     """Called in the middle of every sum."""
 
@@ -269,7 +271,12 @@ class Mpi:
         for begin in range(0, flat.size, PIECE // 4):
             self.active.Bcast(flat[begin : begin + PIECE // 4], 0)
         schedule = Schedule(placed.mesh, chunks, hop, table[0], table[1], table[2], table[3].astype(bool))
-        return MeshSum(self.active, schedule, placed.chips, self.look, placed.halfway)
+
+        def idle() -> None:
+            self.look()
+            placed.check()
+
+        return MeshSum(self.active, schedule, placed.chips, idle, placed.halfway)
 
     def cards(self, group: MPI.Comm) -> npt.NDArray[np.int64]:
         """Everyone's card."""

@@ -1,7 +1,8 @@
 """Workers as chips of a mesh: which chip each one is, and the plan for those that are left.
 
 Seat 0 is the first live chip of the mesh as it was asked for, and so on in rows. A seat without a worker is a hole, and
-so is all that the mesh lacked from the beginning; a worker that takes a seat again closes it.
+so is all that the mesh lacked from the beginning; a worker that takes a seat again closes it. A link is dead while the
+chip at either end says so.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Callable
 from meshmend.errors import Disconnected, JobError, PlanError
 from meshmend.mesh import Mesh
 from meshmend.plan import Plan, Schedule, plan, schedule
+from meshmend.train.links import Links
 from meshmend.train.mpi import Placed
+from meshmend.train.protocol import Failure
 from meshmend.train.segment import Segment
 
 CHUNK = 1 << 16
@@ -26,17 +29,27 @@ class Placing:
         self._mesh, self._algorithm = Mesh.parse(mesh), algorithm
         self.halfway: Callable[[], None] = lambda: None
         """Called in the middle of every sum."""
+        self.links = Links()
 
     def warm(self) -> None:
         """Load what planning needs, so that it is there when somebody dies."""
         schedule(self._plan(self._mesh), 8)
 
-    def over(self, seats: list[int], segment: Segment) -> Placed:
-        """The way over the chips of these seats; where they fall apart, MPI's own way must do."""
+    def over(self, down: dict[int, int], segment: Segment) -> Placed:
+        """The way over the chips of these seats, some of whose links are down; where they fall apart, MPI's own must do."""
         if segment["packed"]:
             raise JobError('wire="bf16" does not go together with --mesh: leave one of them out')
-        chips = [int(self._mesh.live[seat]) for seat in seats]
-        left = self._mesh.fail(chips=[self._mesh.chip(int(chip)) for chip in self._mesh.live if chip not in chips])
+        mesh, seen = self._mesh, down[segment.seat]
+        chips = [int(mesh.live[seat]) for seat in down]
+        left = mesh.fail(
+            chips=[mesh.chip(int(chip)) for chip in mesh.live if chip not in chips],
+            links=[
+                (mesh.chip(chip), mesh.chip(int(mesh.neighbour[chip, way])))
+                for chip, ways in zip(chips, down.values(), strict=True)
+                for way in range(4)
+                if ways >> way & 1 and mesh.neighbour[chip, way] >= 0
+            ],
+        )
 
         def make() -> Schedule | None:
             try:
@@ -45,7 +58,11 @@ class Placing:
                 return None
             return schedule(found, max(len(found), min(MOST, segment["wire"] * 4 // CHUNK)))
 
-        return Placed(left, make, chips, self.halfway)
+        def check() -> None:
+            if self.links.down() & ~seen:
+                raise Failure
+
+        return Placed(left, make, chips, check, self.halfway)
 
     def _plan(self, mesh: Mesh) -> Plan:
         """By the algorithm asked for, or where a hole leaves it no way, by trees."""
