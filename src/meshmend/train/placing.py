@@ -36,7 +36,7 @@ class Placing:
         schedule(self._plan(self._mesh), 8)
 
     def over(self, down: dict[int, int], segment: Segment) -> Placed:
-        """The way over the chips of these seats, some of whose links are down; where they fall apart, MPI's own must do."""
+        """The way over the chips of these seats, some links of which are down; MPI's own where they fall apart."""
         if segment["packed"]:
             raise JobError('wire="bf16" does not go together with --mesh: leave one of them out')
         mesh, seen = self._mesh, down[segment.seat]
