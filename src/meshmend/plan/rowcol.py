@@ -45,6 +45,14 @@ def rowcol(mesh: Mesh) -> Plan:
     return make_plan(mesh, "rowcol", share, up, overlap=False)
 
 
+def rows_first(mesh: Mesh) -> Plan:
+    """The half that goes along rows first, for the whole payload: columns carry little, so others may share them."""
+    if not mesh.intact:
+        raise PlanError(f"rows first needs an intact mesh, and of {mesh} something is dead")
+    up = _rows_first(mesh.rows, mesh.cols, mesh.wrap).reshape(-1, mesh.size)
+    return make_plan(mesh, "rowcol", np.ones(len(up)), up, overlap=False)
+
+
 def _rows_first(rows: int, cols: int, wrap: tuple[bool, ...]) -> Ways:
     """One tree a root (r, c), as [root, row, col]: every row to column c, then column c to row r."""
     count = rows if rows * cols <= MANY_CHIPS else min(rows, ROOTS_PER_LINE)

@@ -1,0 +1,190 @@
+"""`meshmend simulate step`: one training step, part by part, or the tables of the three papers."""
+
+from __future__ import annotations
+
+import json as texts
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from meshmend.cli.mesh import MeshText, _bytes
+from meshmend.cli.simulate import simulate
+from meshmend.errors import SimulateError
+
+if TYPE_CHECKING:
+    from meshmend.simulate.step import Setting, Step
+
+EXAMPLES = 32
+"""Examples a chip where no batch is given."""
+
+
+@simulate.command
+def step(
+    model: str | None = None,
+    *,
+    chips: int | None = None,
+    mesh: Annotated[MeshText | None, Parameter(help="A mesh with its holes, instead of --chips.")] = None,
+    batch: int | None = None,
+    of_peak: float | None = None,
+    machine: str = "tpu-v3",
+    algorithm: str | None = None,
+    wire: str = "bf16",
+    payload: str | None = None,
+    shard_update: bool = False,
+    model_parallel: int = 1,
+    hide: bool = False,
+    table: Literal["mesh-holes", "multipod", "mpi-faults"] | None = None,
+    json: str | None = None,
+    draw: str | None = None,
+) -> int:
+    """How long a training step takes and what for; or a whole table of steps.
+
+    Parameters
+    ----------
+    model
+        resnet50, bert, transformer, ssd, maskrcnn, dlrm, alexnet or googlenet.
+    chips
+        So many chips, as square as can be; 512 if nothing is said.
+    batch
+        Examples a step on all chips together; 32 a chip if nothing is said.
+    of_peak
+        The part of the peak rate that computing reaches; 0.3 if nothing is said.
+    machine
+        tpu-v3 or cpu-cluster.
+    algorithm
+        How gradients are summed: trees, ring, rowpair or rowcol; trees on a mesh, ring through a switch.
+    wire
+        Gradients travel as bf16 or float32.
+    payload
+        Bytes that are summed, such as 64MB, instead of the model's gradients.
+    shard_update
+        Every core updates its share of the weights only.
+    model_parallel
+        Cores a replica.
+    hide
+        Sum while the backward pass goes on.
+    table
+        Instead of one step: mesh-holes (arXiv 2011.03605), multipod (2011.03641) or mpi-faults (1709.03316).
+    json
+        Write all figures to this JSON file.
+    draw
+        Write a chart to this PNG or SVG file.
+
+    """
+    if table:
+        if model:
+            raise SimulateError(f"--table {table} has its own models: leave {model!r} out")
+        return _table(table, json, draw)
+    if not model:
+        from meshmend.simulate.models import MODELS
+
+        raise SimulateError(f"which model? Give one of {', '.join(MODELS)}, or --table")
+    from meshmend.mesh import Mesh
+    from meshmend.simulate.machine import machine as machine_of
+    from meshmend.simulate.machine import mesh_of
+    from meshmend.simulate.models import model as model_of
+    from meshmend.simulate.step import Setting
+    from meshmend.simulate.step import step as simulate_step
+    from meshmend.simulate.tables.charts import draw_step
+
+    if mesh and chips is not None:
+        raise SimulateError(f"--chips {chips} and --mesh {mesh!r} say the same thing twice: give one of them")
+    where = Mesh.parse(mesh) if mesh else mesh_of(512 if chips is None else chips)
+    kind = machine_of(machine)
+    setting = Setting(
+        model=model_of(model),
+        mesh=where,
+        batch=EXAMPLES * len(where.live) if batch is None else batch,
+        of_peak=0.3 if of_peak is None else of_peak,
+        machine=kind,
+        algorithm=algorithm or ("trees" if kind.meshed else "ring"),
+        wire=wire,
+        payload=None if payload is None else _bytes(payload),
+        shard_update=shard_update,
+        cores=model_parallel,
+        hide=hide,
+    )
+    done = simulate_step(setting)
+    if draw:
+        draw_step(draw, f"{setting.model.title} on {where}, a batch of {setting.batch:,}", done)
+    if json:
+        _write(json, _facts(setting, done))
+    print(_text(setting, done, stated=of_peak is not None))
+    _say(draw, json)
+    return 0
+
+
+def _table(name: str, json: str | None, draw: str | None) -> int:
+    from meshmend.simulate.tables import TABLES
+
+    made = TABLES[name]()
+    if draw:
+        made.draw(draw)
+    if json:
+        _write(json, made.facts())
+    print(made.render())
+    _say(draw, json)
+    return 0
+
+
+def _text(setting: Setting, done: Step, *, stated: bool) -> str:
+    from meshmend.simulate.tables.layout import ms
+
+    model, machine = setting.model, setting.machine
+    rate = f"{100 * setting.of_peak:.3g} % of the peak{'' if stated else ' (assumed: say --of-peak)'}"
+    flops = f"{model.flops / 1e9:,.0f}" if model.flops >= 1e11 else f"{model.flops / 1e9:.3g}"
+    shared = f"{setting.cores} cores a replica, " if setting.cores > 1 else ""
+    update = f"{model.optimizer}, {'sharded' if setting.shard_update else 'whole on every core'}"
+    nbytes = setting.payload or model.gradient_bytes(setting.wire)
+    inside = [("inside", done.inside, "what the chips of a replica tell each other")] if done.inside else []
+    parts = [
+        ("compute", done.compute, f"{setting.examples:,} examples a replica at {rate}"),
+        *inside,
+        ("sum", done.sum, f"{nbytes / 1e6:,.1f} MB by {setting.algorithm} on {setting.mesh}"),
+        *([("hidden", -done.hidden, "of it, in the backward pass")] if setting.hide else []),
+        ("update", done.update, update),
+        ("input", done.input, "what is not hidden"),
+        ("step", done.total, f"{done.throughput:,.0f} examples/s"),
+    ]  # fmt: skip
+    lines = [
+        f"model    {model.title}: {model.params:,} parameters, {flops} GFLOP an example; {model.about}",
+        f"machine  {machine.name}: {machine.about}",
+        f"batch    {setting.batch:,} on {setting.chips} chips, {shared}{setting.replicas} replicas",
+        *(f"{name:<8} {'-' * (time < 0)}{ms(abs(time))} ms, {about}" for name, time, about in parts),
+    ]
+    return "\n".join(lines)
+
+
+def _facts(setting: Setting, done: Step) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return {
+        "model": setting.model.name,
+        "params": setting.model.params,
+        "flops_an_example": setting.model.flops,
+        "layers": [{"name": one.name, "params": one.params, "flops": one.flops} for one in setting.model.layers],
+        "payload": setting.payload or setting.model.gradient_bytes(setting.wire),
+        "mesh": str(setting.mesh),
+        "machine": asdict(setting.machine),
+        "of_peak": setting.of_peak,
+        "algorithm": setting.algorithm,
+        "wire": setting.wire,
+        "shard_update": setting.shard_update,
+        "cores_a_replica": setting.cores,
+        "replicas": setting.replicas,
+        "seconds": {**asdict(done), "total": done.total},
+    }
+
+
+def _write(path: str, facts: dict[str, object]) -> None:
+    try:
+        Path(path).write_text(texts.dumps(facts, indent=2) + "\n")
+    except OSError as error:
+        raise SimulateError(f"cannot write {path!r}: {error.strerror or error}") from None
+
+
+def _say(draw: str | None, json: str | None) -> None:
+    for word, path in (("drew", draw), ("wrote", json)):
+        if path:
+            print(f"{word:<8} {path}")
