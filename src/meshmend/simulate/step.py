@@ -186,7 +186,7 @@ def _hidden(setting: Setting, compute: float, whole: float) -> float:
         now += backward * layer.flops * layer.part(cores) / work
         if layer.summed:
             sent = max(sent, now) + hideable * layer.params / setting.model.summed
-    return hideable - max(0.0, sent - backward)
+    return max(0.0, hideable - max(0.0, sent - backward))
 
 
 def _update(setting: Setting) -> float:

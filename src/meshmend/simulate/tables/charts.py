@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from meshmend.paint import FAINT, INK, MUTED, PAPER, SERIES, bare, picture
 from meshmend.simulate.step import Step
@@ -13,39 +13,55 @@ Path = str | os.PathLike[str]
 PARTS = {"compute": "compute", "inside": "inside a replica", "exposed": "sum", "update": "update", "input": "input"}
 """Parts of a step and what the key calls them."""
 
+SHOWN = 0.001
+"""The part of a step from which on it has a place in the key."""
 
-def draw_holes(path: Path, groups: Sequence[str], series: Mapping[str, Sequence[tuple[float, float]]]) -> None:
-    """Bars of lost throughput; the part of the chips that is gone is hatched in each."""
+
+class Loss(NamedTuple):
+    """A bar of what a hole costs."""
+
+    loss: float
+    gone: float
+    """The part of the chips that is dead."""
+    total: float
+    """Seconds of the step with the hole."""
+
+
+def draw_holes(path: Path, groups: Sequence[str], series: Mapping[str, Sequence[Loss]]) -> None:
+    """Bars of lost throughput with their steps written in them; a line shows the part of the chips that is gone."""
     with picture(path, 8.6, 4.0) as figure:
         axes = figure.subplots()
         wide = 0.8 / len(series)
-        most = max(loss for pairs in series.values() for _, loss in pairs)
-        for index, (name, pairs) in enumerate(series.items()):
+        most = max(bar.loss for bars in series.values() for bar in bars)
+        for index, (name, bars) in enumerate(series.items()):
             places = [group + (index - (len(series) - 1) / 2) * wide for group in range(len(groups))]
-            losses = [100 * loss for _, loss in pairs]
-            axes.bar(places, losses, 0.9 * wide, color=SERIES[index], label=name)
-            for place, loss in zip(places, losses, strict=True):
+            axes.bar(places, [100 * bar.loss for bar in bars], 0.9 * wide, color=SERIES[index], label=name)
+            for place, bar in zip(places, bars, strict=True):
                 axes.annotate(
-                    f"{loss:.2f}", (place, max(loss, 0)), (0, 3), textcoords="offset points", ha="center",
-                    color=INK, fontsize=8,
+                    f"{100 * bar.loss:.2f} %\n{1e3 * bar.total:.3g} ms", (place, 0), (0, 5),
+                    textcoords="offset points", ha="center", color=PAPER, fontsize=7.5,
                 )  # fmt: skip
-        for group, (gone, _) in enumerate(next(iter(series.values()))):
-            axes.plot([group - 0.43, group + 0.43], [100 * gone] * 2, color=INK, linewidth=1.2, linestyle=(0, (4, 2)))
+        for group, bar in enumerate(next(iter(series.values()))):
+            axes.plot(
+                [group - 0.43, group + 0.43], [100 * bar.gone] * 2, color=INK, linewidth=1.2, linestyle=(0, (4, 2))
+            )
         axes.plot([], [], color=INK, linewidth=1.2, linestyle=(0, (4, 2)), label="the chips that are gone")
         axes.set_xticks(range(len(groups)), groups)
         axes.set_ylim(0, 100 * most * 1.15)
         axes.set_ylabel("throughput lost, %", color=MUTED)
-        _finish(figure, [axes], "What a dead host costs a step", 5)
+        _finish(figure, [axes], "What a dead host costs: throughput lost, and the step with the hole", 5)
 
 
 def draw_multipod(path: Path, panels: Mapping[str, Sequence[tuple[int, Step, Step]]]) -> None:
-    """Pairs of stacked bars, plain and best, over chips; the parts of a step on a linear scale."""
+    """Pairs of stacked bars, plain and best, over chips: the parts of a step as shares, the milliseconds above."""
     with picture(path, 5.0 * min(2, len(panels)), 3.1 * ((len(panels) + 1) // 2) + 0.6) as figure:
         grid = figure.subplots((len(panels) + 1) // 2, min(2, len(panels)), squeeze=False)
         for axes, (title, rows) in zip(grid.flat, panels.items(), strict=False):
             _stacks(axes, rows)
-            axes.set_title(title, color=INK, fontsize=10, loc="left")
-            axes.set_ylabel("ms", color=MUTED)
+            axes.set_title(f"{title}, ms", color=INK, fontsize=10, loc="left")
+            axes.set_ylabel("part of the step, %", color=MUTED)
+            axes.set_ylim(0, 108)
+            axes.set_yticks(range(0, 101, 20))
             axes.set_xticks(range(len(rows)), [f"{chips}" for chips, _, _ in rows])
         for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)
@@ -53,9 +69,7 @@ def draw_multipod(path: Path, panels: Mapping[str, Sequence[tuple[int, Step, Ste
             grid.flat[0].bar([0], [0], color=SERIES[index], label=label)
         for axes in grid[-1]:
             axes.set_xlabel("chips", color=MUTED)
-        title = (
-            "A step from 16 to 4096 chips: left ring, whole update; right 2-D, sharded, model parallel where it helps"
-        )
+        title = "A step over chips: left ring, whole update; right 2-D, sharded, model parallel where that helps"
         _finish(figure, list(grid.flat), title, 5)
 
 
@@ -64,14 +78,13 @@ def _stacks(axes: Any, rows: Sequence[tuple[int, Step, Step]]) -> None:
         for step, shift in zip(steps, (-0.21, 0.21), strict=True):
             bottom = 0.0
             for index, part in enumerate(PARTS):
-                high = 1e3 * getattr(step, part)
+                high = 100 * getattr(step, part) / step.total
                 axes.bar(place + shift, high, 0.38, bottom, color=SERIES[index])
                 bottom += high
             axes.annotate(
-                f"{bottom:.3g}", (place + shift, bottom), (0, 2), textcoords="offset points", ha="center",
+                f"{1e3 * step.total:.3g}", (place + shift, bottom), (0, 2), textcoords="offset points", ha="center",
                 color=INK, fontsize=7,
             )  # fmt: skip
-    axes.margins(y=0.12)
 
 
 def draw_faults(path: Path, panels: Mapping[str, Mapping[str, Sequence[tuple[int, float]]]]) -> None:
@@ -102,7 +115,7 @@ def draw_step(path: Path, title: str, step: Step) -> None:
         left = 0.0
         for index, (part, label) in enumerate(PARTS.items()):
             wide = 1e3 * getattr(step, part)
-            if wide:
+            if wide > SHOWN * 1e3 * step.total:
                 axes.barh([0], [wide], 0.5, left, color=SERIES[index], label=f"{label} {wide:.3g} ms", edgecolor=PAPER)
             left += wide
         axes.set_yticks([])

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from meshmend.mesh import Mesh
 from meshmend.simulate.models import model
 from meshmend.simulate.step import Setting, Step, step
-from meshmend.simulate.tables.charts import draw_holes
+from meshmend.simulate.tables.charts import Loss, draw_holes
 from meshmend.simulate.tables.layout import ms, notes, percent, table
 from meshmend.simulate.tables.published import calibrated, first
 
@@ -66,13 +66,14 @@ class Holes:
         """As text."""
         heads = (
             "model", "mesh with its hole", "by", "live\nchips", "sum\nwhole", "sum\nhole", "step\nwhole", "step\nhole",
-            "throughput\nloss", "of it\nchips", "of it\nsum", "loss, sum\nhidden",
+            "examples/s\nhole", "throughput\nloss", "of it\nchips", "of it\nsum", "loss, sum\nhidden",
         )  # fmt: skip
         cells = [
             (
                 model(row.model).title, row.hole_mesh, row.algorithm, f"{row.live}",
                 ms(row.whole.sum), ms(row.hole.sum), ms(row.whole.total), ms(row.hole.total),
-                percent(row.loss), percent(row.gone), percent(row.loss - row.gone, sign=True), percent(row.loss_hidden),
+                f"{row.hole.throughput:,.0f}", percent(row.loss), percent(row.gone),
+                percent(row.loss - row.gone, sign=True), percent(row.loss_hidden),
             )
             for row in self.rows
         ]  # fmt: skip
@@ -105,7 +106,7 @@ class Holes:
             [f"{model(name).title}\n{chips} chips" for name, chips in groups],
             {
                 name: [
-                    (row.gone, row.loss)
+                    Loss(row.loss, row.gone, row.hole.total)
                     for group in groups
                     for row in self.rows
                     if (row.model, row.chips, row.algorithm) == (*group, name)
