@@ -77,7 +77,7 @@ def test_mistakes(words: list[str], says: str, capsys: pytest.CaptureFixture[str
 
 
 def test_a_table(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(tables.TABLES, "mpi-faults", lambda: faults(["alexnet"], [4, 8]))
+    monkeypatch.setitem(tables.TABLES, "mpi-faults", lambda tell: faults(["alexnet"], [4, 8], tell=tell))
     files = tmp_path / "faults.json", tmp_path / "faults.svg"
     assert main("--table", "mpi-faults", "--json", str(files[0]), "--draw", str(files[1])) == 0
     out = capsys.readouterr().out

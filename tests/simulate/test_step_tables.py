@@ -88,7 +88,9 @@ def test_published_points_are_those_of_the_facts() -> None:
 
 
 def test_faults() -> None:
-    made = faults()
+    told: list[str] = []
+    made = faults(tell=told.append)
+    assert "AlexNet, shrink" in told
     cost = {(row.model, row.workers, row.policy): row for row in made.rows}
     assert len(cost) == 2 * 5 * 4
     for name in ("alexnet", "googlenet"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as texts
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -118,7 +119,9 @@ def step(
 def _table(name: str, json: str | None, draw: str | None) -> int:
     from meshmend.simulate.tables import TABLES
 
-    made = TABLES[name]()
+    made = TABLES[name](tell=_tell)
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     if draw:
         made.draw(draw)
     if json:
@@ -126,6 +129,12 @@ def _table(name: str, json: str | None, draw: str | None) -> int:
     print(made.render())
     _say(draw, json)
     return 0
+
+
+def _tell(doing: str) -> None:
+    """How far a large table is, on one line that is written over, if somebody looks."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{doing} …", end="", file=sys.stderr, flush=True)
 
 
 def _text(setting: Setting, done: Step, *, stated: bool) -> str:

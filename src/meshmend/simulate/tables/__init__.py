@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from meshmend.simulate.tables.faults import faults
 from meshmend.simulate.tables.holes import holes
+from meshmend.simulate.tables.layout import Tell
 from meshmend.simulate.tables.multipod import multipod
 
 
@@ -26,5 +26,13 @@ class Table(Protocol):
         ...
 
 
-TABLES: dict[str, Callable[[], Table]] = {"mesh-holes": holes, "multipod": multipod, "mpi-faults": faults}
+class Maker(Protocol):
+    """Computes a table."""
+
+    def __call__(self, *, tell: Tell) -> Table:
+        """`tell` hears how far it is."""
+        ...
+
+
+TABLES: dict[str, Maker] = {"mesh-holes": holes, "multipod": multipod, "mpi-faults": faults}
 """By name: arXiv 2011.03605, 2011.03641 and 1709.03316."""

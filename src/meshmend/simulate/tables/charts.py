@@ -29,7 +29,7 @@ class Loss(NamedTuple):
 
 def draw_holes(path: Path, groups: Sequence[str], series: Mapping[str, Sequence[Loss]]) -> None:
     """Bars of lost throughput with their steps written in them; a line shows the part of the chips that is gone."""
-    with picture(path, 8.6, 4.0) as figure:
+    with picture(path, 9.6, 4.0) as figure:
         axes = figure.subplots()
         wide = 0.8 / len(series)
         most = max(bar.loss for bars in series.values() for bar in bars)
@@ -65,8 +65,10 @@ def draw_multipod(path: Path, panels: Mapping[str, Sequence[tuple[int, Step, Ste
             axes.set_xticks(range(len(rows)), [f"{chips}" for chips, _, _ in rows])
         for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)
-        for index, label in enumerate(PARTS.values()):
-            grid.flat[0].bar([0], [0], color=SERIES[index], label=label)
+        steps = [step for rows in panels.values() for _, *pair in rows for step in pair]
+        for index, (part, label) in enumerate(PARTS.items()):
+            if any(getattr(step, part) for step in steps):
+                grid.flat[0].bar([0], [0], color=SERIES[index], label=label)
         for axes in grid[-1]:
             axes.set_xlabel("chips", color=MUTED)
         title = "A step over chips: left ring, whole update; right 2-D, sharded, model parallel where that helps"

@@ -22,7 +22,7 @@ from meshmend.simulate.machine import MACHINES, mesh_of
 from meshmend.simulate.models import model
 from meshmend.simulate.step import Setting, Step, step
 from meshmend.simulate.tables.charts import draw_faults
-from meshmend.simulate.tables.layout import ms, notes, percent, table
+from meshmend.simulate.tables.layout import Tell, ms, notes, percent, quiet, table
 
 WORKERS = (4, 8, 16, 32, 64)
 EXAMPLES, LANES = 64, 8
@@ -151,20 +151,22 @@ class Faults:
 
 
 def faults(
-    models: Sequence[str] = ("alexnet", "googlenet"), workers: Sequence[int] = WORKERS, every: int = EVERY
+    models: Sequence[str] = ("alexnet", "googlenet"),
+    workers: Sequence[int] = WORKERS,
+    every: int = EVERY,
+    tell: Tell = quiet,
 ) -> Faults:
     """Compute the table."""
     if every < 1:
         raise SimulateError(f"a checkpoint every {every} steps: at least 1 is needed")
     if min(workers) < 2:
         raise SimulateError(f"{min(workers)} workers: a failure needs at least 2, so that one is left")
-    return Faults(
-        tuple(row for name in models for policy in MEASURED for row in _rows(name, policy, workers, every)), every
-    )
-
-
-def _rows(name: str, policy: str, workers: Sequence[int], every: int) -> list[Row]:
-    return [_row(name, policy, count, every) for count in workers]
+    rows = []
+    for name in models:
+        for policy in MEASURED:
+            tell(f"{model(name).title}, {policy}")
+            rows += [_row(name, policy, count, every) for count in workers]
+    return Faults(tuple(rows), every)
 
 
 def _row(name: str, policy: str, workers: int, every: int) -> Row:

@@ -14,8 +14,8 @@ from meshmend.mesh import Mesh
 from meshmend.simulate.models import model
 from meshmend.simulate.step import Setting, Step, step
 from meshmend.simulate.tables.charts import Loss, draw_holes
-from meshmend.simulate.tables.layout import ms, notes, percent, table
-from meshmend.simulate.tables.published import calibrated, first
+from meshmend.simulate.tables.layout import Tell, ms, notes, percent, quiet, table
+from meshmend.simulate.tables.published import first, rates_of
 
 MESHES = (("16x32", "16x32 -host@8,12"), ("32x32", "32x32 -host@12,16"))
 ALGORITHMS = ("ring", "rowpair", "trees")
@@ -120,16 +120,17 @@ def holes(
     models: Sequence[str] = ("resnet50", "bert"),
     meshes: Sequence[tuple[str, str]] = MESHES,
     of_peak: Mapping[str, float] | None = None,
+    tell: Tell = quiet,
 ) -> Holes:
     """Compute the table; the part of the peak is calibrated unless given."""
-    rates = {name: of_peak[name] if of_peak else calibrated(name) for name in models}
+    rates = rates_of(models, of_peak, tell)
     examples = {name: (first(name).batch or 0) // first(name).chips for name in models}
-    rows = [
-        _row(name, whole, hole, algorithm, rates[name], examples[name])
-        for name in models
-        for whole, hole in meshes
-        for algorithm in ALGORITHMS
-    ]
+    rows = []
+    for name in models:
+        for whole, hole in meshes:
+            for algorithm in ALGORITHMS:
+                tell(f"{model(name).title} on {hole} by {algorithm}")
+                rows.append(_row(name, whole, hole, algorithm, rates[name], examples[name]))
     return Holes(tuple(rows), rates, examples)
 
 

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 WIDTH = 118
+Tell = Callable[[str], None]
+"""Is told what is being computed, for the large tables take minutes."""
+
+
+def quiet(_: str) -> None:
+    """Tell nobody."""
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:

@@ -15,15 +15,15 @@ from meshmend.simulate.machine import mesh_of
 from meshmend.simulate.models import model
 from meshmend.simulate.step import Setting, Step, step
 from meshmend.simulate.tables.charts import draw_multipod
-from meshmend.simulate.tables.layout import ms, notes, percent, table
+from meshmend.simulate.tables.layout import Tell, ms, notes, percent, quiet, table
 from meshmend.simulate.tables.published import (
     LIKE,
     MOST_EXAMPLES,
     PUBLISHED,
     Published,
     batch_on,
-    calibrated,
     first,
+    rates_of,
     setting_of,
 )
 
@@ -182,11 +182,17 @@ def multipod(
     chips: Sequence[int] = CHIPS,
     points: Sequence[Published] = PUBLISHED,
     of_peak: Mapping[str, float] | None = None,
+    tell: Tell = quiet,
 ) -> Multipod:
     """Compute the table; the part of the peak is calibrated unless given."""
-    rates = {name: of_peak[name] if of_peak else calibrated(name) for name in models}
-    rows = tuple(_row(name, count, rates[name]) for name in models for count in chips)
-    return Multipod(rows, tuple(_checks([point for point in points if point.model in rates], rates)), rates)
+    rates = rates_of(models, of_peak, tell)
+    rows = []
+    for name in models:
+        for count in chips:
+            tell(f"{model(name).title} on {count} chips")
+            rows.append(_row(name, count, rates[name]))
+    tell("published points")
+    return Multipod(tuple(rows), tuple(_checks([point for point in points if point.model in rates], rates)), rates)
 
 
 def _row(name: str, chips: int, of_peak: float) -> Row:

@@ -9,12 +9,14 @@ not known, so that nothing can be calibrated: they compute at the part of the pe
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from meshmend.simulate.machine import mesh_of
 from meshmend.simulate.models import model
 from meshmend.simulate.step import Setting, calibrate
+from meshmend.simulate.tables.layout import Tell
 
 MOST_EXAMPLES = {"resnet50": 256, "bert": 32, "ssd": 64, "transformer": 128}
 """Examples that a chip takes at most: an assumption. A batch is the published one, unless this makes it smaller."""
@@ -77,6 +79,15 @@ def setting_of(point: Published, of_peak: float) -> Setting:
         shard_update=True,
         cores=point.cores,
     )
+
+
+def rates_of(models: Sequence[str], given: Mapping[str, float] | None, tell: Tell) -> dict[str, float]:
+    """The part of the peak of each model: as given, or else calibrated."""
+    rates = {}
+    for name in models:
+        tell(f"calibrating {model(name).title}")
+        rates[name] = given[name] if given else calibrated(name)
+    return rates
 
 
 @cache
