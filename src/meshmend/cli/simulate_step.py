@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json as texts
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from meshmend.cli.mesh import MeshText, _bytes
-from meshmend.cli.simulate import simulate
+from meshmend.cli.mesh import MeshText
+from meshmend.cli.simulate import simulate, write_json
 from meshmend.errors import SimulateError
+from meshmend.units import read_bytes
 
 if TYPE_CHECKING:
     from meshmend.simulate.step import Setting, Step
@@ -101,18 +100,19 @@ def step(
         machine=kind,
         algorithm=algorithm or ("trees" if kind.meshed else "ring"),
         wire=wire,
-        payload=None if payload is None else _bytes(payload),
+        simulated=True,
+        payload=None if payload is None else read_bytes(payload),
         shard_update=shard_update,
         cores=model_parallel,
         hide=hide,
     )
     done = simulate_step(setting)
+    print(_text(setting, done, stated=of_peak is not None))
     if draw:
         draw_step(draw, f"{setting.model.title} on {where}, a batch of {setting.batch:,}", done)
+        print(f"drew   {draw}")
     if json:
-        _write(json, _facts(setting, done))
-    print(_text(setting, done, stated=of_peak is not None))
-    _say(draw, json)
+        write_json(json, _facts(setting, done))
     return 0
 
 
@@ -122,12 +122,12 @@ def _table(name: str, json: str | None, draw: str | None) -> int:
     made = TABLES[name](tell=_tell)
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    print(made.render())
     if draw:
         made.draw(draw)
+        print(f"drew   {draw}")
     if json:
-        _write(json, made.facts())
-    print(made.render())
-    _say(draw, json)
+        write_json(json, made.facts())
     return 0
 
 
@@ -184,16 +184,3 @@ def _facts(setting: Setting, done: Step) -> dict[str, object]:
         "replicas": setting.replicas,
         "seconds": {**asdict(done), "total": done.total},
     }
-
-
-def _write(path: str, facts: dict[str, object]) -> None:
-    try:
-        Path(path).write_text(texts.dumps(facts, indent=2) + "\n")
-    except OSError as error:
-        raise SimulateError(f"cannot write {path!r}: {error.strerror or error}") from None
-
-
-def _say(draw: str | None, json: str | None) -> None:
-    for word, path in (("drew", draw), ("wrote", json)):
-        if path:
-            print(f"{word:<8} {path}")

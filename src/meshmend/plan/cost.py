@@ -8,8 +8,10 @@ has hops to go on for, each `S / (K * B) + latency` in a payload S of K chunks. 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -79,12 +81,31 @@ def seconds(plan: Plan, nbytes: float, link: str | LinkSpeed = "tpu-v3") -> floa
     speed = link_speed(link)
     hop = nbytes / chunks_for(plan, nbytes, link) / speed.bandwidth + speed.latency
     payload = nbytes / speed.bandwidth
+    if plan not in _PROFILES:
+        _PROFILES[plan] = list(_phases(plan))
+    return sum(max(phase.hops * hop, _most(payload * phase.load + hop * phase.wait)) for phase in _PROFILES[plan])
+
+
+class _Phase(NamedTuple):
+    """What does not depend on the payload: for each link in use, what it carries and the hops before and after."""
+
+    load: npt.NDArray[np.float64]
+    wait: npt.NDArray[np.float64]
+    hops: int
+
+
+_PROFILES: WeakKeyDictionary[Plan, list[_Phase]] = WeakKeyDictionary()
+
+
+def _phases(plan: Plan) -> Iterator[_Phase]:
+    """One phase, or where all reducing ends before broadcasting begins, two."""
     up, down = _crossings(plan)
     if plan.overlap or not len(up.link):
-        return _busiest([up, down], payload, hop, plan.hops)
+        yield _phase([up, down], plan.hops)
+        return
     up_hops, down_hops = int(up.head.max()) + 1, int(down.tail.max()) + 1
-    up, down = up._replace(tail=up.tail - down_hops), down._replace(head=down.head - up_hops)
-    return _busiest([up], payload, hop, up_hops) + _busiest([down], payload, hop, down_hops)
+    yield _phase([up._replace(tail=up.tail - down_hops)], up_hops)
+    yield _phase([down._replace(head=down.head - up_hops)], down_hops)
 
 
 class _Crossings(NamedTuple):
@@ -119,15 +140,17 @@ def _crossings(plan: Plan) -> tuple[_Crossings, _Crossings]:
     return up, down
 
 
-def _busiest(crossings: list[_Crossings], payload: float, hop: float, hops: int) -> float:
-    """The link that ends last: it waits for the first chunk to reach it, works, and its last chunk goes on."""
+def _phase(crossings: list[_Crossings], hops: int) -> _Phase:
+    """A link waits for the first chunk to reach it, works, and its last chunk goes on."""
     link, share, head, tail = (np.concatenate(column) for column in zip(*crossings, strict=True))
-    if not len(link):
-        return 0.0
-    links = int(link.max()) + 1
+    links = int(link.max(initial=-1)) + 1
     load = np.bincount(link, share, minlength=links)
     wait = np.full((2, links), np.iinfo(np.int64).max)
     np.minimum.at(wait[0], link, head)
     np.minimum.at(wait[1], link, tail)
     used = load > 0
-    return max(hops * hop, float((payload * load + hop * wait.sum(0, dtype=np.float64))[used].max()))
+    return _Phase(np.asarray(load[used], np.float64), wait.sum(0, dtype=np.float64)[used], hops)
+
+
+def _most(times: npt.NDArray[np.float64]) -> float:
+    return float(times.max(initial=0.0))

@@ -89,6 +89,7 @@ class Multipod:
         parts.append(
             notes(
                 f"computed at this part of the peak: {rates}",
+                "sums predicted from the plans' loads and hops, which comes out up to some 10 % below simulated ones",
                 "batch: the published one on 4096 chips, or as many examples as the chips take, which is assumed to be "
                 f"at most, a chip: {caps}",
                 "step 1-D: a ring, every core updates all weights; 2-D: rows and columns; sharded: 2-D and the update "
