@@ -44,7 +44,7 @@ def trees(mesh: Mesh, flows: int | None = None) -> Plan:
     limit = bound(mesh)
     if flows == 1 or limit.value <= 1 or limit.parts == 1:
         shares, up = np.ones(1), shallowest(mesh)
-    elif flows is None and mesh.intact and _comb_efficiency(mesh, limit) >= NEAR_BOUND:
+    elif flows is None and mesh.intact and comb_algbw(mesh) >= NEAR_BOUND * limit.value:
         shares, up = combs(mesh)
     else:
         shares, up = packed(mesh, limit, flows)
@@ -82,11 +82,13 @@ def _comb_shares(mesh: Mesh) -> tuple[float, float]:
     return a, 1 - a
 
 
-def _comb_efficiency(mesh: Mesh, limit: Bound) -> float:
+def comb_algbw(mesh: Mesh) -> float:
+    """What combs reach on the mesh as if intact, in closed form; infinite for a single chip."""
     a, b = _comb_shares(mesh)
     vertical = a * (1 - mesh.wrap[0] / mesh.rows) + b / mesh.cols
     horizontal = b * (1 - mesh.wrap[1] / mesh.cols) + a / mesh.rows
-    return 1 / max(vertical * (mesh.rows > 1), horizontal * (mesh.cols > 1)) / limit.value
+    busiest = max(vertical * (mesh.rows > 1), horizontal * (mesh.cols > 1))
+    return 1 / busiest if busiest else math.inf
 
 
 def combs(mesh: Mesh) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int8]]:
@@ -126,6 +128,14 @@ def packed(mesh: Mesh, limit: Bound, flows: int | None) -> tuple[npt.NDArray[np.
     assert over == 0, f"{count} trees must fit {cap} uses of each link of {mesh}: the bound or the exchanges are wrong"
     distinct, copies = np.unique(up, axis=0, return_counts=True)
     return copies.astype(np.float64), spread(mesh, distinct)
+
+
+def reach(strength: float) -> float:
+    """What the packing on a mesh with a hole reaches, in B, known from its bound before any tree is grown."""
+    if strength <= 1 or strength == math.inf:
+        return strength
+    count, cap = _whole_numbers(strength, None)
+    return count / cap
 
 
 def _whole_numbers(strength: float, flows: int | None) -> tuple[int, int]:
