@@ -7,6 +7,7 @@ import sys
 
 from cyclopts import CycloptsError
 
+from meshmend.cli import simulate_fleet as simulate_fleet
 from meshmend.cli.app import app
 from meshmend.cli.job import leave_script
 from meshmend.cli.mesh import join_mesh

@@ -1,0 +1,160 @@
+"""`meshmend simulate fleet`: weeks of training under failures, policy by policy."""
+
+from __future__ import annotations
+
+import json as to_json
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+from meshmend.cli.simulate import simulate
+from meshmend.errors import SimulateError
+
+MULTIPOD = "tpu-v3-multipod"
+
+
+@simulate.command
+def fleet(
+    mesh: str | None = None,
+    *,
+    weeks: float = 4,
+    jobs: int | None = None,
+    policies: str = "wait,restart,spare,route",
+    rate: str = "host=0.08%/day,link=0.005%/day",
+    repair: str = "4h",
+    repair_times: Literal["exponential", "fixed"] = "exponential",
+    checkpoint: str = "auto",
+    checkpoint_cost: str = "1min",
+    detect: str = "1min",
+    restart: str = "10min",
+    reroute: str = "30s",
+    spares: int | None = None,
+    sum_share: str = "15%",
+    lanes: int = 16,
+    algorithm: Literal["trees", "ring", "rowpair"] = "trees",
+    plans: int = 24,
+    sweep: bool = False,
+    worth: str = "1%",
+    seed: int = 0,
+    draw: str | None = None,
+    json: str | None = None,
+) -> int:
+    """Weeks of training under failures: how much of all chip time each policy makes useful.
+
+    Parameters
+    ----------
+    mesh
+        The intact mesh of one job (tpu-v3-multipod: 128x32 wrap=y).
+    weeks
+        How long each job is watched.
+    jobs
+        How many jobs (250, or 40 at each size of a sweep).
+    policies
+        Which to compare: wait, restart, spare, route, reload.
+    rate
+        How often one chip, board, host or link fails; these are Google's figures for TPU v4.
+    repair
+        Mean time until it works again, such as 4h or host=4h,link=2h.
+    repair_times
+        Whether repairs take exponential times or always the mean.
+    checkpoint
+        Working time between checkpoints; auto: Young's sqrt(2 x cost / failure rate).
+    checkpoint_cost
+        How long writing one stops the job.
+    detect
+        From a failure until it is noticed.
+    restart
+        From then until the job runs from its checkpoint.
+    reroute
+        From then until the job runs round the hole, the step done again included; the same after a repair.
+    spares
+        Spare hosts of the policy spare (one for every hundred).
+    sum_share
+        The part of a healthy step in which chips wait for the gradient sum.
+    lanes
+        Lanes a chip computes in a healthy step; 0: work divides evenly over any number of chips.
+    algorithm
+        The plan round the hole.
+    plans
+        How many of the most frequent holes are planned in full besides.
+    sweep
+        Compare meshes of 512 to 65,536 chips, and say from where on route pays.
+    worth
+        The part of all chip time that must be gained for it to pay.
+    seed
+        Seed of the failures.
+    draw
+        Write a picture to this PNG or SVG file: one job over time, or the sweep.
+    json
+        Write all figures to this JSON file.
+
+    """
+    from meshmend.mesh import Mesh
+    from meshmend.simulate.fleet import Fleet, Step, study, text, words
+    from meshmend.simulate.fleet import sweep as over_sizes
+    from meshmend.simulate.progress import Progress
+
+    if sweep and mesh:
+        raise SimulateError(f"a sweep has its own meshes of 512 to 65,536 chips: leave {mesh!r} out, or --sweep")
+    if draw:
+        _check_picture(draw)
+    made = Fleet(
+        mesh=Mesh.parse(mesh or MULTIPOD),
+        weeks=weeks,
+        jobs=(40 if sweep else 250) if jobs is None else jobs,
+        policies=tuple(name.strip() for name in policies.split(",")),
+        rate=words.rates(rate),
+        repair=words.repairs(repair),
+        fixed=repair_times == "fixed",
+        checkpoint=None if checkpoint == "auto" else words.hours(checkpoint, "a checkpoint interval"),
+        checkpoint_cost=words.hours(checkpoint_cost),
+        detect=words.hours(detect),
+        restart=words.hours(restart),
+        reroute=words.hours(reroute),
+        spares=spares,
+        step=Step(sum_share=_part(sum_share, "--sum-share"), lanes=lanes),
+        algorithm=algorithm,
+        plans=plans,
+        seed=seed,
+    )
+    with Progress() as progress:
+        if sweep:
+            swept = over_sizes(made, worth=_part(worth, "--worth"), tell=progress)
+            said, figures = text.describe_sweep(swept), text.sweep_data(swept)
+        else:
+            done = study(made, progress)
+            said, figures = text.describe(done), text.data(done)
+    print(said)
+    if draw:
+        from meshmend.simulate.fleet.chart import draw_sweep, draw_time
+
+        draw_sweep(swept, draw) if sweep else draw_time(done, draw)
+        print(f"drew   {draw}")
+    if json:
+        _write(json, figures)
+        print(f"wrote  {json}")
+    return 0
+
+
+def _part(text: str, option: str) -> float:
+    """15% or 0.15."""
+    match = re.fullmatch(r"([0-9.]+)\s*(%?)", text.strip())
+    try:
+        if match:
+            return float(match[1]) / (100 if match[2] else 1)
+    except ValueError:
+        pass
+    raise SimulateError(f"cannot read {text!r} in {option}: expected a part such as 15% or 0.15")
+
+
+def _check_picture(path: str) -> None:
+    """Before minutes of work, not after."""
+    if Path(path).suffix.lower() not in (".png", ".svg") or not Path(path).absolute().parent.is_dir():
+        raise SimulateError(f"cannot draw to {path!r}: give a path that ends in .png or .svg, in a folder that exists")
+
+
+def _write(path: str, figures: dict[str, Any]) -> None:
+    try:
+        Path(path).write_text(to_json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise SimulateError(f"cannot write {path!r}: {error.strerror or error}") from None
