@@ -96,8 +96,11 @@ def fleet(
 
     if sweep and mesh:
         raise SimulateError(f"a sweep has its own meshes of 512 to 65,536 chips: leave {mesh!r} out, or --sweep")
-    if draw:
-        _check_picture(draw)
+    if draw and Path(draw).suffix.lower() not in (".png", ".svg"):
+        raise SimulateError(f"cannot draw to {draw!r}: give a path that ends in .png or .svg")
+    for path in (draw, json):  # before a minute of work, not after it
+        if path and not Path(path).absolute().parent.is_dir():
+            raise SimulateError(f"cannot write {path!r}: there is no such folder")
     made = Fleet(
         mesh=Mesh.parse(mesh or MULTIPOD),
         weeks=weeks,
@@ -145,12 +148,6 @@ def _part(text: str, option: str) -> float:
     except ValueError:
         pass
     raise SimulateError(f"cannot read {text!r} in {option}: expected a part such as 15% or 0.15")
-
-
-def _check_picture(path: str) -> None:
-    """Before minutes of work, not after."""
-    if Path(path).suffix.lower() not in (".png", ".svg") or not Path(path).absolute().parent.is_dir():
-        raise SimulateError(f"cannot draw to {path!r}: give a path that ends in .png or .svg, in a folder that exists")
 
 
 def _write(path: str, figures: dict[str, Any]) -> None:
