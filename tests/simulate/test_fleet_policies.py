@@ -11,7 +11,7 @@ import pytest
 from meshmend import Mesh
 from meshmend.simulate.fleet.account import Account
 from meshmend.simulate.fleet.failures import History, history, sample
-from meshmend.simulate.fleet.pieces import piece
+from meshmend.simulate.fleet.pieces import count, piece
 from meshmend.simulate.fleet.policies import POLICIES, Costs, Site, follow
 from meshmend.simulate.fleet.speeds import Speeds, Step
 from meshmend.simulate.progress import SILENT
@@ -95,6 +95,21 @@ def test_restart_on_a_smaller_mesh() -> None:
     assert in_hours(run("restart", both)) == in_hours(run("restart", both[:1]))
 
 
+def test_what_is_saved_before_a_planned_restart_stays() -> None:
+    # Works from 6.25 h on, saves at 8 for half an hour, restarts until 9.5; the failure at 12 costs 2.5 h of work.
+    twice = [(5.0, "host", 0, 3.0), (12.0, "host", 0, 3.0)]
+    for policy in ("restart", "reload"):
+        assert in_hours(run(policy, twice))["rollback"] == pytest.approx(5 + 2.5)
+    # Cut short by the failure at 8.25, the save is in vain.
+    cut = in_hours(run("reload", [(5.0, "host", 0, 3.0), (8.25, "host", 1, 3.0)]))
+    assert cut["rollback"] > 5 + 1.5 and cut["checkpoint"] >= 0.25
+
+
+def test_what_a_spare_has_replaced_is_not_felt() -> None:
+    again = [(5.0, "host", 0, 20.0), (15.0, "chip", 0, 4.0)]
+    assert in_hours(run("spare", again)) == in_hours(run("spare", again[:1]))
+
+
 def test_a_larger_rectangle_must_pay() -> None:
     past = history(MESH, 60.0, [(5.0, "host", 0, 1.0)])
     speeds = Speeds(MESH, Step(lanes=0))
@@ -157,11 +172,11 @@ def plain_work(speeds: list[tuple[float, float]], interval: float, cost: float, 
     return useful, unsaved
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(24))
 def test_checkpoints_beside_a_clock_that_ticks(seed: int) -> None:
     random = np.random.default_rng(seed)
     speeds = [(float(random.integers(1, 400)) / 32, float(random.integers(1, 5)) / 4) for _ in range(12)]
-    interval, cost = float(random.integers(1, 60)) / 32, float(random.integers(0, 20)) / 32
+    interval, cost = float(random.integers(1, 800)) / 32, float(random.integers(0, 200)) / 32
     account = Account(1, interval, cost)
     for hours, speed in speeds:
         account.speed = speed
@@ -215,5 +230,8 @@ def test_same_seed_same_history_and_kinds_have_streams_of_their_own() -> None:
     first = sample(MESH, 800.0, {"host": 1e-3, "link": 1e-4}, REPAIR, 7, 3, fixed=False)
     assert first == sample(MESH, 800.0, {"host": 1e-3, "link": 1e-4}, REPAIR, 7, 3, fixed=False)
     assert hosts(first) == hosts(sample(MESH, 800.0, {"host": 1e-3, "link": 9e-4}, REPAIR, 7, 3, fixed=False))
+    even = sample(MESH, 800.0, {"host": 1e-2 / 16, "link": 1e-2 / count(MESH, "link")}, REPAIR, 7, 3, fixed=False)
+    failed = [change for change in even.changes if change.failed]
+    assert len({change.time for change in failed}) == len(failed) > 8
     assert first != sample(MESH, 800.0, {"host": 1e-3, "link": 1e-4}, REPAIR, 8, 3, fixed=False)
     assert first != sample(MESH, 800.0, {"host": 1e-3, "link": 1e-4}, REPAIR, 7, 4, fixed=False)
