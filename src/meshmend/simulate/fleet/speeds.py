@@ -13,7 +13,7 @@ and the sum takes as much longer as the plan round the hole is slower:
 * Where there are more different holes than `MOST`, the rarest get the lowest relative algbw of those solved with as
   many pieces. Meshes of more than EXACT chips get theirs from a smaller mesh of the same shape: the lowest relative
   algbw of SAMPLE random holes with as many pieces of the kinds that failed. A hole is a larger part of a smaller mesh,
-  so that errs on the slow side.
+  so that errs on the slow side: 1.8 % of a step on average for 32 random holes on 128x64, beside their exact bounds.
 """
 
 from __future__ import annotations
