@@ -368,7 +368,7 @@ def test_simulate_refuses(run: Run, tmp_path: Path) -> None:
     refused(run("simulate", "4x4", "--fail", "chip@0,0"), "--fail and --at go together")
     refused(run("simulate", "4x4", "--algorithm", "ring,trees", "--draw", "h.png"), "name a single --algorithm")
     refused(run("simulate", "4x4", "--order", "best"), "choose from schedule, first-come")
-    refused(run("simulate", "4x4", "--json", "no/f.json"), "No such file")
+    refused(run("simulate", "4x4", "--json", "no/f.json"), "there is no such folder")
     refused(run("simulate", "gone.json"), "gone.json")
     save(Mesh.parse("2x2"), "mesh.json")
     refused(run("simulate", "mesh.json"), "holds the mesh 2x2, not a plan")

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshmend import LinkSpeed, Mesh, SimulateError, plan, simulate
+from meshmend.plan import seconds
 from meshmend.plan.rowcol import rows_first
 from meshmend.simulate.inside import divided_sum
 from meshmend.simulate.machine import MACHINES, machine, mesh_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cyclopts import App
@@ -77,6 +78,9 @@ def all_reduce(
     """
     from meshmend.simulate import simulate as fly
 
+    check_files(draw, trace, json)
+    if (trace or draw) and "," in algorithm:
+        raise SimulateError("--trace and --draw show one flight: name a single --algorithm")
     payload, net = read_bytes(nbytes), _network(link, bandwidth, latency, overhead, adds)
     if (fail is None) != (at is None):
         raise SimulateError("--fail and --at go together: what dies, and when, such as --fail 4x2@6,12 --at 300us")
@@ -84,8 +88,6 @@ def all_reduce(
     flights = []
     for plan in _plans(what, algorithm, payload, net):
         flights.append((plan, fly(plan, payload, net, chunks=chunks, order=order, dies=dies)))  # type: ignore[arg-type]
-    if (trace or draw) and len(flights) > 1:
-        raise SimulateError("--trace and --draw show one flight: name a single --algorithm")
     _print(flights, dies)
     _, flight = flights[0]
     if trace:
@@ -186,10 +188,18 @@ def _figures(plan: Plan, flight: Flight) -> dict[str, object]:
     }  # fmt: skip
 
 
+def check_files(draw: str | None, *others: str | None) -> None:
+    """Before the work, not after it: can these files be written?"""
+    if draw and Path(draw).suffix.lower() not in (".png", ".svg"):
+        raise SimulateError(f"cannot draw to {draw!r}: give a path that ends in .png or .svg")
+    for path in (draw, *others):
+        if path and not Path(path).absolute().parent.is_dir():
+            raise SimulateError(f"cannot write {path!r}: there is no such folder")
+
+
 def write_json(path: str, figures: object) -> None:
     """Write figures to a file, and say so."""
     import json
-    from pathlib import Path
 
     try:
         Path(path).write_text(json.dumps(figures, indent=2) + "\n")

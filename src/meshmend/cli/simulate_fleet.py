@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json as to_json
 import re
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from meshmend.cli.simulate import simulate
+from meshmend.cli.simulate import check_files, simulate, write_json
 from meshmend.errors import SimulateError
 
 MULTIPOD = "tpu-v3-multipod"
@@ -96,11 +94,7 @@ def fleet(
 
     if sweep and mesh:
         raise SimulateError(f"a sweep has its own meshes of 512 to 65,536 chips: leave {mesh!r} out, or --sweep")
-    if draw and Path(draw).suffix.lower() not in (".png", ".svg"):
-        raise SimulateError(f"cannot draw to {draw!r}: give a path that ends in .png or .svg")
-    for path in (draw, json):  # before a minute of work, not after it
-        if path and not Path(path).absolute().parent.is_dir():
-            raise SimulateError(f"cannot write {path!r}: there is no such folder")
+    check_files(draw, json)
     made = Fleet(
         mesh=Mesh.parse(mesh or MULTIPOD),
         weeks=weeks,
@@ -134,8 +128,7 @@ def fleet(
         draw_sweep(swept, draw) if sweep else draw_time(done, draw)
         print(f"drew   {draw}")
     if json:
-        _write(json, figures)
-        print(f"wrote  {json}")
+        write_json(json, figures)
     return 0
 
 
@@ -148,10 +141,3 @@ def _part(text: str, option: str) -> float:
     except ValueError:
         pass
     raise SimulateError(f"cannot read {text!r} in {option}: expected a part such as 15% or 0.15")
-
-
-def _write(path: str, figures: dict[str, Any]) -> None:
-    try:
-        Path(path).write_text(to_json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise SimulateError(f"cannot write {path!r}: {error.strerror or error}") from None

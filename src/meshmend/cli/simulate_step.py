@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from meshmend.cli.mesh import MeshText
-from meshmend.cli.simulate import simulate, write_json
+from meshmend.cli.simulate import check_files, simulate, write_json
 from meshmend.errors import SimulateError
 from meshmend.units import read_bytes
 
@@ -72,6 +71,7 @@ def step(
         Write a chart to this PNG or SVG file.
 
     """
+    check_files(draw, json)
     if table:
         if model:
             raise SimulateError(f"--table {table} has its own models: leave {model!r} out")
@@ -117,11 +117,11 @@ def step(
 
 
 def _table(name: str, json: str | None, draw: str | None) -> int:
+    from meshmend.simulate.progress import Progress
     from meshmend.simulate.tables import TABLES
 
-    made = TABLES[name](tell=_tell)
-    if sys.stderr.isatty():
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    with Progress() as progress:
+        made = TABLES[name](tell=lambda doing: progress.say(f"{doing} …"))
     print(made.render())
     if draw:
         made.draw(draw)
@@ -129,12 +129,6 @@ def _table(name: str, json: str | None, draw: str | None) -> int:
     if json:
         write_json(json, made.facts())
     return 0
-
-
-def _tell(doing: str) -> None:
-    """How far a large table is, on one line that is written over, if somebody looks."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{doing} …", end="", file=sys.stderr, flush=True)
 
 
 def _text(setting: Setting, done: Step, *, stated: bool) -> str:

@@ -27,11 +27,16 @@ class Progress:
         now = time.monotonic()
         if not self._show or now - self._last < EVERY:
             return
-        self._last, self._drawn = now, True
+        self._last = now
         full = WIDE * done // max(1, of)
         bar = "█" * full + "·" * (WIDE - full)
-        print(f"\r\033[K  {what:<28} {bar} {done:,} of {of:,}  {now - self._begin:.0f} s", end="", file=sys.stderr)
-        sys.stderr.flush()
+        self.say(f"{what:<28} {bar} {done:,} of {of:,}  {now - self._begin:.0f} s")
+
+    def say(self, doing: str) -> None:
+        """What is being done, where it cannot be counted."""
+        if self._show:
+            self._drawn = True
+            print(f"\r\033[K  {doing}", end="", file=sys.stderr, flush=True)
 
     def __enter__(self) -> Progress:
         return self
