@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 WARM = echo "== compiling the hot loops, once" && $(BIN)/meshmend plan 4x4 -chip@1,1 --json $(VENV)/warm.json > /dev/null \
 	&& $(BIN)/meshmend verify $(VENV)/warm.json > /dev/null
 
-.PHONY: help demo test test-jobs lint bench pictures clean
+.PHONY: help demo test test-jobs lint bench paper pictures clean
 .DEFAULT_GOAL := help
 
 help:
@@ -14,6 +14,7 @@ help:
 	@echo "make test      style, types and all tests"
 	@echo "make test-jobs more whole jobs of real processes, several hosts, the demo (ten minutes; hosts need root)"
 	@echo "make bench     the figures of docs/ on this machine (half an hour)"
+	@echo "make paper     the simulated tables and charts of docs/results anew (some minutes)"
 	@echo "make pictures  the pictures of README and docs anew"
 	@echo "make clean     remove the virtual environment and caches"
 
@@ -52,9 +53,15 @@ test-jobs: $(VENV)/dev.stamp
 
 bench: $(VENV)/run.stamp
 	$(BIN)/python benchmarks/plans.py
+	$(BIN)/python benchmarks/network.py
+	$(BIN)/python benchmarks/fleet.py
+	$(BIN)/python benchmarks/meshsums.py
 	$(BIN)/python benchmarks/steps.py
 	$(BIN)/python benchmarks/recovery.py
 	$(BIN)/python benchmarks/chaos.py
+
+paper: $(VENV)/run.stamp
+	$(BIN)/python benchmarks/paper.py
 
 pictures: $(VENV)/run.stamp
 	$(BIN)/python docs/pictures.py
