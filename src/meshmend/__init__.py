@@ -1,6 +1,7 @@
 """meshmend keeps data-parallel training running when chips and workers die.
 
-mesh ──► plan ──► verify ──► execute: what exists, the best all-reduce round the hole, its proof, and running it.
+mesh ──► plan ──► verify ──► simulate, execute: what exists, the best all-reduce round the hole, its proof, what it
+would cost, and running it.
 """
 
 from meshmend import testing as testing
