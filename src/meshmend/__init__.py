@@ -4,6 +4,8 @@ mesh ──► plan ──► verify ──► simulate, execute: what exists, t
 would cost, and running it.
 """
 
+import typing as _typing
+
 from meshmend import testing as testing
 from meshmend.errors import Disconnected as Disconnected
 from meshmend.errors import FormatError as FormatError
@@ -32,3 +34,20 @@ from meshmend.plan import save as save
 from meshmend.simulate import simulate as simulate
 from meshmend.train import Job as Job
 from meshmend.verify import verify as verify
+
+if _typing.TYPE_CHECKING:
+    from meshmend.execute import jax as jax
+
+
+def __getattr__(name: str) -> _typing.Any:
+    """`meshmend.jax`, loaded when it is first asked for: importing meshmend imports no JAX."""
+    if name != "jax":
+        raise AttributeError(f"module 'meshmend' has no attribute {name!r}")
+    from importlib import import_module
+
+    try:
+        return import_module("meshmend.execute.jax")
+    except ModuleNotFoundError as error:
+        if error.name != "jax":
+            raise
+        raise PlanError("running plans on XLA devices needs JAX: pip install 'meshmend[jax]'") from None

@@ -1,0 +1,192 @@
+"""Runs a plan on XLA devices: an all-reduce for use inside `shard_map`, over the live devices only.
+
+    reduce = mm.jax.allreduce(plan)                 # jax.devices(), or those given, placed on the plan's mesh
+    step = jax.jit(jax.shard_map(train, mesh=reduce.mesh, in_specs=(P(), P("chips"), reduce.spec), out_specs=P(),
+                                 check_vma=False))  # train calls reduce(gradients, tables)
+    state = step(state, batch, reduce.tables)
+
+The program is one loop over the slots with four neighbour permutations, so its size does not grow with the schedule.
+Who sends what is in tables, which are arguments: another plan for the same mesh runs in the program that is compiled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from meshmend.errors import PlanError
+from meshmend.execute.devices import placed
+from meshmend.execute.tables import HOP, ORDER, Pairs, moves, neighbours, turns
+from meshmend.plan import Plan, Schedule
+
+AXIS = "chips"
+EACH, ALL = PartitionSpec(AXIS), PartitionSpec()  # type: ignore[no-untyped-call]
+"""A row on each chip; the same on all chips."""
+
+
+class Tables(NamedTuple):
+    """A schedule as arrays; each device holds its own rows. Inside `shard_map` it is what `reduce` is given."""
+
+    send: Any
+    land: Any
+    copy: Any
+    slots: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Allreduce:
+    """The all-reduce of one plan over its live devices."""
+
+    schedule: Schedule
+    """What the tables say; `meshmend.local.allreduce` runs the same in numpy."""
+    mesh: jax.sharding.Mesh
+    """The live devices, in order of the plan's `mesh.live`, along the axis "chips"."""
+    tables: Tables = field(repr=False)
+    """The argument that goes with `spec`."""
+    links: tuple[Pairs, ...] = field(repr=False)
+    """For each of the four ways, the devices that it joins."""
+
+    spec = Tables(EACH, EACH, EACH, ALL)
+    """How the tables are divided: an entry for `in_specs`."""
+
+    def __call__(self, tree: Any, tables: Tables) -> Any:
+        """The sums over all live devices of an array or a tree of them: for use inside `shard_map`."""
+        return _reduced(self.links, self.schedule.chunks, tree, tables)
+
+    def sum(self, tree: Any) -> Any:
+        """The sums over the first axis of each leaf, one row a live chip; each live device gets all of them."""
+        for leaf in jax.tree.leaves(tree):
+            if np.ndim(leaf) == 0 or len(leaf) != self.mesh.size:
+                raise PlanError(
+                    f"a leaf of shape {np.shape(leaf)} was given for {self.mesh.size} live chips: "
+                    "the first axis has one row a live chip"
+                )
+        return _summing(self.mesh, self.links, self.schedule.chunks)(tree, self.tables)
+
+    def replanned(self, plan: Plan) -> Allreduce:
+        """The same with another plan for the same mesh: programs that are compiled take its tables as they are.
+
+        Only a plan that needs more slots than the tables hold is compiled anew.
+        """
+        if plan.mesh != self.schedule.mesh:
+            raise PlanError(
+                f"a plan for {plan.mesh} cannot replace one for {self.schedule.mesh}: "
+                "the live chips and links differ, so call allreduce(plan, devices) again"
+            )
+        return _made(plan.schedule(self.schedule.chunks, hop=HOP), self.mesh, self.links, self.tables.send.shape[1])
+
+    def replicate(self, tree: Any) -> Any:
+        """The tree on every live device. What lived on more devices before comes from the survivors' own copies."""
+        return jax.tree.map(partial(_replicated, NamedSharding(self.mesh, ALL)), tree)
+
+
+def allreduce(plan: Plan, devices: Sequence[Any] | None = None, *, chunks: int | None = None) -> Allreduce:
+    """Prepare the all-reduce of a plan: `devices` are those of all its chips, or of the live ones.
+
+    On a TPU each device is placed by its own coordinates, elsewhere by its order. Without `chunks` there are as many as
+    keep the links busy half of the time.
+    """
+    mesh = plan.mesh
+    here = placed(mesh, jax.devices() if devices is None else devices)
+    if chunks is None:
+        chunks = max(len(plan), math.ceil(HOP * plan.hops / plan.max_load)) if plan.max_load else 1
+    line = jax.sharding.Mesh(np.array(here), (AXIS,))
+    return _made(plan.schedule(chunks, hop=HOP), line, neighbours(mesh), 0)
+
+
+def _made(schedule: Schedule, mesh: jax.sharding.Mesh, links: tuple[Pairs, ...], least: int) -> Allreduce:
+    slots = turns(schedule)
+    # Room for other plans: hardly one needs more than a ring that reduces all before it broadcasts. Tables of large
+    # meshes would grow too big for that, and get room for four times the slots.
+    room = max(least, slots, min(2 * schedule.chunks + 2 * HOP * mesh.size, 4 * slots))
+    rows = moves(schedule, 1 << (room - 1).bit_length() if room else 1)
+    values = Tables(*rows, np.asarray(slots, np.int32))
+    return Allreduce(schedule, mesh, Tables(*map(partial(_put, mesh), values, Allreduce.spec)), links)
+
+
+def _put(mesh: jax.sharding.Mesh, value: Any, spec: PartitionSpec) -> jax.Array:
+    return jax.make_array_from_callback(value.shape, NamedSharding(mesh, spec), lambda index: value[index])
+
+
+def _replicated(sharding: NamedSharding, leaf: Any) -> Any:
+    if isinstance(leaf, jax.Array) and leaf.is_fully_replicated:
+        held = {shard.device: shard.data for shard in leaf.addressable_shards}
+        mine = [device for device in sharding.mesh.devices.flat if device in sharding.addressable_devices]
+        if all(device in held for device in mine):
+            return jax.make_array_from_single_device_arrays(leaf.shape, sharding, [held[device] for device in mine])
+        leaf = next((held[device] for device in mine if device in held), leaf)
+    return jax.device_put(leaf, sharding)
+
+
+@cache
+def _summing(mesh: jax.sharding.Mesh, links: tuple[Pairs, ...], chunks: int) -> Any:
+    def own(tree: Any, tables: Tables) -> Any:
+        return _reduced(links, chunks, jax.tree.map(lambda leaf: leaf[0], tree), tables)
+
+    specs = EACH, Allreduce.spec
+    return jax.jit(jax.shard_map(own, mesh=mesh, in_specs=specs, out_specs=ALL, check_vma=False))
+
+
+def _reduced(links: tuple[Pairs, ...], chunks: int, tree: Any, tables: Tables) -> Any:
+    """One buffer for each type of number, cut into chunks, with the spare row behind them."""
+    leaves, shape = jax.tree.flatten(tree)
+    leaves = [jnp.asarray(leaf) for leaf in leaves]
+    tables = Tables(tables.send[0], tables.land[0], tables.copy[0], tables.slots)
+    for kind in {leaf.dtype: None for leaf in leaves}:  # in the order of the leaves, the same on every device
+        which = [i for i, leaf in enumerate(leaves) if leaf.dtype == kind]
+        for i in which:
+            _check(leaves[i])
+        flat = jnp.concatenate([leaves[i].ravel() for i in which])
+        if flat.size == 0:
+            continue
+        width = -(-flat.size // chunks)
+        buffer = jnp.pad(flat, (0, (chunks + 1) * width - flat.size)).reshape(chunks + 1, width)
+        flat = _loop(links, buffer, tables).ravel()[: flat.size]
+        ends = np.cumsum([leaves[i].size for i in which])[:-1]
+        for i, part in zip(which, jnp.split(flat, ends), strict=True):
+            leaves[i] = part.reshape(leaves[i].shape)
+    return jax.tree.unflatten(shape, leaves)
+
+
+def _check(leaf: jax.Array) -> None:
+    if leaf.dtype == bool:
+        raise PlanError("a leaf of booleans has no sum: turn it into integers first")
+    if _varies(lax.axis_index(AXIS)) and not _varies(leaf):
+        raise PlanError(
+            f"a leaf of shape {leaf.shape} is the same on all chips already (jax.grad inside shard_map adds up by "
+            "itself what belongs to replicated weights): give shard_map check_vma=False"
+        )
+
+
+def _varies(value: jax.Array) -> bool:
+    """Whether JAX thinks that the value differs between chips; with check_vma=False it does not say so of any."""
+    kind = getattr(jax.typeof(value), "manual_axis_type", None)
+    return kind is None or AXIS in kind.varying
+
+
+def _loop(links: tuple[Pairs, ...], buffer: jax.Array, tables: Tables) -> Any:
+    permute: Any = lax.ppermute
+    ways = [way for way in ORDER if links[way]]
+    spare = tuple(buffer[-1:] for _ in ways)
+
+    def slot(t: Any, held: Any) -> Any:
+        buffer, taken, came = held
+        goes = tuple(permute(chunk, AXIS, links[way]) for way, chunk in zip(ways, taken, strict=True))
+        # Land first, then take: the other way round XLA copies the whole buffer in every slot.
+        for way, chunk in zip(ways, came, strict=True):
+            at = tables.land[t, way]
+            has = lax.dynamic_slice_in_dim(buffer, at, 1)
+            buffer = lax.dynamic_update_slice_in_dim(buffer, jnp.where(tables.copy[t, way], chunk, has + chunk), at, 0)
+        taken = tuple(lax.dynamic_slice_in_dim(buffer, tables.send[t, way], 1) for way in ways)
+        return buffer, taken, goes
+
+    return lax.fori_loop(0, tables.slots, slot, (buffer, spare, spare))[0]
