@@ -29,7 +29,7 @@ def holed(size: str, seed: int) -> mm.Mesh:
     """A mesh of this size with any wrap and any hole."""
     random = np.random.default_rng(seed)
     mesh = mm.Mesh.parse(size)
-    wrap = (mesh.rows > 2 and bool(random.integers(2)), mesh.cols > 2 and bool(random.integers(2)))
+    wrap = (seed % 3 == 0 and mesh.rows > 2, seed % 2 == 0 and mesh.cols > 2)
     mesh = mm.Mesh(mesh.rows, mesh.cols, wrap)
     chips, links = (min(int(random.integers(3)), mesh.size // 4) for _ in range(2))
     return mesh.fail_random(seed, chips=chips, links=links).largest()
@@ -59,10 +59,10 @@ def sums(size: str, first: int, end: int) -> None:
         live, random = len(mesh.live), np.random.default_rng(seed)
         chunks = [None, 1, 5, 48][seed % 4]
         reduce = mm.jax.allreduce(plan, jax.devices()[: mesh.size], chunks=chunks)
-        width = int(random.integers(1, 300))
+        width = int(random.integers(1, [300, 30000][seed % 2]))
         tree = {
             "ints": numbers(seed, live, width).astype(np.int32),
-            "floats": (random.normal(size=(live, 3, 7)).astype(np.float32), np.ones(live, np.float32)),
+            "floats": (random.normal(size=(live, 3, width)).astype(np.float32), np.ones(live, np.float32)),
             "half": jnp.asarray(random.normal(size=(live, 11)), jnp.bfloat16),
             "nothing": np.zeros((live, 0), np.float32),
         }
@@ -132,7 +132,7 @@ def compiled_once(size: str) -> None:
         text = jax.jit(mapped).lower(wide, reduce.tables).compile().as_text()
         sizes.append(len(text.splitlines()))
         assert len(re.findall(r" collective-permute(?:-start)?\(", text)) == 4
-        buffer = rf"\[{chunks + 1},{512 * 16 // chunks}\]"
+        buffer = rf"\[{chunks + 1},\d+,\d+\]"
         assert re.search(buffer, text) and not re.search(rf"{buffer}\S* copy\(", text), "the whole buffer is copied"
     assert abs(sizes[0] - sizes[1]) < 0.1 * sizes[0], sizes
 

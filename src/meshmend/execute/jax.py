@@ -31,6 +31,8 @@ from meshmend.plan import Plan, Schedule
 AXIS = "chips"
 EACH, ALL = PartitionSpec(AXIS), PartitionSpec()  # type: ignore[no-untyped-call]
 """A row on each chip; the same on all chips."""
+LINE = 128
+"""Numbers in a line of a TPU's tile."""
 
 
 class Tables(NamedTuple):
@@ -149,12 +151,19 @@ def _reduced(links: tuple[Pairs, ...], chunks: int, tree: Any, tables: Tables) -
         if flat.size == 0:
             continue
         width = -(-flat.size // chunks)
-        buffer = jnp.pad(flat, (0, (chunks + 1) * width - flat.size)).reshape(chunks + 1, width)
-        flat = _loop(links, buffer, tables).ravel()[: flat.size]
+        held = _loop(links, _buffer(flat, chunks, width), tables)
+        flat = held[:chunks].reshape(chunks, -1)[:, :width].ravel()[: flat.size]
         ends = np.cumsum([leaves[i].size for i in which])[:-1]
         for i, part in zip(which, jnp.split(flat, ends), strict=True):
             leaves[i] = part.reshape(leaves[i].shape)
     return jax.tree.unflatten(shape, leaves)
+
+
+def _buffer(flat: jax.Array, chunks: int, width: int) -> jax.Array:
+    """[chunk, line, number in the line]: a TPU's tiles lie in the last two axes, so that each chunk has its own."""
+    line = min(LINE, width)
+    rows = jnp.pad(flat, (0, chunks * width - flat.size)).reshape(chunks, width)
+    return jnp.pad(rows, ((0, 1), (0, -width % line))).reshape(chunks + 1, -1, line)
 
 
 def _check(leaf: jax.Array) -> None:
