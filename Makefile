@@ -59,6 +59,7 @@ bench: $(VENV)/run.stamp
 	$(BIN)/python benchmarks/steps.py
 	$(BIN)/python benchmarks/recovery.py
 	$(BIN)/python benchmarks/chaos.py
+	$(BIN)/python benchmarks/xla.py
 
 paper: $(VENV)/run.stamp
 	$(BIN)/python benchmarks/paper.py

@@ -10,6 +10,7 @@ import sys
 from functools import partial
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
@@ -106,7 +107,7 @@ def inside(size: str) -> None:
 
 
 def compiled_once(size: str) -> None:
-    """Another plan for the same mesh is other tables, and the program does not grow with the slots."""
+    """Another plan for the same mesh is other tables; the program does not grow with the slots; TPUs take it too."""
     mesh = mm.Mesh.parse(size)
     first = mm.jax.allreduce(mm.plan(mesh, algorithm="ring"), chunks=64)
     parts = numbers(2, mesh.size, 1000).astype(np.int32)
@@ -123,7 +124,7 @@ def compiled_once(size: str) -> None:
         assert np.array_equal(program(parts, other.tables), mm.local.allreduce(other.schedule, parts))
         assert np.array_equal(other.sum(parts), parts.sum(0))
     assert len(traced) == 1 and program._cache_size() == 1
-    assert mm.jax._summing(first.mesh, first.links, 64)._cache_size() == 1
+    assert mm.jax._summing(first.mesh, mesh, 64)._cache_size() == 1
     sizes = []
     for chunks in (8, 512):
         reduce = mm.jax.allreduce(mm.plan(mesh, algorithm="trees"), chunks=chunks)
@@ -135,6 +136,8 @@ def compiled_once(size: str) -> None:
         buffer = rf"\[{chunks + 1},\d+,\d+\]"
         assert re.search(buffer, text) and not re.search(rf"{buffer}\S* copy\(", text), "the whole buffer is copied"
     assert abs(sizes[0] - sizes[1]) < 0.1 * sizes[0], sizes
+    elsewhere = jax.export.export(jax.jit(mapped), platforms=["tpu", "cuda"])(wide, reduce.tables)
+    assert elsewhere.mlir_module().count("stablehlo.collective_permute") == 4
 
 
 def survivors(size: str) -> None:
@@ -161,6 +164,7 @@ def refused(size: str) -> None:
         "3 devices for": lambda: mm.jax.allreduce(plan, jax.devices()[:3]),
         "cannot replace one for": lambda: reduce.replanned(mm.plan(mesh.fail((0, 0)), algorithm="trees")),
         "one row a live chip": lambda: reduce.sum(np.zeros((mesh.size + 1, 2))),
+        "were given to an all-reduce for": lambda: reduce(0, mm.jax.allreduce(plan, chunks=1).tables),
         "booleans": lambda: reduce.sum(np.zeros((mesh.size, 2), bool)),
     }
     for words, attempt in attempts.items():

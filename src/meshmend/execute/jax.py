@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from meshmend.errors import PlanError
 from meshmend.execute.devices import placed
-from meshmend.execute.tables import HOP, ORDER, Pairs, moves, neighbours, turns
+from meshmend.execute.tables import HOP, ORDER, moves, neighbours, turns
+from meshmend.mesh import Mesh
 from meshmend.plan import Plan, Schedule
 
 AXIS = "chips"
@@ -35,13 +36,19 @@ LINE = 128
 """Numbers in a line of a TPU's tile."""
 
 
-class Tables(NamedTuple):
-    """A schedule as arrays; each device holds its own rows. Inside `shard_map` it is what `reduce` is given."""
+@partial(
+    jax.tree_util.register_dataclass, data_fields=["send", "land", "copy", "slots"], meta_fields=["mesh", "chunks"]
+)
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """A schedule as arrays, of which each device holds its own rows, and what they are made for."""
 
     send: Any
     land: Any
     copy: Any
     slots: Any
+    mesh: Mesh
+    chunks: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,15 +61,20 @@ class Allreduce:
     """The live devices, in order of the plan's `mesh.live`, along the axis "chips"."""
     tables: Tables = field(repr=False)
     """The argument that goes with `spec`."""
-    links: tuple[Pairs, ...] = field(repr=False)
-    """For each of the four ways, the devices that it joins."""
 
-    spec = Tables(EACH, EACH, EACH, ALL)
-    """How the tables are divided: an entry for `in_specs`."""
+    @property
+    def spec(self) -> Tables:
+        """How the tables are divided: an entry for `in_specs`."""
+        return _spec(self.tables.mesh, self.tables.chunks)
 
     def __call__(self, tree: Any, tables: Tables) -> Any:
         """The sums over all live devices of an array or a tree of them: for use inside `shard_map`."""
-        return _reduced(self.links, self.schedule.chunks, tree, tables)
+        if (tables.mesh, tables.chunks) != (self.tables.mesh, self.tables.chunks):
+            raise PlanError(
+                f"tables for {tables.mesh} in {tables.chunks} chunks were given to an all-reduce for "
+                f"{self.tables.mesh} in {self.tables.chunks}: give its own, or those of replanned()"
+            )
+        return _reduced(tree, tables)
 
     def sum(self, tree: Any) -> Any:
         """The sums over the first axis of each leaf, one row a live chip; each live device gets all of them."""
@@ -72,7 +84,7 @@ class Allreduce:
                     f"a leaf of shape {np.shape(leaf)} was given for {self.mesh.size} live chips: "
                     "the first axis has one row a live chip"
                 )
-        return _summing(self.mesh, self.links, self.schedule.chunks)(tree, self.tables)
+        return _summing(self.mesh, self.tables.mesh, self.tables.chunks)(tree, self.tables)
 
     def replanned(self, plan: Plan) -> Allreduce:
         """The same with another plan for the same mesh: programs that are compiled take its tables as they are.
@@ -84,7 +96,7 @@ class Allreduce:
                 f"a plan for {plan.mesh} cannot replace one for {self.schedule.mesh}: "
                 "the live chips and links differ, so call allreduce(plan, devices) again"
             )
-        return _made(plan.schedule(self.schedule.chunks, hop=HOP), self.mesh, self.links, self.tables.send.shape[1])
+        return _made(plan.schedule(self.schedule.chunks, hop=HOP), self.mesh, self.tables.send.shape[1])
 
     def replicate(self, tree: Any) -> Any:
         """The tree on every live device. What lived on more devices before comes from the survivors' own copies."""
@@ -102,17 +114,21 @@ def allreduce(plan: Plan, devices: Sequence[Any] | None = None, *, chunks: int |
     if chunks is None:
         chunks = max(len(plan), math.ceil(HOP * plan.hops / plan.max_load)) if plan.max_load else 1
     line = jax.sharding.Mesh(np.array(here), (AXIS,))
-    return _made(plan.schedule(chunks, hop=HOP), line, neighbours(mesh), 0)
+    return _made(plan.schedule(chunks, hop=HOP), line, 0)
 
 
-def _made(schedule: Schedule, mesh: jax.sharding.Mesh, links: tuple[Pairs, ...], least: int) -> Allreduce:
+def _made(schedule: Schedule, mesh: jax.sharding.Mesh, least: int) -> Allreduce:
     slots = turns(schedule)
     # Room for other plans: hardly one needs more than a ring that reduces all before it broadcasts. Tables of large
     # meshes would grow too big for that, and get room for four times the slots.
     room = max(least, slots, min(2 * schedule.chunks + 2 * HOP * mesh.size, 4 * slots))
     rows = moves(schedule, 1 << (room - 1).bit_length() if room else 1)
-    values = Tables(*rows, np.asarray(slots, np.int32))
-    return Allreduce(schedule, mesh, Tables(*map(partial(_put, mesh), values, Allreduce.spec)), links)
+    values = Tables(*rows, np.asarray(slots, np.int32), schedule.mesh, schedule.chunks)
+    return Allreduce(schedule, mesh, jax.tree.map(partial(_put, mesh), values, _spec(schedule.mesh, schedule.chunks)))
+
+
+def _spec(mesh: Mesh, chunks: int) -> Tables:
+    return Tables(EACH, EACH, EACH, ALL, mesh, chunks)
 
 
 def _put(mesh: jax.sharding.Mesh, value: Any, spec: PartitionSpec) -> jax.Array:
@@ -130,19 +146,19 @@ def _replicated(sharding: NamedSharding, leaf: Any) -> Any:
 
 
 @cache
-def _summing(mesh: jax.sharding.Mesh, links: tuple[Pairs, ...], chunks: int) -> Any:
+def _summing(devices: jax.sharding.Mesh, mesh: Mesh, chunks: int) -> Any:
     def own(tree: Any, tables: Tables) -> Any:
-        return _reduced(links, chunks, jax.tree.map(lambda leaf: leaf[0], tree), tables)
+        return _reduced(jax.tree.map(lambda leaf: leaf[0], tree), tables)
 
-    specs = EACH, Allreduce.spec
-    return jax.jit(jax.shard_map(own, mesh=mesh, in_specs=specs, out_specs=ALL, check_vma=False))
+    specs = EACH, _spec(mesh, chunks)
+    return jax.jit(jax.shard_map(own, mesh=devices, in_specs=specs, out_specs=ALL, check_vma=False))
 
 
-def _reduced(links: tuple[Pairs, ...], chunks: int, tree: Any, tables: Tables) -> Any:
+def _reduced(tree: Any, tables: Tables) -> Any:
     """One buffer for each type of number, cut into chunks, with the spare row behind them."""
+    chunks = tables.chunks
     leaves, shape = jax.tree.flatten(tree)
     leaves = [jnp.asarray(leaf) for leaf in leaves]
-    tables = Tables(tables.send[0], tables.land[0], tables.copy[0], tables.slots)
     for kind in {leaf.dtype: None for leaf in leaves}:  # in the order of the leaves, the same on every device
         which = [i for i, leaf in enumerate(leaves) if leaf.dtype == kind]
         for i in which:
@@ -151,7 +167,7 @@ def _reduced(links: tuple[Pairs, ...], chunks: int, tree: Any, tables: Tables) -
         if flat.size == 0:
             continue
         width = -(-flat.size // chunks)
-        held = _loop(links, _buffer(flat, chunks, width), tables)
+        held = _loop(_buffer(flat, chunks, width), tables)
         flat = held[:chunks].reshape(chunks, -1)[:, :width].ravel()[: flat.size]
         ends = np.cumsum([leaves[i].size for i in which])[:-1]
         for i, part in zip(which, jnp.split(flat, ends), strict=True):
@@ -182,20 +198,22 @@ def _varies(value: jax.Array) -> bool:
     return kind is None or AXIS in kind.varying
 
 
-def _loop(links: tuple[Pairs, ...], buffer: jax.Array, tables: Tables) -> Any:
+def _loop(buffer: jax.Array, tables: Tables) -> Any:
     permute: Any = lax.ppermute
+    links = neighbours(tables.mesh)
     ways = [way for way in ORDER if links[way]]
     spare = tuple(buffer[-1:] for _ in ways)
 
     def slot(t: Any, held: Any) -> Any:
         buffer, taken, came = held
+        send, land, copy = tables.send[0, t], tables.land[0, t], tables.copy[0, t]
         goes = tuple(permute(chunk, AXIS, links[way]) for way, chunk in zip(ways, taken, strict=True))
         # Land first, then take: the other way round XLA copies the whole buffer in every slot.
         for way, chunk in zip(ways, came, strict=True):
-            at = tables.land[t, way]
-            has = lax.dynamic_slice_in_dim(buffer, at, 1)
-            buffer = lax.dynamic_update_slice_in_dim(buffer, jnp.where(tables.copy[t, way], chunk, has + chunk), at, 0)
-        taken = tuple(lax.dynamic_slice_in_dim(buffer, tables.send[t, way], 1) for way in ways)
+            has = lax.dynamic_slice_in_dim(buffer, land[way], 1)
+            chunk = jnp.where(copy[way], chunk, has + chunk)
+            buffer = lax.dynamic_update_slice_in_dim(buffer, chunk, land[way], 0)
+        taken = tuple(lax.dynamic_slice_in_dim(buffer, send[way], 1) for way in ways)
         return buffer, taken, goes
 
     return lax.fori_loop(0, tables.slots, slot, (buffer, spare, spare))[0]
