@@ -60,7 +60,7 @@ def sums(size: str, first: int, end: int) -> None:
         live, random = len(mesh.live), np.random.default_rng(seed)
         chunks = [None, 1, 5, 48][seed % 4]
         reduce = mm.jax.allreduce(plan, jax.devices()[: mesh.size], chunks=chunks)
-        width = int(random.integers(1, [300, 30000][seed % 2]))
+        width = int(random.integers(1, [300, 30000][seed % 2] // max(1, mesh.size // 16)))
         tree = {
             "ints": numbers(seed, live, width).astype(np.int32),
             "floats": (random.normal(size=(live, 3, width)).astype(np.float32), np.ones(live, np.float32)),
