@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from meshmend.launch.mpirun import OPTIONS, mpirun
+from meshmend.launch.mpirun import ON_HOSTS, OPTIONS, mpirun
 
 HERE = Path(__file__).parent / "loops"
 KINDS = "pieces,float,bf16,exact"
@@ -50,7 +50,8 @@ class Loop:
         args = [framework, str(size), kind, str(self.times)]
         root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
         if kind in ("one", "pieces"):
-            line = [mpirun(), *root, *OPTIONS, "-n", str(WORKERS), sys.executable, str(HERE / "bare.py"), *args]
+            program = [sys.executable, str(HERE / "bare.py"), *args]
+            line = [mpirun(), *root, *OPTIONS, *ON_HOSTS, "-n", str(WORKERS), *program]
         else:
             line = [sys.executable, "-m", "meshmend", "run", "-n", str(WORKERS), str(HERE / "job.py"), *args]
         # One thread a process: there are already more processes than cores.

@@ -31,6 +31,7 @@ LAYERS = [
     "testing",
     "report",
     "launch",
+    "testbed",
     "demo",
     "cli",
 ]

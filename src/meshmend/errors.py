@@ -9,7 +9,8 @@
     ├── FormatError          a file that is not what it should be
     ├── SimulateError        a simulation that cannot be: an unknown model, a rate below zero
     ├── PictureError         a picture that cannot be drawn
-    └── JobError             a training job that cannot start or go on
+    ├── JobError             a training job that cannot start or go on
+    └── TestbedError         a mesh of network namespaces that cannot be made
 
 A message is one sentence or two: what was given, what was expected, what to do.
 """
@@ -69,6 +70,10 @@ class VerifyError(MeshmendError):
 
 class JobError(MeshmendError, ValueError):
     """The job cannot start, or cannot go on."""
+
+
+class TestbedError(MeshmendError, ValueError):
+    """A testbed cannot be made, or not what was asked of it."""
 
 
 class SimulateError(MeshmendError, ValueError):

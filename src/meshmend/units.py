@@ -20,6 +20,14 @@ def read_bytes(text: str) -> float:
     raise MeshmendError(f"cannot read {text!r} as a number of bytes: expected something like 102MB, 64MiB or 1e6")
 
 
+def read_rate(text: str) -> float:
+    """50mbit, 1gbit, 2.5gbit …, as `tc` has them: bits per second."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmg]?)bit(?:/s)?", text.strip().lower())
+    if match and float(match[1]):
+        return float(match[1]) * 1000.0 ** " kmg".index(match[2] or " ")
+    raise MeshmendError(f"cannot read {text!r} as a rate: expected bits per second, such as 50mbit or 1gbit")
+
+
 def read_seconds(text: str) -> float:
     """300us, 1.5ms, 2s, 5min, 4h, 2d …"""
     match = re.fullmatch(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-zµ]+)", text.strip().lower())

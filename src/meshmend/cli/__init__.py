@@ -13,6 +13,7 @@ from meshmend.cli.job import leave_script
 from meshmend.cli.mesh import join_mesh
 from meshmend.cli.simulate import simulate as simulate
 from meshmend.cli.simulate_step import step as step
+from meshmend.cli.testbed import testbed as testbed
 from meshmend.errors import MeshmendError
 
 

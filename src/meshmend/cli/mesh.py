@@ -128,7 +128,13 @@ def _counts(text: str) -> dict[str, float]:
 
 
 def join_mesh(words: list[str]) -> list[str]:
-    """A mesh is one argument, though people type it as several words, some of which look like options."""
+    """A mesh is one argument, though people type it as several words, some of which look like options.
+
+    What follows a -- is somebody else's.
+    """
+    if "--" in words:
+        end = words.index("--")
+        return [*join_mesh(words[:end]), *words[end:]]
     holes = [word for word in words if _MESH_WORD.fullmatch(word)]
     rest = [word for word in words if not _MESH_WORD.fullmatch(word)]
     before = words.index(holes[0]) - 1 if holes else 0

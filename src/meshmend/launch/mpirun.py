@@ -17,11 +17,12 @@ OPTIONS = [
     "--with-ft", "ulfm",                  # without it a dead rank ends the job
     "--oversubscribe",                    # couriers sleep while workers compute
     "--mca", "pml", "ob1",                # the only one that is fault tolerant
-    "--mca", "btl", "self,sm,tcp",
     "--mca", "btl_tcp_flags", "send",     # with the default, survivors crash when a peer dies in mid-sum
     "--mca", "coll", "^han,cuda",         # both win selection across hosts and neither is fault tolerant
     "--mca", "mpi_yield_when_idle", "1",
 ]  # fmt: skip
+ON_HOSTS = ["--mca", "btl", "self,sm,tcp"]
+"""What carries messages between the processes of a host, and between hosts."""
 
 
 def mpirun() -> str:
@@ -52,7 +53,7 @@ def mpirun_line(order: Order, world: int, seats: Mapping[str, Sequence[int]], *,
     words = [order.run, str(order.folder), every, str(world), "repair" if repair else "restart"]
     words += [order.mesh, order.algorithm] if order.mesh else []
     courier = [sys.executable, "-m", "meshmend.train.courier", *words]
-    line = [mpirun(), *root, *OPTIONS, *memory]
+    line = [mpirun(), *root, *OPTIONS, *ON_HOSTS, *memory]
     if list(seats) == [HERE]:
         return [*line, "-n", str(len(seats[HERE])), *courier]
     line += ["--prtemca", "plm_ssh_agent", order.launch_agent, "--prefix", sys.prefix]

@@ -8,6 +8,7 @@
 | MESHMEND_LIFE | launcher | how often the run has been resumed from a checkpoint |
 | MESHMEND_RESUME | launcher | the checkpoint to begin with |
 | MESHMEND_EVERY | launcher | how often a checkpoint is written: "60s", "5min", "100" (steps), "auto" |
+| MESHMEND_CHIP | `meshmend testbed` | the row,col of the chip that a process is on |
 | MESHMEND_RUNS | user | the folder that holds the folders of runs; `runs` in the working directory by default |
 | MESHMEND_LINKS | user, testbed | the devices that lead north, east, south and west from this chip: "n,e,s,w" |
 | MESHMEND_FAULTS | `mm.testing` | failures to bring about on purpose, as JSON |

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from meshmend.errors import JobError
-from meshmend.launch.mpirun import OPTIONS, mpirun
+from meshmend.launch.mpirun import ON_HOSTS, OPTIONS, mpirun
 from meshmend.train.segment import HOME
 
 SECONDS = 20
@@ -49,7 +49,7 @@ def _line(folder: Path) -> list[str]:
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     memory = ["--mca", "btl_sm_backing_directory", str(folder)]
     program = [sys.executable, "-m", "meshmend.launch.selftest.mpi", str(folder)]
-    return [mpirun(), *root, *OPTIONS, *memory, "-n", str(PROCESSES), *program]
+    return [mpirun(), *root, *OPTIONS, *ON_HOSTS, *memory, "-n", str(PROCESSES), *program]
 
 
 def _wait(job: subprocess.Popen[bytes], folder: Path, seconds: float) -> bool:

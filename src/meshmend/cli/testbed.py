@@ -1,0 +1,107 @@
+"""The verb testbed: a real mesh on one machine, with a job in it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from meshmend.cli.app import app
+from meshmend.cli.mesh import MeshText
+from meshmend.errors import Chip, TestbedError
+from meshmend.units import read_rate, read_seconds
+
+if TYPE_CHECKING:
+    from meshmend.testbed import Testbed
+
+
+@app.command
+def testbed(
+    mesh: MeshText,
+    *command: str,
+    rate: str = "100mbit",
+    fail: str | None = None,
+    after: str = "5s",
+    mend: str | None = None,
+) -> int:
+    """Run a command on every chip of a real mesh on this machine: namespaces, veth pairs and tc. Needs root.
+
+    The command is run by mpirun, one rank a chip; `meshmend run …` instead gets the chips as its hosts. The exit
+    status is the command's.
+
+    Parameters
+    ----------
+    command
+        After --, what to run; MESHMEND_CHIP tells it its row,col.
+    rate
+        Speed of each link each way, such as 50mbit or 1gbit.
+    fail
+        Chips and links to cut meanwhile, such as 2x2@0,2 or "link@0,0:0,1 chip@3,3".
+    after
+        When, from the start of the command.
+    mend
+        How long after that they come back, such as 10s; without it they do not.
+
+    """
+    from meshmend.mesh import Mesh
+    from meshmend.testbed import Testbed, become_root
+
+    whole = Mesh.parse(mesh)
+    left = whole.fail(fail) if fail else whole
+    when, back = read_seconds(after), read_seconds(mend) if mend else None
+    speed = read_rate(rate)
+    if not command:
+        raise TestbedError("no command was given: meshmend testbed 4x4 --rate 50mbit -- python program.py")
+    become_root()
+    began = time.monotonic()
+    try:
+        with Testbed(whole, rate) as bed:
+            links = f"{len(whole.links)} links of {speed / 1e6:g} Mbit/s"
+            _say("up", f"{whole}: {len(bed.chips)} chips, {links}, in {time.monotonic() - began:.2f} s")
+            status = _run(bed, command, left.chip(left.live[0]), fail, when, back)
+            began = time.monotonic()
+    except KeyboardInterrupt:
+        _say("down", "interrupted")
+        return 130
+    _say("down", f"in {time.monotonic() - began:.2f} s")
+    return status
+
+
+def _run(
+    bed: Testbed, command: Sequence[str], head: Chip, fail: str | None, after: float, mend: float | None
+) -> int:  # fmt: skip
+    from meshmend.train.processes import die_with_parent
+
+    job = _as_job(bed, command)
+    line = bed.line(head, *job) if job else bed.mpirun(*command, head=head)
+    _say("on", f"{line[-2]}: {line[-1].removeprefix('exec ')}")
+    process = subprocess.Popen(line, preexec_fn=die_with_parent)
+    for what, seconds, act in (("cut", after, bed.cut), ("mended", mend, bed.mend)):
+        if fail is None or seconds is None:
+            break
+        try:
+            process.wait(seconds)
+            break
+        except subprocess.TimeoutExpired:
+            began = time.monotonic()
+            act(fail)
+            _say(what, f"{fail}: {len(bed.chips)} chips live; it took {time.monotonic() - began:.2f} s")
+    status = process.wait()
+    return 128 - status if status < 0 else status
+
+
+def _as_job(bed: Testbed, command: Sequence[str]) -> list[str]:
+    """The words of a `meshmend run`, told of the chips and how to reach them; none for any other command."""
+    words = list(command)
+    run = 2 if words[:1] and words[1:3] == ["-m", "meshmend"] else 0
+    if os.path.basename(words[run]) != "meshmend" or words[run + 1 : run + 2] != ["run"]:
+        return []
+    hosts = [] if "--hosts" in words else ["--hosts", ",".join(f"{name}:1" for name in bed.hosts)]
+    return [*words[: run + 2], *hosts, "--launch-agent", bed.agent, *words[run + 2 :]]
+
+
+def _say(what: str, text: str) -> None:
+    print(f"{what:7}{text}", file=sys.stderr, flush=True)

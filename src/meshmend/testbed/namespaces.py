@@ -1,0 +1,148 @@
+"""Network namespaces by name: made, entered, emptied and removed, also those that a killed process has left.
+
+A namespace is called `meshmend-PID-NAME`; PID is the process that owns it, so that what is stale can be told from what
+is in use. Processes and files are not apart as on real machines: only the network and the host's name are.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from meshmend.errors import TestbedError
+from meshmend.train.processes import kill, lives
+
+PREFIX = "meshmend-"
+RUN = Path("/var/run/netns")
+"""Where `ip netns` keeps them."""
+MEMORY = Path("/dev/shm")
+TOOLS = ("ip", "tc", "unshare", "mount", "hostname")
+ENTER = str(Path(__file__).with_name("enter.sh"))
+
+
+def space_of(name: str) -> str:
+    """The namespace that this process calls so."""
+    return f"{PREFIX}{os.getpid()}-{name}"
+
+
+def why_not() -> str:
+    """Why there can be no such namespaces here, in a sentence; empty where there can."""
+    missing = [tool for tool in TOOLS if not shutil.which(tool)]
+    if missing:
+        return f"{' and '.join(missing)} cannot be found: install iproute2 and util-linux"
+    probe = space_of("probe")
+    veth = ["link", "add", "one", "netns", probe, "type", "veth", "peer", "name", "two", "netns", probe]
+    tbf = ["-n", probe, "qdisc", "add", "dev", "one", "root", "tbf", "rate", "1mbit", "burst", "4k", "limit", "4k"]
+    try:
+        for command in (["ip", "netns", "add", probe], ["ip", *veth], ["tc", *tbf]):
+            tried = subprocess.run(command, capture_output=True, text=True)
+            if tried.returncode:
+                said = tried.stderr.strip().splitlines()
+                return f"{shlex.join(command)!r} is refused here ({said[-1] if said else tried.returncode})"
+    finally:
+        remove(probe)
+    return ""
+
+
+def agent(home: Path) -> list[str]:
+    """The words that, before a host and a command, run it in that host's namespace; `enter.sh` says what is in home."""
+    return ["sh", ENTER, space_of(""), str(home)]
+
+
+def line(home: Path, host: str, *command: str) -> list[str]:
+    """The words that run a command as on that host; the process that they become is the command's own."""
+    return [*agent(home), host, f"exec {shlex.join(command)}"]
+
+
+def ip(lines: Sequence[str]) -> None:
+    """Have `ip` do these things one after another."""
+    done = subprocess.run(["ip", "-batch", "-"], input="\n".join(lines) + "\n", capture_output=True, text=True)
+    if done.returncode:
+        raise TestbedError(f"the namespaces could not be made: {done.stderr.strip()}")
+
+
+def shell(space: str, text: str) -> None:
+    """Have a shell do this in a namespace."""
+    line = ["ip", "netns", "exec", space, "sh", "-e"]
+    done = subprocess.run(line, input=text, capture_output=True, text=True)
+    if done.returncode:
+        raise TestbedError(f"the namespace {space} could not be set up: {done.stderr.strip()}")
+
+
+def processes(*spaces: str) -> list[int]:
+    """What runs in these."""
+    inside = {_inode(RUN / space) for space in spaces} - {0}
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*") if inside and _inode(path / "ns" / "net") in inside]
+
+
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
+
+
+def empty(*spaces: str) -> None:
+    """Kill what runs there, also what is started meanwhile."""
+    for _ in range(100):
+        left = processes(*spaces)
+        for process in left:
+            kill(process, signal.SIGKILL)
+        if not left:
+            return
+
+
+def remove(*spaces: str) -> None:
+    """Remove namespaces, with the devices in them; those that are not there do no harm."""
+    lines = "".join(f"netns del {space}\n" for space in spaces)
+    subprocess.run(["ip", "-force", "-batch", "-"], input=lines, capture_output=True, text=True)
+
+
+def existing(owner: int | None = None) -> list[str]:
+    """The namespaces of one process, or of all, in our way of naming."""
+    found = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
+    names = [line.split()[0] for line in found.splitlines() if line.startswith(PREFIX)]
+    return [name for name in names if owner_of(name) > 0 and owner in (None, owner_of(name))]
+
+
+def owner_of(name: str) -> int:
+    """The process in a namespace's or a folder's name; 0 if it has none."""
+    number = name.removeprefix(PREFIX).partition("-")[0]
+    return int(number) if number.isdigit() else 0
+
+
+def make_home() -> Path:
+    """A folder for a testbed's files, and one for its hosts' memory."""
+    home = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-testbed-"))
+    (home / "memory").mkdir()
+    (MEMORY / home.name).mkdir()
+    return home
+
+
+def remove_home(home: Path) -> None:
+    """Remove these again."""
+    for path in (home, MEMORY / home.name):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def homes(owner: int | None = None) -> list[Path]:
+    """The folders of one process's testbeds, or of all."""
+    found = [path for place in (tempfile.gettempdir(), MEMORY) for path in Path(place).glob(f"{PREFIX}*-testbed-*")]
+    return [path for path in found if owner_of(path.name) > 0 and owner in (None, owner_of(path.name))]
+
+
+def remove_stale() -> list[str]:
+    """Remove what the killed have left, and say what it was."""
+    stale = [space for space in existing() if not lives(owner_of(space))]
+    empty(*stale)
+    remove(*stale)
+    for home in homes():
+        if not lives(owner_of(home.name)):
+            remove_home(home)
+    return stale
