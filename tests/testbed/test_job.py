@@ -1,0 +1,162 @@
+"""Jobs inside a testbed: Open MPI's ranks on chips, and whole training runs that lose a chip."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from meshmend import Mesh, report, testbed
+from meshmend.events import Died, read
+from tests.launch.conftest import undisturbed as undisturbed
+from tests.launch.jobs import SCRIPT
+from tests.testbed.beds import ALLREDUCE, left, need_testbed
+
+Undisturbed = Callable[..., str]
+COMMAND = [sys.executable, "-m", "meshmend", "testbed"]
+RUN = [sys.executable, "-m", "meshmend", "run"]
+
+
+@pytest.fixture(autouse=True)
+def _needed() -> None:
+    need_testbed()
+
+
+def meshmend_testbed(folder: Path, *words: str) -> tuple[int, str]:
+    """The command's status and all that it and its job print; nothing may be left of it."""
+    process = subprocess.Popen(
+        [*COMMAND, *words], cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    output = process.communicate(timeout=100)[0]
+    assert left(process.pid) == []
+    return process.returncode, output
+
+
+def test_ranks_are_on_chips_row_by_row(tmp_path: Path) -> None:
+    status, output = meshmend_testbed(
+        tmp_path, "2x3", "-chip@0,1", "--rate", "100mbit", "--", sys.executable, ALLREDUCE, "100000"
+    )
+    assert status == 0, output
+    places = ["0 0,0 chip-0-0", "1 0,2 chip-0-2", "2 1,0 chip-1-0", "3 1,1 chip-1-1", "4 1,2 chip-1-2"]
+    assert [line for line in output.splitlines() if re.match(r"\d \d,", line)] == places
+    assert "2x3 -chip@0,1: 5 chips, 4 links of 100 Mbit/s" in output and "mpirun --allow-run-as-root" in output
+
+
+def test_the_status_is_the_commands(tmp_path: Path) -> None:
+    status, output = meshmend_testbed(tmp_path, "1x2", "--", "sh", "-c", 'test "$MESHMEND_CHIP" = 0,0 || exit 7')
+    assert status == 7, output
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["2x2", "--rate", "50", "--", "true"], "cannot read '50' as a rate"),
+        (["2x2", "--fail", "2x2@1,1", "--", "true"], "outside the 2x2 mesh"),
+        (["2x2", "--fail", "2x2@0,0", "--", "true"], "all 4 chips of 2x2 are dead"),
+        (["2x2", "--fail", "chip@0,0", "--after", "soon", "--", "true"], "cannot read 'soon' as a time"),
+        (["2x2"], "no command was given"),
+        (["1x3", "-chip@0,1", "--", "true"], "fall apart"),
+    ],
+)
+def test_mistakes_are_one_message(tmp_path: Path, words: list[str], says: str) -> None:
+    status, output = meshmend_testbed(tmp_path, *words)
+    assert status == 2 and output.startswith("meshmend: ") and says in output and "Traceback" not in output
+
+
+def without_root(*words: str, **environment: str) -> list[str]:
+    nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "env"]
+    return [*nobody, *(f"{name}={value}" for name, value in environment.items()), *words]
+
+
+def test_without_root_it_is_a_user_namespace_or_one_sentence() -> None:
+    python = "/usr/bin/python3"
+    path = os.pathsep.join([str(Path(testbed.__file__).parents[2]), *(p for p in sys.path if "site-packages" in p)])
+    found = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp"}
+    found["PATH"] = f"{Path(sys.executable).parent}:/usr/sbin:/sbin:/usr/bin:/bin"
+    if not shutil.which("setpriv") or subprocess.run(
+        without_root(python, "-c", "import cyclopts, numpy, meshmend.cli", **found), capture_output=True
+    ).returncode:  # fmt: skip
+        pytest.skip("no Python here that somebody else than root may run with our libraries")
+    line = without_root(python, "-m", "meshmend", "testbed", "1x2", "--", "sh", "-c", "echo on $MESHMEND_CHIP", **found)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, cwd="/tmp")
+    if done.returncode == 2:
+        assert re.fullmatch(r"meshmend: a testbed needs root .*\n", done.stderr)
+    else:
+        assert (done.returncode, sorted(done.stdout.split("\n"))) == (0, ["", "on 0,0", "on 0,1"]), done.stderr
+
+
+def test_sigterm_ends_the_job_and_the_testbed(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "1x2", "--", "sh", "-c", "echo begun; sleep 60"], cwd=tmp_path, text=True, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None and process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    process.communicate(timeout=20)
+    assert process.returncode == 143 and time.monotonic() - began < 10
+    assert left(process.pid) == []
+
+
+@pytest.mark.jobs
+def test_a_lost_link_does_not_end_an_mpi_job(tmp_path: Path) -> None:
+    status, output = meshmend_testbed(
+        tmp_path, "2x2", "--rate", "20mbit", "--fail", "link@0,0:0,1", "--after", "3s", "--mend", "2s",
+        "--", sys.executable, ALLREDUCE, "4000000", "5",
+    )  # fmt: skip
+    assert status == 0 and "cut " in output and "mended " in output and "seconds " in output, output
+
+
+@pytest.mark.jobs
+def test_a_lost_chip_ends_a_plain_mpi_job_soon(tmp_path: Path) -> None:
+    began = time.monotonic()
+    status, output = meshmend_testbed(
+        tmp_path, "2x2", "--fail", "chip@0,0", "--after", "3s", "--", sys.executable, "-c",
+        "from mpi4py import MPI; import time; time.sleep(1000)",
+    )  # fmt: skip
+    assert status not in (0, 2) and time.monotonic() - began < 40, output
+
+
+@pytest.mark.jobs
+def test_a_training_run_goes_on_without_a_lost_chip(tmp_path: Path, undisturbed: Undisturbed) -> None:
+    status, output = meshmend_testbed(
+        tmp_path, "2x2", "--rate", "50mbit", "--fail", "chip@0,0", "--after", "8s",
+        "--", *RUN, "--name", "bed", str(SCRIPT), "steps=150", "pause=0.1",
+    )  # fmt: skip
+    assert status == 0, output
+    assert re.findall(r"weights (\w+) after", output) == [undisturbed("steps=150")] * 3, output
+    events = read(tmp_path / "runs" / "bed")
+    assert report.check(events).findings == []
+    assert [event.how for event in events if isinstance(event, Died) and event.what == "host"] == ["chip-0-0"]
+
+
+@pytest.mark.jobs
+def test_a_training_run_takes_a_mended_chip_back(tmp_path: Path, undisturbed: Undisturbed) -> None:
+    status, output = meshmend_testbed(
+        tmp_path, "2x2", "--rate", "50mbit", "--fail", "chip@1,1", "--after", "8s", "--mend", "15s",
+        "--", *RUN, "--name", "bed", str(SCRIPT), "steps=400", "pause=0.1",
+    )  # fmt: skip
+    assert status == 0, output
+    assert "host chip-1-1 is back" in output
+    assert re.findall(r"weights (\w+) after", output) == [undisturbed("steps=400")] * 4, output
+    assert report.check(read(tmp_path / "runs" / "bed")).findings == []
+
+
+@pytest.mark.jobs
+def test_links_are_the_limit_and_not_the_machine() -> None:
+    """Twice the rate, half the time."""
+    seconds = []
+    for rate in ("10mbit", "20mbit"):
+        with testbed.Testbed(Mesh.parse("2x3"), rate) as bed:
+            line = bed.mpirun(sys.executable, ALLREDUCE, "2000000", "2")
+            done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+            assert done.returncode == 0, done.stderr
+        seconds.append(float(done.stdout.split("seconds ")[1]))
+    assert 1.7 < seconds[0] / seconds[1] < 2.3, seconds
