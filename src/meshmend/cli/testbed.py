@@ -95,12 +95,11 @@ def _run(
 
 def _as_job(bed: Testbed, command: Sequence[str]) -> list[str]:
     """The words of a `meshmend run`, told of the chips and how to reach them; none for any other command."""
-    words = list(command)
-    run = 2 if words[:1] and words[1:3] == ["-m", "meshmend"] else 0
-    if os.path.basename(words[run]) != "meshmend" or words[run + 1 : run + 2] != ["run"]:
+    words = list(command[2:] if command[1:3] == ("-m", "meshmend") else command)
+    if os.path.basename(words[0]) != "meshmend" or words[1:2] != ["run"]:
         return []
     hosts = [] if "--hosts" in words else ["--hosts", ",".join(f"{name}:1" for name in bed.hosts)]
-    return [*words[: run + 2], *hosts, "--launch-agent", bed.agent, *words[run + 2 :]]
+    return [sys.executable, "-m", "meshmend", "run", *hosts, "--launch-agent", bed.agent, *words[2:]]
 
 
 def _say(what: str, text: str) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +47,8 @@ OVER_LINKS = [
 class Testbed:
     """A mesh of namespaces, while it is open: `with Testbed(Mesh.parse("4x4"), "50mbit") as bed: …`."""
 
-    _taken = False
-    """One is open: a process has one at a time, as namespaces are called by its number."""
+    _here: ClassVar[Testbed | None] = None
+    """The one that is open: a process has one at a time, as namespaces are called by its number."""
     __test__ = False  # it holds no tests, whatever pytest thinks of its name
 
     def __init__(self, mesh: Mesh, rate: str) -> None:
@@ -55,22 +56,26 @@ class Testbed:
         if mesh.rows > 254 or mesh.cols > 254 or len(mesh.live) > MOST_CHIPS:
             raise TestbedError(f"{mesh} has {len(mesh.live)} live chips: a testbed has at most {MOST_CHIPS}")
         self.mesh, self.rate = mesh, read_rate(rate)
+        self._open = ExitStack()
+        self._forget()
+
+    def _forget(self) -> None:
         self._home: Path | None = None
         self._chips: set[int] = set()
         self._links: set[tuple[int, int]] = set()
-        self._routes: npt.NDArray[np.int8] = np.full((mesh.size, mesh.size), -1, np.int8)
-        self._open = ExitStack()
+        self._routes: npt.NDArray[np.int8] = np.full((self.mesh.size, self.mesh.size), -1, np.int8)
 
     def __enter__(self) -> Testbed:
         why = namespaces.why_not()
         if why:
             raise TestbedError(f"a testbed needs root, or user namespaces: {why}")
-        if Testbed._taken:
+        if Testbed._here is not None:
             raise TestbedError("this process has a testbed open already: close that first")
         namespaces.remove_stale()
         self._open.enter_context(unwinding())
-        Testbed._taken = True
+        Testbed._here = self
         try:
+            self._remove()  # a process that was killed may have had our number
             self._home = namespaces.make_home()
             names = "".join(f"{address(chip)} {host(chip)}\n" for chip in self._all())
             (self.home / "hosts").write_text(f"127.0.0.1 localhost\n{names}")
@@ -87,14 +92,20 @@ class Testbed:
 
     def close(self) -> None:
         """End all that runs in it, and leave nothing behind."""
+        if Testbed._here is not self:
+            return
         with undisturbed():
-            spaces = [space(chip) for chip in self._all()]
-            namespaces.empty(*spaces)
-            namespaces.remove(*spaces)
-            for home in namespaces.homes(os.getpid()):
-                namespaces.remove_home(home)
-            Testbed._taken = False
+            self._remove()
+            self._forget()
+            Testbed._here = None
         self._open.close()
+
+    def _remove(self) -> None:
+        spaces = [space(chip) for chip in self._all()]
+        namespaces.empty(*spaces)
+        namespaces.remove(*spaces)
+        for home in namespaces.homes(os.getpid()):
+            namespaces.remove_home(home)
 
     @property
     def home(self) -> Path:
