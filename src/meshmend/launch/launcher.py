@@ -346,6 +346,8 @@ class Launcher:
         if any(place.view.stuck for place in open_):
             self.form("the couriers could not go on by themselves")
         elif open_ and (self.world.ended or self.world.late([place.view.standby for place in open_])):
+            if not self._lost.keys() >= self._calls.keys():
+                return  # a host is called whose agent is gone: without it, mpirun would only end again
             self.note(Died(seat=-1, what="mpirun", how="lost" if self.world.ended else "late"))
             self._fruitless = 0 if any(place.view.courier != "none" for place in open_) else self._fruitless + 1
             if self._fruitless >= RESTARTS:

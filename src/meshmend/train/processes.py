@@ -34,13 +34,20 @@ def name(process: int) -> str:
 
 
 def running(*words: str) -> list[int]:
-    """Processes whose command line has these words one after another."""
-    wanted, found = "\0".join(["", *words, ""]).encode(), []
+    """Processes of this host whose command line has these words one after another.
+
+    One with another network is on another host, though it may have a number here (containers, `meshmend testbed`).
+    """
+    wanted, found, here = "\0".join(["", *words, ""]).encode(), [], _network(os.getpid())
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            if wanted in path.read_bytes():
+            if wanted in path.read_bytes() and _network(int(path.parent.name)) == here:
                 found.append(int(path.parent.name))
     return found
+
+
+def _network(process: int) -> str:
+    return os.readlink(f"/proc/{process}/ns/net")
 
 
 def kill(process: int, how: int = signal.SIGKILL) -> None:
