@@ -34,8 +34,8 @@ class Job:
     output: str = ""
     status: int | None = None
     faults: list[mm.testing.Fault] = field(default_factory=list)
-    prefix: Sequence[str] = ()
-    """Words before the command, which run it on another host."""
+    on: Callable[..., list[str]] = lambda *words: list(words)
+    """Makes of a command the one that runs it on another host."""
 
     @property
     def path(self) -> Path:
@@ -43,7 +43,7 @@ class Job:
 
     def start(self, *words: str, script: Sequence[object] = (SCRIPT,), name: bool = True) -> Job:
         named = ["--name", self.name] if name else []
-        command = [*self.prefix, sys.executable, "-m", "meshmend", "run", *named, *words, *map(str, script)]
+        command = self.on(sys.executable, "-m", "meshmend", "run", *named, *words, *map(str, script))
         with ExitStack() as stack:
             for fault in self.faults:
                 stack.enter_context(mm.testing.fail_at(**asdict(fault)))

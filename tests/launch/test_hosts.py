@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
 
 from meshmend.events import Committed, Died, Event, Saved, Started, read
+from meshmend.testbed import why_not
 from meshmend.train.processes import lives
 from meshmend.train.segment import Segment, seats_of
 from tests.launch.jobs import SCRIPT, Job, processes, wait_for
-from tests.launch.namespaces import AGENT, Hosts, why_not
+from tests.launch.namespaces import AGENT, Hosts
 
 pytestmark = pytest.mark.jobs
 Undisturbed = Callable[..., str]
@@ -37,7 +38,7 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
 
 @pytest.fixture
 def job(job: Job, hosts: Hosts) -> Job:
-    job.prefix = hosts.line("a")
+    job.on = partial(hosts.line, "a")
     return job
 
 
