@@ -121,7 +121,7 @@ def test_a_lost_chip_ends_a_plain_mpi_job_soon(tmp_path: Path) -> None:
         tmp_path, "2x2", "--fail", "chip@0,0", "--after", "3s", "--", sys.executable, "-c",
         "from mpi4py import MPI; import time; time.sleep(1000)",
     )  # fmt: skip
-    assert status not in (0, 2) and time.monotonic() - began < 40, output
+    assert status == 1 and time.monotonic() - began < 40, output
 
 
 @pytest.mark.jobs
@@ -144,7 +144,7 @@ def test_a_training_run_takes_a_mended_chip_back(tmp_path: Path, undisturbed: Un
         "--", *RUN, "--name", "bed", str(SCRIPT), "steps=400", "pause=0.1",
     )  # fmt: skip
     assert status == 0, output
-    assert "host chip-1-1 is back" in output
+    assert "host chip-1-1 is back" in output and output.count("mpirun was lost") <= 1, output
     assert re.findall(r"weights (\w+) after", output) == [undisturbed("steps=400")] * 4, output
     assert report.check(read(tmp_path / "runs" / "bed")).findings == []
 
@@ -158,5 +158,5 @@ def test_links_are_the_limit_and_not_the_machine() -> None:
             line = bed.mpirun(sys.executable, ALLREDUCE, "2000000", "2")
             done = subprocess.run(line, capture_output=True, text=True, timeout=60)
             assert done.returncode == 0, done.stderr
-        seconds.append(float(done.stdout.split("seconds ")[1]))
+        seconds.append(float(done.stdout.split("seconds ")[1].split()[0]))
     assert 1.7 < seconds[0] / seconds[1] < 2.3, seconds
