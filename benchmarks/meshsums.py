@@ -29,11 +29,11 @@ def main() -> None:
         member(chosen.mesh, [float(size) for size in chosen.mb.split(",")], chosen.turns)
         return
     import meshmend as mm
-    from meshmend.launch.mpirun import OPTIONS, mpirun
+    from meshmend.launch.mpirun import ON_HOSTS, OPTIONS, mpirun
 
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     chips = str(len(mm.Mesh.parse(chosen.mesh).live))
-    line = [mpirun(), *root, *OPTIONS, "-n", chips, sys.executable, *sys.argv, "--member"]
+    line = [mpirun(), *root, *OPTIONS, *ON_HOSTS, "-n", chips, sys.executable, *sys.argv, "--member"]
     raise SystemExit(subprocess.run(line).returncode)
 
 

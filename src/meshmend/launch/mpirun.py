@@ -20,6 +20,7 @@ OPTIONS = [
     "--mca", "btl_tcp_flags", "send",     # with the default, survivors crash when a peer dies in mid-sum
     "--mca", "coll", "^han,cuda",         # both win selection across hosts and neither is fault tolerant
     "--mca", "mpi_yield_when_idle", "1",
+    "--bind-to", "none",                  # every host of one machine would take its first core for its own
 ]  # fmt: skip
 ON_HOSTS = ["--mca", "btl", "self,sm,tcp"]
 """What carries messages between the processes of a host, and between hosts."""

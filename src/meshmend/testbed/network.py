@@ -40,7 +40,6 @@ OVER_LINKS = [
     "--prtemca", "prte_oob_tcp_keepalive_time", "5",  # a chip that is cut off says no word: mpirun has to ask
     "--prtemca", "prte_oob_tcp_keepalive_intvl", "2",
     "--prtemca", "prte_oob_tcp_keepalive_probes", "3",
-    "--bind-to", "none",                              # every host would take this machine's first core for its own
 ]  # fmt: skip
 
 
