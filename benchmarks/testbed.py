@@ -19,13 +19,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from meshmend.testbed import Testbed
-
 import numpy as np
 
 import meshmend as mm
 from meshmend.plan import schedule
 from meshmend.simulate import Network
+from meshmend.testbed import Testbed
 
 PROGRAM = Path(__file__).parent / "loops" / "linksums.py"
 KINDS = "trees,ring,rowpair"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
 from collections import namedtuple
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -98,7 +100,10 @@ def test_without_mpirun_there_is_advice(monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_fault_tolerance_is_what_ompi_info_says(found: Path, info: str, good: bool) -> None:
+    program(found / "mpirun", "echo 'mpirun (Open MPI) 5.0.11'")
     program(found / "ompi_info", info)
+    with nullcontext() if good else pytest.raises(JobError, match="an Open MPI built --with-ft=mpi is needed"):
+        doctor.require_tolerance()
     assert finding("fault tolerance").good is good
     assert ("--with-ft" in finding("fault tolerance").advice) is not good
 
@@ -110,6 +115,8 @@ def test_fault_tolerance_is_what_ompi_info_says(found: Path, info: str, good: bo
 def test_another_mpirun_is_not_good_enough(found: Path, says: str, what: str) -> None:
     program(found / "mpirun", f"echo '{says}'")
     assert finding("mpirun").good is False and what in finding("mpirun").what
+    with pytest.raises(JobError, match=re.escape(what)):
+        doctor.require_tolerance()
 
 
 def test_mpirun_and_mpi4py_of_two_versions(found: Path) -> None:

@@ -42,6 +42,7 @@ def test_weights_are_those_of_an_undisturbed_run(
     job.run(*words, script=[SCRIPT, *options])
     assert job.status == 0, job.output
     assert job.weights == [undisturbed(*options)] * survivors, job.output
+    assert "sums go over 2x3 by" in job.output
     job.assert_clean()
 
 

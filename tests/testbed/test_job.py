@@ -150,6 +150,34 @@ def test_a_training_run_takes_a_mended_chip_back(tmp_path: Path, undisturbed: Un
 
 
 @pytest.mark.jobs
+@pytest.mark.parametrize("mesh", ["2x2", "2x3"])
+def test_sums_are_planned_round_a_dead_link(tmp_path: Path, mesh: str, undisturbed: Undisturbed) -> None:
+    """Nobody dies; the chips at its ends see the carrier go, and from then on sums leave the link out."""
+    status, output = meshmend_testbed(
+        tmp_path, mesh, "--rate", "50mbit", "--fail", "link@0,0:0,1", "--after", "12s",
+        "--", *RUN, "--mesh", mesh, "--name", "bed", str(SCRIPT), "steps=200", "pause=0.1",
+    )  # fmt: skip
+    assert status == 0, output
+    assert f"sums go over {mesh} by" in output and f"sums go over {mesh} -link@0,0:0,1 by" in output, output
+    chips = len(Mesh.parse(mesh).live)
+    assert re.findall(r"weights (\w+) after", output) == [undisturbed("steps=200")] * chips, output
+    events = read(tmp_path / "runs" / "bed")
+    assert report.check(events).findings == [] and not [event for event in events if isinstance(event, Died)]
+
+
+@pytest.mark.jobs
+def test_sums_are_planned_round_a_dead_chip(tmp_path: Path, undisturbed: Undisturbed) -> None:
+    status, output = meshmend_testbed(
+        tmp_path, "2x3", "--rate", "50mbit", "--fail", "chip@0,1", "--after", "12s",
+        "--", *RUN, "--mesh", "2x3", "--name", "bed", str(SCRIPT), "steps=200", "pause=0.1",
+    )  # fmt: skip
+    assert status == 0, output
+    assert "sums go over 2x3 -chip@0,1 by" in output, output
+    assert re.findall(r"weights (\w+) after", output) == [undisturbed("steps=200")] * 5, output
+    assert report.check(read(tmp_path / "runs" / "bed")).findings == []
+
+
+@pytest.mark.jobs
 def test_links_are_the_limit_and_not_the_machine() -> None:
     """Twice the rate, half the time."""
     seconds = []

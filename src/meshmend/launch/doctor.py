@@ -141,6 +141,17 @@ def _tolerance(_: bool) -> Result:
     return False, f"{info} does not say FT MPI support: yes", f"an Open MPI built --with-ft=mpi is needed: {INSTALL}"
 
 
+def require_tolerance() -> None:
+    """Refuse an Open MPI that cannot do what a run needs; the one that comes as a package is known to be right."""
+    path = Path(mpirun())
+    if path.parent == Path(sys.executable).parent:
+        return
+    for look in (_mpirun, _tolerance):
+        good, what, *todo = look(False)
+        if good is False:
+            raise JobError(f"{what}: {todo[0] if todo else INSTALL}")
+
+
 def _mpi4py(_: bool) -> Result:
     status, said, wrong = child([sys.executable, "-P", "-c", _MPI4PY])
     if status:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from meshmend.errors import JobError
 from meshmend.events import Began, read
+from meshmend.launch.doctor import require_tolerance
 from meshmend.launch.launcher import Launcher
 from meshmend.launch.order import Order
 from meshmend.train.checkpoint import latest
@@ -17,6 +18,7 @@ def launch(order: Order) -> int:
         raise JobError(
             f"{order.folder} holds a run of that name: go on with --resume {order.run}, or give another --name"
         )
+    require_tolerance()
     launcher = Launcher(order)
     launcher.reach()
     order.save()

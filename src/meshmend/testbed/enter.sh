@@ -7,6 +7,7 @@ case $3 in
 chip-*-*)
     place=${3#chip-}
     MESHMEND_CHIP="${place%-*},${place#*-}"
+    export MESHMEND_LINKS=north,east,south,west
     ;;
 esac
 shift

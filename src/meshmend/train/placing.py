@@ -7,6 +7,7 @@ chip at either end says so.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 from meshmend.errors import Disconnected, JobError, PlanError
@@ -55,7 +56,10 @@ class Placing:
             try:
                 found = self._plan(left)
             except Disconnected:
+                print(f"meshmend: {left} falls apart: sums take the library's own way", file=sys.stderr, flush=True)
                 return None
+            speed = f"{found.algbw:.3f} B of at most {found.bound.value:.3f} B"
+            print(f"meshmend: sums go over {left} by {found.algorithm}, {speed}", file=sys.stderr, flush=True)
             return schedule(found, max(len(found), min(MOST, segment["wire"] * 4 // CHUNK)))
 
         def check() -> None:
