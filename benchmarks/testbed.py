@@ -27,7 +27,7 @@ from meshmend.simulate import Network
 from meshmend.testbed import Testbed
 
 PROGRAM = Path(__file__).parent / "loops" / "linksums.py"
-KINDS = "trees,ring,rowpair"
+KINDS = "trees,ring,rowpair,MPI_Allreduce"
 
 
 def main() -> None:

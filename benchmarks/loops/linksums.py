@@ -30,6 +30,9 @@ def main(text: str, sizes: str, turns: int, kinds: str, out: str) -> None:
         part, total = np.full(numbers, world.Get_rank() + 1, np.int32), np.empty(numbers, np.int32)
         ways: dict[str, tuple[int, Callable[[], object]]] = {}
         for kind in kinds.split(","):
+            if kind == "MPI_Allreduce":
+                ways[kind] = (0, partial(world.Allreduce, part, total))
+                continue
             try:
                 plan = mm.plan(mesh, algorithm=kind)
             except mm.PlanError:
@@ -37,7 +40,6 @@ def main(text: str, sizes: str, turns: int, kinds: str, out: str) -> None:
             chunks = max(len(plan), -(-4 * numbers // CHUNK // len(plan)) * len(plan))
             sums = MeshSum(world, schedule(plan, chunks))
             ways[kind] = (chunks, partial(sums, part, total))
-        ways["MPI_Allreduce"] = (0, partial(world.Allreduce, part, total))
         rows = {kind: {"mb": size, "kind": kind, "chunks": chunks, "seconds": []} for kind, (chunks, _) in ways.items()}
         spent = dict.fromkeys(ways, np.zeros(2))
         for turn in range(turns):

@@ -26,48 +26,47 @@ from meshmend.plan import Schedule
 WINDOW = 4
 """Messages on their way on each link, each way."""
 TAG = 77
-NAPS = (0, 0.0001, 0.0005)
-"""Seconds to sleep when nothing has come, the longer the longer it lasts: others need the processor."""
+LONGEST_NAP = 0.002
+"""Seconds to sleep when nothing has come: a quarter of the usual time between messages, up to this. Others need the
+processor, and every look costs some."""
+QUICK = 0.0002
+"""Where messages come quicker than this, looking again at once is better than sleeping."""
+LOOKS = 32
+"""Looks without success between two calls of `idle`."""
 
 Numbers = npt.NDArray[np.generic]
 Bytes = npt.NDArray[np.uint8]
 
 
-class _Outgoing:
-    """One link on which this chip sends."""
+class _Line:
+    """One link, one way: the chunks that cross it, in their order."""
 
-    def __init__(self, to: int, chunk: list[int], copy: list[bool]) -> None:
-        self.to, self.chunk, self.copy = to, chunk, copy
-        self.begin()
+    def __init__(self, other: int, chunk: list[int], copy: list[bool]) -> None:
+        self.other, self.chunk, self.copy = other, chunk, copy
+        self.next = self.done = 0
+        """How many messages MPI has been given, and how many of them are done."""
+        self.flying: deque[MPI.Request] = deque()
 
     def begin(self) -> None:
         """A new sum."""
         self.next = self.done = 0
-        self.flying: deque[MPI.Request] = deque()
-
-    def move(self) -> bool:
-        """Take note of what has left; whether there was any."""
-        before = self.done
-        while self.flying and self.flying[0].Test():
-            self.flying.popleft()
-            self.done += 1
-        return self.done > before
+        self.flying = deque()
 
 
-class _Incoming:
+class _Outgoing(_Line):
+    """One link on which this chip sends."""
+
+
+class _Incoming(_Line):
     """One link on which this chip receives."""
 
-    def __init__(self, source: int, chunk: list[int], copy: list[bool]) -> None:
-        self.source, self.chunk, self.copy = source, chunk, copy
-        self.room = np.empty((0, 0), np.uint8)
-        self.begin(0)
+    room = np.empty((0, 0), np.uint8)
+    """Where messages land."""
 
-    def begin(self, widest: int) -> None:
-        """A new sum, of chunks of at most so many bytes."""
+    def make_room(self, widest: int) -> None:
+        """For chunks of at most so many bytes."""
         if self.room.shape[1] < widest:
             self.room = np.empty((WINDOW, -(-widest // 64) * 64), np.uint8)  # rows begin at whole numbers
-        self.posted = self.done = 0
-        self.flying: deque[MPI.Request] = deque()
 
 
 class MeshSum:
@@ -107,6 +106,8 @@ class MeshSum:
                 self._out.append(_Outgoing(rank_of[other], *_order(schedule, there)))
             if back.any():
                 self._in.append(_Incoming(rank_of[other], *_order(schedule, back)))
+        # What has left is noted before what has come: a result waits for its own partial sum to be gone.
+        self._lines: list[_Line] = [*self._out, *self._in]
         self._parts = np.bincount(schedule.chunk[gets & ~schedule.copy], minlength=schedule.chunks).tolist()
         self._told = np.bincount(schedule.chunk[gets & schedule.copy], minlength=schedule.chunks).tolist()
         self._up: dict[int, tuple[_Outgoing, int]] = {
@@ -128,47 +129,65 @@ class MeshSum:
         if not self._in:
             total[:] = part
             return
-        for line in self._in:
-            line.begin(max(self._sizes))
-            self._post(line)
+        for line in self._lines:
+            line.begin()
+        for incoming in self._in:
+            incoming.make_room(max(self._sizes))
+            self._post(incoming)
+        half, waited, pace, last = self._left() // 2, 0, 0.0, time.perf_counter()
+        while self._left():
+            moved = self._move()
+            if moved:
+                now = time.perf_counter()
+                pace, last, waited = 0.8 * pace + 0.2 * (now - last) / moved, now, 0
+                if half and self._left() <= half:
+                    half = 0
+                    self._halfway()
+                continue
+            waited += 1
+            if waited % LOOKS == 0:
+                self._idle()
+            usual = max(pace, (time.perf_counter() - last) / 2)
+            time.sleep(min(usual / 4, LONGEST_NAP) if usual > QUICK else 0)
+
+    def _left(self) -> int:
+        """Messages that have not yet come or left."""
+        return sum(len(line.chunk) - line.done for line in self._lines)
+
+    def _move(self) -> int:
+        """Take note of what has left and come, at most one message a link, and send what can go; how many they were."""
         for link in self._out:
-            link.begin()
-        waited, half = 0, sum(len(line.chunk) for line in self._in) // 2
-        while not (all(map(_finished, self._in)) and all(map(_finished, self._out))):
-            moved = [self._receive(line) for line in self._in] + [self._send(link) for link in self._out]
-            waited = 0 if any(moved) else waited + 1
-            if half >= 0 and sum(line.done for line in self._in) >= half:
-                half = -1
-                self._halfway()
-            if waited:
-                if waited % 32 == 0:
-                    self._idle()
-                time.sleep(NAPS[min(waited // 64, len(NAPS) - 1)])
+            self._send(link)
+        lines = [line for line in self._lines if line.flying]
+        done = sorted(MPI.Request.Testsome([line.flying[0] for line in lines]) or ())
+        for index in done:
+            line = lines[index]
+            line.flying.popleft()
+            if isinstance(line, _Incoming):
+                self._land(line)
+            line.done += 1
+            if isinstance(line, _Incoming):
+                self._post(line)
+        return len(done)
 
     def _post(self, line: _Incoming) -> None:
-        while line.posted < min(line.done + WINDOW, len(line.chunk)):
-            room = line.room[line.posted % WINDOW, : self._sizes[line.chunk[line.posted]]]
-            line.flying.append(self._group.Irecv([room, MPI.BYTE], line.source, TAG))
-            line.posted += 1
+        while line.next < min(line.done + WINDOW, len(line.chunk)):
+            room = line.room[line.next % WINDOW, : self._sizes[line.chunk[line.next]]]
+            line.flying.append(self._group.Irecv([room, MPI.BYTE], line.other, TAG))
+            line.next += 1
 
-    def _receive(self, line: _Incoming) -> bool:
-        before = line.done
-        while line.flying and line.flying[0].Test():
-            line.flying.popleft()
-            chunk = line.chunk[line.done]
-            into, mine = self._total[chunk], self._part[chunk]
-            came = line.room[line.done % WINDOW, : self._sizes[chunk]].view(into.dtype)
-            if line.copy[line.done]:
-                self._wait_for_departure(chunk)
-                into[:] = came
-                self._whole[chunk] = True
-            else:
-                np.add(into if self._begun[chunk] else mine, came, out=into)
-                self._begun[chunk] = True
-                self._missing[chunk] -= 1
-            line.done += 1
-            self._post(line)
-        return line.done > before
+    def _land(self, line: _Incoming) -> None:
+        chunk = line.chunk[line.done]
+        into, mine = self._total[chunk], self._part[chunk]
+        came = line.room[line.done % WINDOW, : self._sizes[chunk]].view(into.dtype)
+        if line.copy[line.done]:
+            self._wait_for_departure(chunk)
+            into[:] = came
+            self._whole[chunk] = True
+        else:
+            np.add(into if self._begun[chunk] else mine, came, out=into)
+            self._begun[chunk] = True
+            self._missing[chunk] -= 1
 
     def _wait_for_departure(self, chunk: int) -> None:
         """The result of a chunk takes the place of the partial sum, which has left, or there would be no result."""
@@ -178,22 +197,15 @@ class MeshSum:
                 link.flying.popleft().Wait()
                 link.done += 1
 
-    def _send(self, link: _Outgoing) -> bool:
-        moved = link.move()
+    def _send(self, link: _Outgoing) -> None:
         while link.next < len(link.chunk) and link.next - link.done < WINDOW:
             chunk, copy = link.chunk[link.next], link.copy[link.next]
             if self._missing[chunk] or (copy and not self._whole[chunk]):
                 break
             # Until something was added, what this chip has of a chunk is its own part.
             what = self._total[chunk] if self._begun[chunk] or copy else self._part[chunk]
-            link.flying.append(self._group.Isend([what.view(np.uint8), MPI.BYTE], link.to, TAG))
+            link.flying.append(self._group.Isend([what.view(np.uint8), MPI.BYTE], link.other, TAG))
             link.next += 1
-            moved = True
-        return moved
-
-
-def _finished(line: _Incoming | _Outgoing) -> bool:
-    return line.done == len(line.chunk)
 
 
 def _order(schedule: Schedule, which: npt.NDArray[np.bool_]) -> tuple[list[int], list[bool]]:
