@@ -87,3 +87,9 @@ def test_import_is_light() -> None:
     code = "import sys, meshmend, meshmend.cli; print(*sorted(m for m in sys.modules if '.' not in m))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert not {"jax", "torch", "mpi4py", "numba", "scipy", "rustworkx", "matplotlib"} & set(loaded.stdout.split())
+
+
+def test_a_missing_library_is_told_with_what_to_install() -> None:
+    code = "import sys; sys.modules['torch'] = None; import meshmend as mm; mm.torch"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "ImportError: mm.torch needs PyTorch: pip install 'meshmend[torch]'" in ran.stderr

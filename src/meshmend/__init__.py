@@ -5,6 +5,7 @@ would cost, and running it.
 """
 
 import typing as _typing
+from importlib import import_module as _import_module
 
 from meshmend import testing as testing
 from meshmend.errors import Disconnected as Disconnected
@@ -37,17 +38,18 @@ from meshmend.verify import verify as verify
 
 if _typing.TYPE_CHECKING:
     from meshmend.execute import jax as jax
+    from meshmend.train import torch as torch
+
+_LAZY = {"jax": "meshmend.execute.jax", "torch": "meshmend.train.torch"}
+"""Parts that need a library which not everybody has: imported when they are first asked for."""
 
 
 def __getattr__(name: str) -> _typing.Any:
-    """`meshmend.jax`, loaded when it is first asked for: importing meshmend imports no JAX."""
-    if name != "jax":
+    if name not in _LAZY:
         raise AttributeError(f"module 'meshmend' has no attribute {name!r}")
-    from importlib import import_module
-
     try:
-        return import_module("meshmend.execute.jax")
+        return _import_module(_LAZY[name])
     except ModuleNotFoundError as error:
-        if error.name != "jax":
+        if error.name != name:
             raise
-        raise PlanError("running plans on XLA devices needs JAX: pip install 'meshmend[jax]'") from None
+        raise MeshmendError(f"meshmend.{name} needs {name}: pip install 'meshmend[{name}]'") from None

@@ -78,7 +78,7 @@ def main(steps: int) -> None:
     with mm.Job(train, batch=BATCH, lanes=LANES, reduction="exact") as job:
         # Compiled before it takes part, so that nobody waits for one who comes in later.
         warm = lambda state, lane: update(*state, loss_and_grads(state[0], lane)[1])  # noqa: E731
-        weights, speed = job.share((weights, speed), warm)
+        weights, speed = job.share((weights, speed), warm=warm)
         for _ in job.steps(steps):
             loss, grads = job.sum(partial(loss_and_grads, weights))
             weights, speed = update(weights, speed, grads)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
@@ -27,10 +27,10 @@ class Alone:
         del export
         return None
 
-    def round(self, compute: Callable[[int], Any], prepare: Callable[[Any], FloatSums | ExactSums]) -> Any:
-        """All lanes of a round, in order."""
+    def round(self, prepare: Callable[[Any], FloatSums | ExactSums]) -> Generator[int, Any, Any]:
+        """All lanes of a round, in order: yields their numbers, is sent their trees, returns the total."""
         for lane in range(len(self.account.by)):
-            tree = compute(lane)
+            tree = yield lane
             sums = prepare(tree)
             if self._wire is None:
                 self._wire = np.empty(sums.wire_size, np.int32 if sums.wide < 0 else np.float32)

@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import FormatError, JobError
+from meshmend.train.held import Held, dtype_of
 from meshmend.train.wire import leaves_of, rebuilt
 
 FORMAT = "1"
@@ -44,6 +45,7 @@ KINDS = {
     "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "complex64": "C64",
 }  # fmt: skip
 """NumPy's names of the types, and those of safetensors."""
+TYPES = {theirs: ours for ours, theirs in KINDS.items()}
 
 Leaves = list[tuple[str, npt.NDArray[Any]]]
 Said = Callable[[Path | Exception, float, int], None]
@@ -62,8 +64,12 @@ def load(path: Path, like: Any) -> tuple[Any, int, dict[str, Any]]:
     """The state in a tree like the given one, its step, and what `save` was told about it."""
     with _opened(path) as file:
         head = _checked(file, path)
-        begin, found = file.tell(), leaves_of(like)
+        begin = file.tell()
         notes = head.pop("__metadata__")
+        if isinstance(like, Held):
+            like.adopt({name: _read(file, begin, spec, dtype_of(TYPES[spec["dtype"]])) for name, spec in head.items()})
+            return like, int(notes["step"]), json.loads(notes["about"])
+        found = leaves_of(like)
         for name in sorted(head.keys() ^ dict(found).keys()):
             where = "is not in this job's state but in" if name in head else "of this job's state is not in"
             raise JobError(f"leaf {name!r} {where} {path}: resume with the script that wrote it")
@@ -75,10 +81,7 @@ def load(path: Path, like: Any) -> tuple[Any, int, dict[str, Any]]:
                     f"leaf {name!r} of {path} is {spec['dtype']}{spec['shape']}, but here it is "
                     f"{_kind(mine) or mine.dtype}{list(mine.shape)}: resume with the script that wrote it"
                 )
-            file.seek(begin + spec["data_offsets"][0])
-            data = np.empty(spec["data_offsets"][1] - spec["data_offsets"][0], np.uint8)
-            file.readinto(data.data)
-            values.append(data.view(mine.dtype).reshape(spec["shape"]))
+            values.append(_read(file, begin, spec, mine.dtype))
     return rebuilt(like, values), int(notes["step"]), json.loads(notes["about"])
 
 
@@ -149,6 +152,14 @@ def _snapshot(value: Any) -> npt.NDArray[Any]:
     # JAX arrays never change, and one with a view on it is not donated either; anything else may change meanwhile.
     immutable = "jax" in sys.modules and isinstance(value, sys.modules["jax"].Array)
     return np.asarray(value) if immutable else np.array(value, order="C")
+
+
+def _read(file: BufferedReader, begin: int, spec: dict[str, Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """One array of a checked file."""
+    file.seek(begin + spec["data_offsets"][0])
+    data = np.empty(spec["data_offsets"][1] - spec["data_offsets"][0], np.uint8)
+    file.readinto(data.data)
+    return data.view(dtype).reshape(spec["shape"])
 
 
 def _kind(array: npt.NDArray[Any]) -> str | None:

@@ -9,11 +9,19 @@
 
 Under `meshmend run` the sums are over all workers, and the loop never sees a failure: `job.sum` calls the function
 again for the lanes of the dead. With plain `python` it is a world of one, and the same script just runs.
+
+PyTorch's objects change in place, so they are shared once, and `job.sum` fills `.grad` (`train/torch.py`):
+
+        job.share(model, optimizer)
+        for step in job.steps(1000):
+            loss = job.sum(lambda lane: backward(model, lane))
+            optimizer.step()
+            job.commit(loss=loss / job.batch)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -24,6 +32,7 @@ from meshmend.train import bf16
 from meshmend.train.alone import Alone
 from meshmend.train.diary import Diary
 from meshmend.train.faults import Faults
+from meshmend.train.held import Held, held, rows
 from meshmend.train.lanes import Lanes
 from meshmend.train.linked import Linked
 from meshmend.train.saver import Saver
@@ -79,7 +88,7 @@ class Job:
         sizes = {len(column) for column in columns}
         if len(sizes) != 1:
             raise JobError(f"the columns of the data have {sorted(sizes)} samples: they must have the same number")
-        self._data = data
+        self._data = rows(data)
         self._lanes = Lanes(sizes.pop(), batch, lanes, seed)
         self._reduction = reduction
         self._wire = wire
@@ -87,6 +96,8 @@ class Job:
             bf16.load()
         self._sums: FloatSums | ExactSums | None = None
         self._state: Any = None
+        self._last: Callable[[], None] = lambda: None
+        """What a wrapped loop has left to do when the job ends well."""
         self._step = 0
         self._grid: list[int] = []
         self._settings = settings = Settings.here()
@@ -104,6 +115,7 @@ class Job:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
+            self._last()
             self._link.leave()
             self._diary.confirm()
         if self._saver is not None:
@@ -115,29 +127,42 @@ class Job:
         return self._lanes.batch
 
     @property
+    def lanes(self) -> int:
+        """Lanes in a step, over all workers: where a lane gives a mean, divide by this for the mean over the batch."""
+        return self._lanes.lanes
+
+    @property
     def step(self) -> int:
         """The step that is being done: how many are committed or skipped."""
         return self._step
 
-    def share(self, state: Any, warm: Callable[[Any, Any], Any] | None = None) -> Any:
+    def share(self, *state: Any, warm: Callable[[Any, Any], Any] | None = None) -> Any:
         """Begin with this state; all workers get the same one, and newcomers that of a survivor.
 
-        `warm(state, lane)` is called once before this worker counts as ready, and what it returns is dropped: give the
-        function that computes a lane, so that spares and newcomers have it compiled when they are needed.
+        It is one tree of arrays, or any number of PyTorch objects (a model, its optimizer, a scheduler: all that have
+        `state_dict`), which are changed in place and given back. `warm(state, lane)` is called once before this worker
+        counts as ready, and what it returns is dropped: give the function that computes a lane, so that spares and
+        newcomers have it compiled when they are needed.
         """
-        self._state = state
+        objects = held(state)
+        if objects is None and len(state) != 1:
+            raise JobError(f"{len(state)} states were shared: give one tree of arrays, and warm= by its name")
+        begun = self._state = state[0] if objects is None else objects
         if self._saver is not None and self._settings is not None and self._settings.resume:
-            self._state, self._step, self._grid = self._saver.load(self._settings.resume, state, self._about())
+            self._state, self._step, self._grid = self._saver.load(self._settings.resume, begun, self._about())
         self._seal()
-        if warm is not None:
+        if warm is not None and objects is not None:
+            objects.lane(lambda: warm(objects.objects, self.lane(0)), self._key(0))
+            objects.drop()
+        elif warm is not None:
             warm(self._state, self.lane(0))
         self._link.strike("share")
         given = self._link.share(lambda: self._export(self._state))
         if given is not None:
-            self._state = self._adopt(given, state)
+            self._state = self._adopt(given, begun)
             self._seal()
         self._diary.opened(self._step, self._lanes, self._reduction)
-        return self._state
+        return self._state if objects is None else objects.objects
 
     def steps(self, count: int) -> Iterator[int]:
         """The steps up to `count`, from where the job stands."""
@@ -154,13 +179,26 @@ class Job:
         return self._data[ids]
 
     def sum(self, function: Callable[[Any], Any]) -> Any:
-        """The sum of `function(lane)` over all lanes of this step; any tree of arrays, the same for every lane."""
+        """The sum of `function(lane)` over all lanes of this step; any tree of arrays, the same for every lane.
 
-        def compute(lane: int) -> Any:
-            return function(self.lane(lane))
-
+        With PyTorch objects the function calls `backward`, and `.grad` is filled with the sums over all lanes; what
+        it returns (a loss, or nothing) is summed too.
+        """
+        state, asked, tree = self._state, self._asked(), None
         while True:
-            total = self._link.round(compute, self._prepare)
+            try:
+                lane = asked.send(tree)
+            except StopIteration as end:
+                return state.take(end.value, self.lanes) if isinstance(state, Held) else end.value
+            if isinstance(state, Held):
+                tree = state.lane(lambda lane=lane: function(self.lane(lane)), self._key(lane))  # type: ignore[misc]
+            else:
+                tree = function(self.lane(lane))
+
+    def _asked(self) -> Generator[int, Any, Any]:
+        """The lanes of this step that this worker is asked for; is sent their trees, and returns the sum."""
+        while True:
+            total = yield from self._link.round(self._prepare)
             self._confirmed()
             assert self._sums is not None, "a total cannot come before the first part"
             wire = total[: self._sums.wire_size]
@@ -178,10 +216,20 @@ class Job:
                     return result
             self._seal()  # the grid or the step has changed, so this round has a state of its own
 
-    def commit(self, state: Any, **metrics: Any) -> None:
-        """The step is done, and this is the state after it; metrics (numbers) are printed and kept in the ledger."""
+    def commit(self, *state: Any, **metrics: Any) -> None:
+        """The step is done, and this is the state after it; metrics (numbers) are printed and kept in the ledger.
+
+        PyTorch objects are known already, and need not be given again.
+        """
         fault = self._link.strike("commit")
-        self._state = flipped(state) if fault is not None and fault.kind == "flip" else state
+        if isinstance(self._state, Held):
+            self._state.commit()
+        elif len(state) != 1:
+            raise JobError(f"{len(state)} states were committed: give the one tree of arrays after this step")
+        else:
+            self._state = state[0]
+        if fault is not None and fault.kind == "flip":
+            self._state = flipped(self._state)
         self._step += 1
         account, first = self._link.account, self._link.first
         seal = self._seal_now()
@@ -196,16 +244,24 @@ class Job:
         if self._saver is not None and self._link.first:
             self._saver.offer(self._state, self._step, self._about(), self._grid_now)
 
+    def _key(self, lane: int) -> tuple[int, int, int]:
+        """What a lane's random numbers depend on, whoever computes it."""
+        return self._lanes.seed, self._step, lane
+
     def _seal(self) -> None:
         self._link.sealed(self._step, self._seal_now())
 
     def _seal_now(self) -> int:
-        return seal_of([self._state, np.array(self._grid_now(), np.int16)])
+        return seal_of(self._state, np.array(self._grid_now(), np.int16))
 
     def _prepare(self, tree: Any) -> FloatSums | ExactSums:
         if self._sums is None:
-            kind = Bf16Sums if self._wire == "bf16" else KINDS[self._reduction]
-            self._sums = kind(Layout(tree), self._lanes.lanes)
+            kind, layout = Bf16Sums if self._wire == "bf16" else KINDS[self._reduction], Layout(tree)
+            if not layout.leaves:
+                raise JobError(
+                    "job.sum got nothing from its function: return gradients, or share(model, optimizer) first"
+                )
+            self._sums = kind(layout, self._lanes.lanes)
             if isinstance(self._sums, ExactSums) and self._grid:
                 self._sums.exact.restore(np.array(self._grid, np.int16))
         return self._sums

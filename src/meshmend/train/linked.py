@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from meshmend.errors import JobError
@@ -99,8 +99,11 @@ class Linked:
         self._segment.ring("worker")
         self._heed()
 
-    def round(self, compute: Callable[[int], Any], prepare: Callable[[Any], FloatSums | ExactSums]) -> Any:
-        """Bring this worker's part of a round, more lanes if others die, until the total is there."""
+    def round(self, prepare: Callable[[Any], FloatSums | ExactSums]) -> Generator[int, Any, Any]:
+        """Bring this worker's part of a round, more lanes if others die, until the total is there.
+
+        Yields the number of each lane that is to be computed, is sent its tree, and returns the total.
+        """
         segment, number = self._segment, self._round
         self._have = set()
         while True:
@@ -126,7 +129,7 @@ class Linked:
             for lane in wanted or (() if segment["wire"] else (0,)):
                 if lane not in self._have:
                     self.strike("compute")
-                    tree = compute(lane)
+                    tree = yield lane
                     sums = prepare(tree)
                     if not segment["wire"]:
                         size = sums.wire_size + self._trailer.size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from typing import Any
 
@@ -10,15 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import JobError
+from meshmend.train.held import Held, dtype_of
 from meshmend.train.wire import leaves_of, rebuilt
 
 SEAL_BITS = 48
 
 
-def seal_of(tree: Any) -> int:
+def seal_of(*trees: Any) -> int:
     """A hash of all bits of a state, quick enough for every step: any flipped bit changes it."""
     out = 0
-    for _, value in leaves_of(tree):
+    for _, value in (leaf for tree in trees for leaf in leaves_of(tree)):
         data = np.ascontiguousarray(np.asarray(value).reshape(-1)).view(np.uint8)
         words = data[: len(data) // 8 * 8].view(np.uint64)
         rest = int.from_bytes(data[len(words) * 8 :].tobytes(), "little")
@@ -28,6 +30,11 @@ def seal_of(tree: Any) -> int:
 
 def flipped(tree: Any) -> Any:
     """The same state with one bit of its first leaf changed, for tests."""
+    if isinstance(tree, Held):
+        leaves = {name: np.array(value) for name, value in tree.leaves()}
+        next(iter(leaves.values())).reshape(-1).view(np.uint8)[0] ^= 1
+        tree.adopt(leaves)
+        return tree
     values = [np.array(value) for _, value in leaves_of(tree)]
     values[0].reshape(-1).view(np.uint8)[0] ^= 1
     return rebuilt(tree, values)
@@ -48,8 +55,16 @@ def from_pieces(data: npt.NDArray[np.uint8], like: Any) -> tuple[Any, dict[str, 
     (length,) = struct.unpack("<q", data[:8].tobytes())
     described = json.loads(data[8 : 8 + length].tobytes())
     body = data[8 + length :]
-    found = leaves_of(like)
     begin, values = 0, []
+    if isinstance(like, Held):
+        for _, shape, dtype in described["leaves"]:
+            kind = dtype_of(dtype)
+            end = begin + kind.itemsize * math.prod(shape)
+            values.append(body[begin:end].copy().view(kind).reshape(shape))
+            begin = end
+        like.adopt({name: value for (name, _, _), value in zip(described["leaves"], values, strict=True)})
+        return like, described["about"]
+    found = leaves_of(like)
     if [name for name, _ in found] != [name for name, _, _ in described["leaves"]]:
         raise JobError(
             f"the state that came has the leaves {[n for n, _, _ in described['leaves']]}, but this worker's has "

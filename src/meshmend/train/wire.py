@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import JobError
+from meshmend.train.held import Held
 from meshmend.train.protocol import Total
 
 PIECES = 3
@@ -78,6 +79,8 @@ class Leaf:
 
 def leaves_of(tree: Any) -> list[tuple[str, Any]]:
     """The arrays of a tree with their names, in a fixed order; JAX's trees where JAX is loaded."""
+    if isinstance(tree, Held):
+        return [*tree.leaves()]
     if "jax" in sys.modules:
         from meshmend.train.jax import leaves_of
 

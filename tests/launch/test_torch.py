@@ -1,0 +1,69 @@
+"""A PyTorch script: bit-identical weights, moments and batch-norm statistics, whoever dies."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from meshmend.testing import Fault
+from tests.launch.jobs import Job
+
+pytest.importorskip("torch")
+SCRIPT = Path(__file__).with_name("network.py")
+SHRINK = ["--on-failure", "shrink"]
+
+
+@cache
+def alone(*options: str) -> str:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *options], capture_output=True, text=True, check=True, timeout=120
+    )
+    return re.findall(r"weights (\w+) after", done.stdout)[0]
+
+
+def test_a_death_changes_no_bit(job: Job) -> None:
+    job.faults = [Fault(rank=1, step=6)]
+    job.run(*SHRINK, "-n", "3", script=[SCRIPT])
+    assert job.status == 0, job.output
+    assert job.weights == [alone()] * 2, job.output
+    job.assert_clean()
+
+
+@pytest.mark.jobs
+@pytest.mark.parametrize(
+    ("words", "faults", "options", "survivors"),
+    [
+        (["-n", "2"], [], (), 2),
+        ([*SHRINK, "-n", "3"], [Fault(rank=0, step=0), Fault(rank=2, step=9, point="allreduce")], (), 1),
+        ([*SHRINK, "-n", "3"], [Fault(rank=1, step=6, point="commit", kind="flip")], (), 2),
+        (["--on-failure", "spare", "-n", "2", "--spares", "1"], [Fault(rank=1, step=4)], (), 2),
+        (["-n", "3"], [Fault(rank=1, step=3)], ("steps=120", "pause=0.05"), 3),
+    ],
+    ids=["two", "first and last", "flipped bit", "spare", "newcomer"],
+)
+def test_whoever_dies(
+    job: Job, words: list[str], faults: list[Fault], options: tuple[str, ...], survivors: int
+) -> None:
+    """A spare and a newcomer get an optimizer's state that their own has not yet."""
+    job.faults = faults
+    job.run(*words, script=[SCRIPT, *options])
+    assert job.status == 0, job.output
+    assert job.weights == [alone(*options)] * survivors, job.output
+    job.assert_clean()
+
+
+@pytest.mark.jobs
+def test_a_checkpoint_holds_it_all(job: Job) -> None:
+    job.faults = [Fault(rank=rank, step=8) for rank in (0, 1)]
+    job.run(*SHRINK, "--checkpoint-every", "3", "-n", "2", script=[SCRIPT])
+    assert job.status != 0, job.output
+    job.faults = []
+    job.start("--resume", job.name, script=[], name=False).finish()
+    assert job.status == 0, job.output
+    assert job.weights == [alone()] * 2, job.output
+    job.assert_clean()
