@@ -1,20 +1,23 @@
 """A PyTorch training script for tests, as a user would write it: Adam, batch norm, dropout, clipping and a scheduler.
 
-`steps=NUMBER` and `pause=SECONDS` say how long it takes.
+`way=wrap` is the same as an existing loop over a DataLoader; `steps=NUMBER` and `pause=SECONDS` say how long it takes.
 """
 
 import hashlib
 import os
 import sys
 import time
+from functools import partial
 
 import numpy as np
 import torch
 from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
 
 import meshmend as mm
 
 torch.set_num_threads(1)
+OPTIONS = dict(word.split("=") for word in sys.argv[1:])
 
 
 def data() -> tuple[torch.Tensor, torch.Tensor]:
@@ -33,27 +36,47 @@ def made() -> tuple[torch.nn.Module, torch.optim.Optimizer, object]:
     return model, optimizer, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 15)
 
 
-def main() -> None:
-    options = dict(word.split("=") for word in sys.argv[1:])
-    model, optimizer, scheduler = made()
-    with mm.Job(data(), batch=64, lanes=8, reduction=options.get("reduction", "exact")) as job:
-        job.share(model, optimizer, scheduler)
+def by_sum(job: mm.Job, model: torch.nn.Module, optimizer: torch.optim.Optimizer, scheduler: object) -> None:
+    job.share(model, optimizer, scheduler)
 
-        def backward(lane: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-            loss = functional.cross_entropy(model(lane[0]), lane[1]) / job.lanes
+    def backward(lane: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        loss = functional.cross_entropy(model(lane[0]), lane[1]) / job.lanes
+        loss.backward()
+        return loss
+
+    for _ in job.steps(int(OPTIONS.get("steps", 16))):
+        loss = job.sum(backward)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        scheduler.step()
+        job.commit(loss=loss)
+        time.sleep(float(OPTIONS.get("pause", 0)))
+
+
+def by_loop(job: mm.Job, model: torch.nn.Module, optimizer: torch.optim.Optimizer, scheduler: object) -> None:
+    clip = partial(torch.nn.utils.clip_grad_norm_, [*model.parameters()], 0.5)
+    model, optimizer, scheduler = mm.torch.wrap(model, optimizer, job, scheduler, after_sum=clip)
+    sampler = mm.torch.Sampler(job)
+    loader = DataLoader(TensorDataset(*data()), batch_sampler=sampler)
+    for epoch in range(-(-int(OPTIONS.get("steps", 16)) // 8)):
+        sampler.set_epoch(epoch)
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(model(x), y)
             loss.backward()
-            return loss
-
-        for _ in job.steps(int(options.get("steps", 15))):
-            loss = job.sum(backward)
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
-            optimizer.step()
+            optimizer.step(loss=loss)
             scheduler.step()
-            job.commit(loss=loss)
-            time.sleep(float(options.get("pause", 0)))
+            time.sleep(float(OPTIONS.get("pause", 0)) / 8)
+
+
+def main() -> None:
+    model, optimizer, scheduler = made()
+    with mm.Job(data(), batch=64, lanes=8, reduction=OPTIONS.get("reduction", "exact")) as job:
+        way = by_loop if OPTIONS.get("way") == "wrap" else by_sum
+        way(job, model, optimizer, scheduler)
         values = [*model.state_dict().values(), *(v for s in optimizer.state.values() for _, v in sorted(s.items()))]
         digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in values))
-        print(f"weights {digest.hexdigest()} after {job.step}, rate {scheduler.get_last_lr()[0]:.6f}", flush=True)
+        print(f"weights {digest.hexdigest()} after, rate {scheduler.get_last_lr()[0]:.6f}", flush=True)
 
 
 if __name__ == "__main__":

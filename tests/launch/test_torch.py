@@ -26,9 +26,10 @@ def alone(*options: str) -> str:
     return re.findall(r"weights (\w+) after", done.stdout)[0]
 
 
-def test_a_death_changes_no_bit(job: Job) -> None:
+@pytest.mark.parametrize("way", ["sum", "wrap"])
+def test_a_death_changes_no_bit(job: Job, way: str) -> None:
     job.faults = [Fault(rank=1, step=6)]
-    job.run(*SHRINK, "-n", "3", script=[SCRIPT])
+    job.run(*SHRINK, "-n", "3", script=[SCRIPT, f"way={way}"])
     assert job.status == 0, job.output
     assert job.weights == [alone()] * 2, job.output
     job.assert_clean()
@@ -43,8 +44,10 @@ def test_a_death_changes_no_bit(job: Job) -> None:
         ([*SHRINK, "-n", "3"], [Fault(rank=1, step=6, point="commit", kind="flip")], (), 2),
         (["--on-failure", "spare", "-n", "2", "--spares", "1"], [Fault(rank=1, step=4)], (), 2),
         (["-n", "3"], [Fault(rank=1, step=3)], ("steps=120", "pause=0.05"), 3),
+        ([*SHRINK, "-n", "3"], [Fault(rank=0, step=7), Fault(rank=2, step=15)], ("way=wrap",), 1),
+        (["-n", "3"], [Fault(rank=1, step=3)], ("steps=120", "pause=0.05", "way=wrap"), 3),
     ],
-    ids=["two", "first and last", "flipped bit", "spare", "newcomer"],
+    ids=["two", "first and last", "flipped bit", "spare", "newcomer", "loop's last steps", "newcomer in a loop"],
 )
 def test_whoever_dies(
     job: Job, words: list[str], faults: list[Fault], options: tuple[str, ...], survivors: int

@@ -441,3 +441,132 @@ def test_nothing_is_pickled() -> None:
     state = TorchState(everything())
     name, text = state.leaves()[-1]
     assert name == "objects" and json.loads(bytes(text))["optimizer"]
+
+
+def wrapped(objects: tuple[Any, ...], epochs: int, *, lanes: int = 4, zero: str = "first") -> mm.Job:
+    model, optimizer = objects[:2]
+    with mm.Job((X, Y), batch=32, lanes=lanes, reduction="exact") as job:
+        clip = lambda: nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # noqa: E731
+        model, optimizer, *schedulers = mm.torch.wrap(model, optimizer, job, *objects[2:], after_sum=clip)
+        assert (model, optimizer) == objects[:2]
+        sampler = mm.torch.Sampler(job)
+        loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, Y), batch_sampler=sampler)
+        for epoch in range(epochs):
+            sampler.set_epoch(epoch)
+            for x, y in loader:
+                if zero == "first":
+                    optimizer.zero_grad()
+                loss = functional.cross_entropy(model(x), y)
+                if zero == "late":
+                    optimizer.zero_grad()
+                loss.backward()
+                optimizer.step(loss=loss)
+                for scheduler in schedulers:
+                    scheduler.step()
+    return job
+
+
+@pytest.mark.parametrize("zero", ["first", "late", "never"])
+def test_a_wrapped_loop_gives_the_same_bits(zero: str) -> None:
+    """Means of 4 lanes are sums of quarters, to the bit."""
+    ours, theirs = everything(), everything()
+    assert wrapped(ours, 2, zero=zero).step == train(theirs, 6).step == 6
+    assert seal_of(TorchState(ours)) == seal_of(TorchState(theirs))
+
+
+def test_a_scheduler_of_epochs_is_in_the_last_step_of_each() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    rates = []
+    with mm.Job((X, Y), batch=32, lanes=4) as job:
+        model, optimizer, scheduler = mm.torch.wrap(model, optimizer, job, scheduler)
+        sampler = mm.torch.Sampler(job)
+        for epoch in range(3):
+            sampler.set_epoch(epoch)
+            for ids in sampler:
+                functional.cross_entropy(model(X[ids]), Y[ids]).backward()
+                optimizer.step()
+            scheduler.step()
+            scheduler.step()  # nothing was updated since
+            rates.append(optimizer.param_groups[0]["lr"])
+    assert rates == [0.5, 0.25, 0.125]
+
+
+def test_an_epoch_holds_the_steps_that_begin_in_it() -> None:
+    model = nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with mm.Job((X, Y), batch=40, lanes=4) as job:
+        mm.torch.wrap(model, optimizer, job)
+        sampler = mm.torch.Sampler(job)
+        counts, seen = [], []
+        for epoch in range(5):
+            sampler.set_epoch(epoch)
+            counts.append(len(sampler))
+            for ids in sampler:
+                seen.append(ids)
+                model(X[ids]).sum().backward()
+                optimizer.step()
+    assert counts == [12, 8, 12, 8, 8]  # 96 samples are 2.4 batches
+    assert len(seen) == sum(counts)
+    assert seen == [job._lanes.ids(step, lane).tolist() for step in range(12) for lane in range(4)]
+
+
+def test_a_sampler_goes_on_from_its_state() -> None:
+    model = nn.Linear(6, 3)
+    job = mm.Job((X, Y), batch=32, lanes=4)
+    sampler = mm.torch.Sampler(job)
+    sampler.load_state_dict({"epoch": 1, "step": 4})
+    with job:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        mm.torch.wrap(model, optimizer, job)
+        with pytest.raises(mm.JobError, match=r"load it before mm\.torch\.wrap"):
+            sampler.load_state_dict(sampler.state_dict())
+        done = []
+        for epoch in range(3):
+            sampler.set_epoch(epoch)
+            for ids in sampler:
+                model(X[ids]).sum().backward()
+                optimizer.step()
+                done.append(epoch)
+        assert done == [1] * 8 + [2] * 12
+        assert sampler.state_dict() == {"epoch": 2, "step": 9}
+
+
+def test_mistakes_in_a_wrapped_loop_are_one_sentence() -> None:
+    model = nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    job = mm.Job((X, Y), batch=32, lanes=4)
+    sampler = mm.torch.Sampler(job)
+    with pytest.raises(mm.JobError, match="wrap model and optimizer first"):
+        next(iter(sampler))
+    mm.torch.wrap(model, optimizer, job)
+    with pytest.raises(mm.JobError, match="call set_epoch"):
+        next(iter(sampler))
+    sampler.set_epoch(2)
+    with pytest.raises(mm.JobError, match="epoch 2 begins with step 6, but the job is at step 0"):
+        next(iter(sampler))
+    with pytest.raises(mm.JobError, match=r"take the batches from mm\.torch\.Sampler"):
+        optimizer.step()
+    sampler.set_epoch(0)
+    lanes = iter(sampler)
+    next(lanes)
+    with pytest.raises(mm.JobError, match="without gradient accumulation"):
+        next(lanes)
+    with pytest.raises(mm.JobError, match="optimizers that need none"):
+        optimizer.step(lambda: None)
+    optimizer.step()
+    with pytest.raises(mm.JobError, match="the loop ended within step 0"), job:
+        pass
+
+
+def test_reading_ahead_is_refused() -> None:
+    model = nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    job = mm.Job((X, Y), batch=32, lanes=4)
+    mm.torch.wrap(model, optimizer, job)
+    sampler = mm.torch.Sampler(job)
+    sampler.set_epoch(0)
+    dataset = torch.utils.data.TensorDataset(X, Y)
+    with pytest.raises(mm.JobError, match="num_workers=0"):
+        next(iter(torch.utils.data.DataLoader(dataset, batch_sampler=sampler, num_workers=1)))

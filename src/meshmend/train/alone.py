@@ -17,6 +17,7 @@ class Alone:
     """Every lane is computed here."""
 
     first = True
+    wanted = 1
     _wire: npt.NDArray[Any] | None = None
 
     def __init__(self, lanes: int) -> None:

@@ -51,8 +51,8 @@ class Held(ABC):
         """The lane does not count: as if it had never begun."""
 
     @abstractmethod
-    def take(self, total: Any, lanes: int) -> Any:
-        """Put the sums where the objects want them; returns those of the metrics."""
+    def take(self, total: Any, lanes: int, *, mean: bool = False) -> Any:
+        """Put the sums, or the averages over lanes, where the objects want them; returns those of the metrics."""
 
     def lane(self, work: Callable[[], Any], key: Sequence[int]) -> Any:
         """One lane from begin to end."""

@@ -98,6 +98,7 @@ class Job:
         self._state: Any = None
         self._last: Callable[[], None] = lambda: None
         """What a wrapped loop has left to do when the job ends well."""
+        self._loop: object = None
         self._step = 0
         self._grid: list[int] = []
         self._settings = settings = Settings.here()

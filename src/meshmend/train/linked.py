@@ -25,7 +25,7 @@ class Linked:
 
     def __init__(self, settings: Settings, lanes: int) -> None:
         self._segment = Segment(settings.run, settings.seat)
-        wanted = self._segment["wanted"]
+        self.wanted = wanted = int(self._segment["wanted"])
         if lanes < wanted:
             raise JobError(f"{lanes} lanes are too few for {wanted} workers: each needs at least one")
         self._trailer = Trailer(lanes, self._segment["seats"])

@@ -25,6 +25,8 @@ import numpy.typing as npt
 
 from meshmend.errors import JobError
 from meshmend.train.held import Held, Leaves
+from meshmend.train.loop import Sampler as Sampler
+from meshmend.train.loop import wrap as wrap
 from meshmend.train.wire import leaves_of, rebuilt
 
 try:
@@ -153,21 +155,24 @@ class TorchState(Held):
         self._clear()
         self._random_again()
 
-    def take(self, total: Any, lanes: int) -> Any:
+    def take(self, total: Any, lanes: int, *, mean: bool = False) -> Any:
         """Fill `.grad`, and move each buffer by the average of its changes."""
         self._clear()
+        divisor = np.float32(lanes)
         for name, count in zip(self._trained, total["found"], strict=True):
             parameter = self._every[name]
             if count > 0:
-                parameter.grad = torch.from_numpy(total["grads"][name]).to(parameter.device, parameter.dtype)
+                grad = total["grads"][name]
+                grad = torch.from_numpy(np.asarray(grad / divisor) if mean else grad)
+                parameter.grad = grad.to(parameter.device, parameter.dtype)
         live = self._live()
         with torch.no_grad():
             for name in self._buffers:
-                change = torch.from_numpy(np.asarray(total["buffers"][name] / np.float32(lanes)))
+                change = torch.from_numpy(np.asarray(total["buffers"][name] / divisor))
                 whole = not live[name].is_floating_point()
                 live[name].add_((change.round() if whole else change).to(live[name].device, live[name].dtype))
         self._kept.update({name: live[name].detach().clone() for name in self._buffers})
-        values = [value for _, value in leaves_of(total["metrics"])]
+        values = [np.asarray(value / divisor) if mean else value for _, value in leaves_of(total["metrics"])]
         values = [torch.from_numpy(v) if was else v for v, was in zip(values, self._tensors, strict=True)]
         return rebuilt(total["metrics"], values)
 
