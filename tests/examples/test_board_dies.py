@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("jax")
 pytest.importorskip("sklearn")
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def losses(*words: str) -> tuple[list[int], list[float], str]:
