@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,8 @@ from tests.launch.jobs import SCRIPT
 from tests.testbed.beds import ALLREDUCE, left, need_testbed
 
 Undisturbed = Callable[..., str]
+DEADLINE = 150.0
+"""Seconds: a lost host is noticed after twenty."""
 COMMAND = [sys.executable, "-m", "meshmend", "testbed"]
 RUN = [sys.executable, "-m", "meshmend", "run"]
 
@@ -124,56 +127,86 @@ def test_a_lost_chip_ends_a_plain_mpi_job_soon(tmp_path: Path) -> None:
     assert status == 1 and time.monotonic() - began < 40, output
 
 
+class Training:
+    """A training run in a testbed, driven by what it prints."""
+
+    def __init__(self, bed: testbed.Testbed, folder: Path, *words: str) -> None:
+        hosts = ",".join(f"{name}:1" for name in bed.hosts)
+        line = [*RUN, "--hosts", hosts, "--launch-agent", bed.agent, "--name", "bed", *words]
+        self.output = ""
+        self.process = subprocess.Popen(
+            bed.line(bed.chips[-1], *line), cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        self._late = threading.Timer(DEADLINE, self.process.kill)
+        self._late.start()
+
+    def until(self, text: str) -> None:
+        """Read until this is there."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.output += line
+            if re.search(text, line):
+                return
+        pytest.fail(f"{text!r} never came:\n{self.output}")
+
+    def finish(self) -> list[str]:
+        """The weights at its end."""
+        self.output += self.process.communicate()[0]
+        self._late.cancel()
+        assert self.process.returncode == 0, self.output
+        return re.findall(r"weights (\w+) after", self.output)
+
+
 @pytest.mark.jobs
-def test_a_training_run_goes_on_without_a_lost_chip(tmp_path: Path, undisturbed: Undisturbed) -> None:
-    status, output = meshmend_testbed(
-        tmp_path, "2x2", "--rate", "50mbit", "--fail", "chip@0,0", "--after", "8s",
-        "--", *RUN, "--name", "bed", str(SCRIPT), "steps=150", "pause=0.1",
-    )  # fmt: skip
-    assert status == 0, output
-    assert re.findall(r"weights (\w+) after", output) == [undisturbed("steps=150")] * 3, output
+@pytest.mark.parametrize(
+    ("mesh", "hole", "words", "says", "survivors"),
+    [
+        ("2x2", "chip@0,0", [], "host chip-0-0 is lost", 3),
+        ("2x2", "link@0,0:0,1", ["--mesh", "2x2"], "sums go over 2x2 -link@0,0:0,1 by", 4),
+        ("2x3", "link@0,0:0,1", ["--mesh", "2x3"], "sums go over 2x3 -link@0,0:0,1 by", 6),
+        ("2x3", "chip@0,1", ["--mesh", "2x3"], "sums go over 2x3 -chip@0,1 by", 5),
+    ],
+)
+def test_training_goes_on_round_what_is_lost(
+    tmp_path: Path, mesh: str, hole: str, words: list[str], says: str, survivors: int, undisturbed: Undisturbed
+) -> None:
+    """Chips die with all their processes; a link dies alone, but the chips at its ends see its carrier go."""
+    with testbed.Testbed(Mesh.parse(mesh), "50mbit") as bed:
+        run = Training(bed, tmp_path, *words, str(SCRIPT), "steps=150", "pause=0.1")
+        run.until(r"step 5\b")
+        bed.cut(hole)
+        weights = run.finish()
+    assert says in run.output
+    assert weights == [undisturbed("steps=150")] * survivors, run.output
     events = read(tmp_path / "runs" / "bed")
     assert report.check(events).findings == []
-    assert [event.how for event in events if isinstance(event, Died) and event.what == "host"] == ["chip-0-0"]
+    lost = [event.how for event in events if isinstance(event, Died) and event.what == "host"]
+    assert len(lost) == len(Mesh.parse(mesh).live) - survivors
 
 
 @pytest.mark.jobs
-def test_a_training_run_takes_a_mended_chip_back(tmp_path: Path, undisturbed: Undisturbed) -> None:
-    status, output = meshmend_testbed(
-        tmp_path, "2x2", "--rate", "50mbit", "--fail", "chip@1,1", "--after", "8s", "--mend", "15s",
-        "--", *RUN, "--name", "bed", str(SCRIPT), "steps=400", "pause=0.1",
-    )  # fmt: skip
-    assert status == 0, output
-    assert "host chip-1-1 is back" in output and output.count("mpirun was lost") <= 1, output
-    assert re.findall(r"weights (\w+) after", output) == [undisturbed("steps=400")] * 4, output
+def test_a_chip_is_lost_while_its_world_comes_up(tmp_path: Path, undisturbed: Undisturbed) -> None:
+    with testbed.Testbed(Mesh.parse("2x2"), "50mbit") as bed:
+        run = Training(bed, tmp_path, str(SCRIPT), "steps=30", "pause=0.1")
+        run.until("world 1")
+        bed.cut("chip@0,0")
+        weights = run.finish()
+    assert weights == [undisturbed("steps=30")] * 3, run.output
+    assert run.output.count("mpirun was lost") < 8, run.output
     assert report.check(read(tmp_path / "runs" / "bed")).findings == []
 
 
 @pytest.mark.jobs
-@pytest.mark.parametrize("mesh", ["2x2", "2x3"])
-def test_sums_are_planned_round_a_dead_link(tmp_path: Path, mesh: str, undisturbed: Undisturbed) -> None:
-    """Nobody dies; the chips at its ends see the carrier go, and from then on sums leave the link out."""
-    status, output = meshmend_testbed(
-        tmp_path, mesh, "--rate", "50mbit", "--fail", "link@0,0:0,1", "--after", "12s",
-        "--", *RUN, "--mesh", mesh, "--name", "bed", str(SCRIPT), "steps=200", "pause=0.1",
-    )  # fmt: skip
-    assert status == 0, output
-    assert f"sums go over {mesh} by" in output and f"sums go over {mesh} -link@0,0:0,1 by" in output, output
-    chips = len(Mesh.parse(mesh).live)
-    assert re.findall(r"weights (\w+) after", output) == [undisturbed("steps=200")] * chips, output
-    events = read(tmp_path / "runs" / "bed")
-    assert report.check(events).findings == [] and not [event for event in events if isinstance(event, Died)]
-
-
-@pytest.mark.jobs
-def test_sums_are_planned_round_a_dead_chip(tmp_path: Path, undisturbed: Undisturbed) -> None:
-    status, output = meshmend_testbed(
-        tmp_path, "2x3", "--rate", "50mbit", "--fail", "chip@0,1", "--after", "12s",
-        "--", *RUN, "--mesh", "2x3", "--name", "bed", str(SCRIPT), "steps=200", "pause=0.1",
-    )  # fmt: skip
-    assert status == 0, output
-    assert "sums go over 2x3 -chip@0,1 by" in output, output
-    assert re.findall(r"weights (\w+) after", output) == [undisturbed("steps=200")] * 5, output
+def test_a_training_run_takes_a_mended_chip_back(tmp_path: Path, undisturbed: Undisturbed) -> None:
+    with testbed.Testbed(Mesh.parse("2x2"), "50mbit") as bed:
+        run = Training(bed, tmp_path, str(SCRIPT), "steps=400", "pause=0.1")
+        run.until(r"step 5\b")
+        bed.cut("chip@0,1")
+        run.until("host chip-0-1 is lost")
+        bed.mend("chip@0,1")
+        weights = run.finish()
+    assert "host chip-0-1 is back" in run.output and run.output.count("mpirun was lost") <= 1, run.output
+    assert weights == [undisturbed("steps=400")] * 4, run.output
     assert report.check(read(tmp_path / "runs" / "bed")).findings == []
 
 

@@ -25,13 +25,17 @@ from meshmend.launch.order import Order
 from meshmend.launch.place import Place
 from meshmend.launch.remote import Remote
 from meshmend.launch.speaker import Speaker
-from meshmend.launch.world import World, open_world, why_none
+from meshmend.launch.world import World, open_world, output_of, why_none
 from meshmend.train.checkpoint import latest
 from meshmend.train.linked import HALTED
 from meshmend.train.protocol import has_majority
 
 RESTARTS = 3
 """How often a worker is started again that dies before it takes part, and a run that does not come further."""
+TRIES = 8
+"""How many worlds may end before any courier is there, once there is a state to lose."""
+LONGEST = 10.0
+"""Seconds between two such tries, at most."""
 SETTLE = 0.1
 """Seconds after which it is clear whether one courier died or their whole world (mpirun ends them one by one)."""
 STATELESS = "it had no state to go on from"
@@ -83,6 +87,8 @@ class Launcher:
     """Members that cannot be reached, until the others have agreed to go on without them."""
     _fruitless: int = 0
     """Worlds that ended before a courier was there, one after another."""
+    _again: float = 0.0
+    """When to look again at a world that ended so: whatever is wrong may pass, or be noticed."""
     _stale: int = 0
     """Lives that did not come further, one after another."""
 
@@ -348,10 +354,17 @@ class Launcher:
         elif open_ and (self.world.ended or self.world.late([place.view.standby for place in open_])):
             if not self._lost.keys() >= self._calls.keys():
                 return  # a host is called whose agent is gone: without it, mpirun would only end again
+            if time.monotonic() < self._again:
+                return
             self.note(Died(seat=-1, what="mpirun", how="lost" if self.world.ended else "late"))
-            self._fruitless = 0 if any(place.view.courier != "none" for place in open_) else self._fruitless + 1
-            if self._fruitless >= RESTARTS:
+            came = any(place.view.standby == self.world.number for place in open_)
+            self._fruitless = 0 if came else self._fruitless + 1
+            if self._fruitless >= RESTARTS and self.fresh:
                 raise JobError(why_none(self.order))
+            if self._fruitless >= TRIES:
+                self.halting = f"{TRIES} worlds ended before any courier was there, see {output_of(self.order)}"
+                return
+            self._again = time.monotonic() + min(2.0**self._fruitless / 2, LONGEST) if self._fruitless else 0.0
             if self.order.on_failure == "checkpoint":
                 self.live_again()
             else:

@@ -77,7 +77,14 @@ def shell(space: str, text: str) -> None:
 
 def processes(*spaces: str) -> list[int]:
     """What runs in these."""
-    inside = {_inode(RUN / space) for space in spaces} - {0}
+    return _running(_inodes(*spaces))
+
+
+def _inodes(*spaces: str) -> set[int]:
+    return {_inode(RUN / space) for space in spaces} - {0}
+
+
+def _running(inside: set[int]) -> list[int]:
     return [int(path.name) for path in Path("/proc").glob("[0-9]*") if inside and _inode(path / "ns" / "net") in inside]
 
 
@@ -90,18 +97,27 @@ def _inode(path: Path) -> int:
 
 def empty(*spaces: str) -> None:
     """Kill what runs there, also what is started meanwhile."""
+    _kill_all(_inodes(*spaces))
+
+
+def remove(*spaces: str) -> None:
+    """Remove namespaces with all that runs in them, and the devices; those that are not there do no harm.
+
+    The name goes first: whoever came in after all were killed would live on there, and its network with it.
+    """
+    inside = _inodes(*spaces)
+    lines = "".join(f"netns del {space}\n" for space in spaces)
+    subprocess.run(["ip", "-force", "-batch", "-"], input=lines, capture_output=True, text=True)
+    _kill_all(inside)
+
+
+def _kill_all(inside: set[int]) -> None:
     for _ in range(100):
-        left = processes(*spaces)
+        left = _running(inside)
         for process in left:
             kill(process, signal.SIGKILL)
         if not left:
             return
-
-
-def remove(*spaces: str) -> None:
-    """Remove namespaces, with the devices in them; those that are not there do no harm."""
-    lines = "".join(f"netns del {space}\n" for space in spaces)
-    subprocess.run(["ip", "-force", "-batch", "-"], input=lines, capture_output=True, text=True)
 
 
 def existing(owner: int | None = None) -> list[str]:
@@ -140,7 +156,6 @@ def homes(owner: int | None = None) -> list[Path]:
 def remove_stale() -> list[str]:
     """Remove what the killed have left, and say what it was."""
     stale = [space for space in existing() if not lives(owner_of(space))]
-    empty(*stale)
     remove(*stale)
     for home in homes():
         if not lives(owner_of(home.name)):

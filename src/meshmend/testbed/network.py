@@ -101,7 +101,6 @@ class Testbed:
 
     def _remove(self) -> None:
         spaces = [space(chip) for chip in self._all()]
-        namespaces.empty(*spaces)
         namespaces.remove(*spaces)
         for home in namespaces.homes(os.getpid()):
             namespaces.remove_home(home)
@@ -171,7 +170,6 @@ class Testbed:
             wiring.no_link(i, way)
         wiring.do()  # before processes end, so that the dead do not say goodbye
         lost = [space(mesh.chip(i)) for i in self._chips - chips]
-        namespaces.empty(*lost)
         namespaces.remove(*lost)
         for i in self._chips - chips:
             shutil.rmtree(memory / host(mesh.chip(i)), ignore_errors=True)
