@@ -31,7 +31,7 @@ def test_a_death_changes_no_bit(job: Job, way: str) -> None:
     job.faults = [Fault(rank=1, step=6)]
     job.run(*SHRINK, "-n", "3", script=[SCRIPT, f"way={way}"])
     assert job.status == 0, job.output
-    assert job.weights == [alone()] * 2, job.output
+    assert job.weights == [alone(f"way={way}")] * 2, job.output
     job.assert_clean()
 
 
