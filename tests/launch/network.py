@@ -1,6 +1,7 @@
 """A PyTorch training script for tests, as a user would write it: Adam, batch norm, dropout, clipping and a scheduler.
 
-`way=wrap` is the same as an existing loop over a DataLoader; `steps=NUMBER` and `pause=SECONDS` say how long it takes.
+`way=wrap` is the same as an existing loop over a DataLoader, `way=ahead` over one that reads ahead; `steps=NUMBER` and
+`pause=SECONDS` say how long it takes.
 """
 
 import hashlib
@@ -56,8 +57,11 @@ def by_sum(job: mm.Job, model: torch.nn.Module, optimizer: torch.optim.Optimizer
 def by_loop(job: mm.Job, model: torch.nn.Module, optimizer: torch.optim.Optimizer, scheduler: object) -> None:
     clip = partial(torch.nn.utils.clip_grad_norm_, [*model.parameters()], 0.5)
     model, optimizer, scheduler = mm.torch.wrap(model, optimizer, job, scheduler, after_sum=clip)
-    sampler = mm.torch.Sampler(job)
-    loader = DataLoader(TensorDataset(*data()), batch_sampler=sampler)
+    if OPTIONS["way"] == "ahead":
+        loader = sampler = mm.torch.Loader(job, num_workers=1)
+    else:
+        sampler = mm.torch.Sampler(job)
+        loader = DataLoader(TensorDataset(*data()), batch_sampler=sampler)
     for epoch in range(-(-int(OPTIONS.get("steps", 16)) // 8)):
         sampler.set_epoch(epoch)
         for x, y in loader:
@@ -72,7 +76,7 @@ def by_loop(job: mm.Job, model: torch.nn.Module, optimizer: torch.optim.Optimize
 def main() -> None:
     model, optimizer, scheduler = made()
     with mm.Job(data(), batch=64, lanes=8, reduction=OPTIONS.get("reduction", "exact")) as job:
-        way = by_loop if OPTIONS.get("way") == "wrap" else by_sum
+        way = by_loop if OPTIONS.get("way") in ("wrap", "ahead") else by_sum
         way(job, model, optimizer, scheduler)
         values = [*model.state_dict().values(), *(v for s in optimizer.state.values() for _, v in sorted(s.items()))]
         digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in values))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from meshmend.testing import Fault
-from tests.launch.jobs import Job
+from tests.launch.jobs import Job, processes, wait_for
 
 pytest.importorskip("torch")
 SCRIPT = Path(__file__).with_name("network.py")
@@ -46,8 +46,9 @@ def test_a_death_changes_no_bit(job: Job, way: str) -> None:
         (["-n", "3"], [Fault(rank=1, step=3)], ("steps=120", "pause=0.05"), 3),
         ([*SHRINK, "-n", "3"], [Fault(rank=0, step=7), Fault(rank=2, step=15)], ("way=wrap",), 1),
         (["-n", "3"], [Fault(rank=1, step=3)], ("steps=120", "pause=0.05", "way=wrap"), 3),
+        ([*SHRINK, "-n", "3"], [Fault(rank=1, step=5), Fault(rank=2, step=12)], ("way=ahead",), 1),
     ],
-    ids=["two", "first and last", "flipped bit", "spare", "newcomer", "loop's last steps", "newcomer in a loop"],
+    ids=["two", "first and last", "flip", "spare", "newcomer", "last steps", "newcomer in a loop", "ahead"],
 )
 def test_whoever_dies(
     job: Job, words: list[str], faults: list[Fault], options: tuple[str, ...], survivors: int
@@ -57,6 +58,7 @@ def test_whoever_dies(
     job.run(*words, script=[SCRIPT, *options])
     assert job.status == 0, job.output
     assert job.weights == [alone(*options)] * survivors, job.output
+    wait_for(lambda: processes(job.name) == [])  # those that read ahead look for their parent every few seconds
     job.assert_clean()
 
 

@@ -570,5 +570,36 @@ def test_reading_ahead_is_refused() -> None:
     sampler = mm.torch.Sampler(job)
     sampler.set_epoch(0)
     dataset = torch.utils.data.TensorDataset(X, Y)
-    with pytest.raises(mm.JobError, match="num_workers=0"):
+    with pytest.raises(mm.JobError, match=r"take mm\.torch\.Loader"):
         next(iter(torch.utils.data.DataLoader(dataset, batch_sampler=sampler, num_workers=1)))
+
+
+class Noisy(torch.utils.data.Dataset):  # type: ignore[misc, name-defined, type-arg]
+    """Samples that are drawn with random numbers."""
+
+    def __len__(self) -> int:
+        return len(X)
+
+    def __getitem__(self, number: int) -> Any:
+        return X[number] + torch.rand(6) + float(np.random.rand()) + random.random(), Y[number]
+
+
+def read_ahead(mine: tuple[int, ...], workers: int) -> int:
+    model, optimizer, _ = everything()
+    with mm.Job(Noisy(), batch=32, lanes=4, reduction="exact") as job:
+        job._link.mine = mine
+        mm.torch.wrap(model, optimizer, job)
+        loader = mm.torch.Loader(job, num_workers=workers)
+        for epoch in range(2):
+            loader.set_epoch(epoch)
+            for x, y in loader:
+                functional.cross_entropy(model(x), y).backward()
+                optimizer.step()
+    assert job.step == 6
+    return seal_of(TorchState((model, optimizer)))
+
+
+@pytest.mark.parametrize("mine", [(0, 1, 2, 3), (1, 2), ()], ids=["as expected", "more lanes", "none"])
+def test_reading_ahead_changes_nothing(mine: tuple[int, ...]) -> None:
+    """Whoever reads a lane: a process that guessed right, or this one."""
+    assert read_ahead(mine, workers=2) == read_ahead((0, 1, 2, 3), workers=0)

@@ -22,6 +22,8 @@ class Alone:
 
     def __init__(self, lanes: int) -> None:
         self.account = Total([1] * lanes, {0: 0}, 0, [0] * lanes)
+        self.mine = tuple(range(lanes))
+        """The lanes that this worker was asked for last."""
 
     def share(self, export: Callable[[], list[Any]]) -> Any | None:
         """Nobody else is there."""

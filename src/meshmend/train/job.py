@@ -33,7 +33,7 @@ from meshmend.train.alone import Alone
 from meshmend.train.diary import Diary
 from meshmend.train.faults import Faults
 from meshmend.train.held import Held, held, rows
-from meshmend.train.lanes import Lanes
+from meshmend.train.lanes import Ids, Lanes
 from meshmend.train.linked import Linked
 from meshmend.train.saver import Saver
 from meshmend.train.segment import MOST_LANES
@@ -172,12 +172,7 @@ class Job:
 
     def lane(self, lane: int) -> Any:
         """The samples of one lane of this step."""
-        ids = self._lanes.ids(self._step, lane)
-        if isinstance(self._data, dict):
-            return {name: column[ids] for name, column in self._data.items()}
-        if isinstance(self._data, tuple):
-            return tuple(column[ids] for column in self._data)
-        return self._data[ids]
+        return samples(self._data, self._lanes.ids(self._step, lane))
 
     def sum(self, function: Callable[[Any], Any]) -> Any:
         """The sum of `function(lane)` over all lanes of this step; any tree of arrays, the same for every lane.
@@ -290,3 +285,12 @@ class Job:
         self._diary.confirm()
         if self._saver is not None:
             self._saver.now(self._state, self._step, self._about(), self._grid_now)
+
+
+def samples(data: Any, ids: Ids) -> Any:
+    """Some samples of the data, column by column where it has several."""
+    if isinstance(data, dict):
+        return {name: column[ids] for name, column in data.items()}
+    if isinstance(data, tuple):
+        return tuple(column[ids] for column in data)
+    return data[ids]

@@ -10,7 +10,7 @@ from typing import Any
 from meshmend.errors import JobError
 from meshmend.train.faults import Fault, Faults
 from meshmend.train.processes import kill
-from meshmend.train.protocol import NEVER, Total
+from meshmend.train.protocol import NEVER, Total, divide
 from meshmend.train.segment import Segment
 from meshmend.train.settings import Settings
 from meshmend.train.sums import ExactSums, FloatSums
@@ -41,6 +41,8 @@ class Linked:
         self.account = Total((), {}, 0)
         """Who did what in the last round."""
         self._lanes = lanes
+        self.mine = divide(lanes, wanted, settings.seat) if settings.seat < wanted else ()
+        """The lanes that this worker was asked for last; before that, those it may expect."""
         threading.Thread(target=self._listen, name="meshmend", daemon=True).start()
 
     @property
@@ -117,6 +119,7 @@ class Linked:
             if question is None:
                 continue
             asked, wanted = question
+            self.mine = wanted
             if not self._have <= set(wanted) or segment["afresh"]:
                 self._have = set()
                 segment["afresh"] = 0

@@ -52,12 +52,17 @@ class Loop:
         """A step has begun, and its sum is not there yet."""
         return self._asked is not None
 
+    @property
+    def lane(self) -> int | None:
+        """The lane that is being computed."""
+        return self._lane
+
     def next_lane(self) -> int:
         """The lane to compute now; before the first one of a step, the step before is committed."""
         if self._given:
             raise JobError(
                 "the next lane was asked for before optimizer.step() ended the last one: call it once for every batch, "
-                "without gradient accumulation (lanes do that), and give DataLoader num_workers=0"
+                "without gradient accumulation (lanes do that), and to read ahead take mm.torch.Loader"
             )
         if self._asked is None:
             self._commit()
@@ -148,10 +153,8 @@ class Sampler:
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[list[int]]:
-        loop = self._job._loop
-        if not isinstance(loop, Loop):
-            raise JobError("the sampler was asked for a lane before mm.torch.wrap: wrap model and optimizer first")
-        begin, end = self._bounds()
+        loop = self.loop
+        begin, end = self.bounds()
         if loop.done < begin:
             raise JobError(
                 f"epoch {self._epoch} begins with step {begin}, but the job is at step {loop.done}: go through all "
@@ -161,9 +164,16 @@ class Sampler:
             lane = loop.next_lane()
             yield self._job._lanes.ids(self._job.step, lane).tolist()
 
+    @property
+    def loop(self) -> Loop:
+        """The loop that it is for."""
+        if not isinstance(self._job._loop, Loop):
+            raise JobError("the sampler was asked for a lane before mm.torch.wrap: wrap model and optimizer first")
+        return self._job._loop
+
     def __len__(self) -> int:
         """Lanes of the epoch for this worker, if nobody dies: as many as steps where each worker has one lane."""
-        begin, end = self._bounds()
+        begin, end = self.bounds()
         return (end - begin) * -(-self._job.lanes // self._job._link.wanted)
 
     def state_dict(self) -> dict[str, Any]:
@@ -177,7 +187,7 @@ class Sampler:
             raise JobError("the sampler's state was loaded after the job began: load it before mm.torch.wrap")
         self._epoch, self._job._step = state["epoch"], int(state["step"])
 
-    def _bounds(self) -> tuple[int, int]:
+    def bounds(self) -> tuple[int, int]:
         """The first step of the epoch, and that of the next."""
         if self._epoch is None:
             raise JobError(

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from meshmend.errors import JobError
 from meshmend.train.held import Held, Leaves
+from meshmend.train.job import Job, samples
 from meshmend.train.loop import Sampler as Sampler
 from meshmend.train.loop import wrap as wrap
 from meshmend.train.wire import leaves_of, rebuilt
@@ -121,12 +122,8 @@ class TorchState(Held):
         """No gradients, the buffers of the last commit, and random numbers of this lane's own."""
         self._clear()
         if self._generators is None:
-            on_cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-            self._generators = torch.get_rng_state(), on_cuda, np.random.get_state(), random.getstate()
-        seed = np.random.SeedSequence(key).generate_state(2, np.uint64)
-        torch.manual_seed(int(seed[0] >> 1))
-        np.random.seed(int(seed[1]) & 0xFFFFFFFF)
-        random.seed(int(seed[1]))
+            self._generators = _generators()
+        _seed(key)
 
     def end(self, metrics: Any) -> Any:
         """The lane's tree; the user's random numbers go on where they were."""
@@ -189,13 +186,71 @@ class TorchState(Held):
 
     def _random_again(self) -> None:
         if self._generators is not None:
-            ours, on_cuda, numpys, pythons = self._generators
-            torch.set_rng_state(ours)
-            if on_cuda is not None:
-                torch.cuda.set_rng_state_all(on_cuda)
-            np.random.set_state(numpys)
-            random.setstate(pythons)
+            _set_generators(self._generators)
             self._generators = None
+
+
+class Loader(Sampler):
+    """The job's data for a wrapped loop, read ahead by other processes: takes the place of sampler and `DataLoader`.
+
+    They read the lanes that this worker will most likely compute. What turns out to be wanted by nobody is dropped, and
+    what nobody has read, such as a lane of a dead worker, is read here. Either way a sample drawn with random numbers
+    is the same, because they depend on seed, step and lane. `options` are those of `DataLoader`.
+    """
+
+    def __init__(self, job: Job, num_workers: int = 2, **options: Any) -> None:
+        super().__init__(job)
+        self._options = {"num_workers": num_workers, **options}
+
+    def __iter__(self) -> Iterator[Any]:
+        drawn, emitted = _Seeded(self._job), deque[tuple[int, int]]()
+        ahead = torch.utils.data.DataLoader(
+            drawn, batch_size=None, sampler=_Forecast(self, emitted), collate_fn=_as_it_is, **self._options
+        )
+        pipe = iter(ahead)
+        for _ in super().__iter__():
+            lane = self.loop.lane
+            assert lane is not None, "it was begun just now"
+            wanted = self._job.step, lane
+            while emitted and emitted[0] < wanted:
+                emitted.popleft()
+                next(pipe)
+            if emitted and emitted[0] == wanted:
+                emitted.popleft()
+                yield next(pipe)
+            else:
+                kept = _generators()
+                found = drawn[wanted]
+                _set_generators(kept)
+                yield found
+
+
+class _Forecast:
+    """The lanes that this worker will most likely be asked for in this epoch: the same ones as last."""
+
+    def __init__(self, loader: Loader, emitted: deque[tuple[int, int]]) -> None:
+        self._loader, self._emitted = loader, emitted
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        for step in range(self._loader.loop.done, self._loader.bounds()[1]):
+            for lane in self._loader._job._link.mine:
+                self._emitted.append((step, lane))
+                yield step, lane
+
+
+class _Seeded:
+    """Samples by step and lane, drawn with random numbers of that lane's own."""
+
+    def __init__(self, job: Job) -> None:
+        self._lanes, self._data = job._lanes, job._data
+
+    def __getitem__(self, place: tuple[int, int]) -> Any:
+        _seed((self._lanes.seed, *place, 1))
+        return samples(self._data, self._lanes.ids(*place))
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
 
 
 class Rows:
@@ -275,6 +330,27 @@ def _restored(value: Any, leaves: Mapping[str, npt.NDArray[Any]]) -> Any:
         return Counter(made) if kind == "counter" else made
     made_of = [_restored(one, leaves) for one in rest]
     return tuple(made_of) if kind == "tuple" else made_of
+
+
+def _seed(key: Sequence[int]) -> None:
+    seed = np.random.SeedSequence(key).generate_state(2, np.uint64)
+    torch.manual_seed(int(seed[0] >> 1))
+    np.random.seed(int(seed[1]) & 0xFFFFFFFF)
+    random.seed(int(seed[1]))
+
+
+def _generators() -> Any:
+    on_cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    return torch.get_rng_state(), on_cuda, np.random.get_state(), random.getstate()
+
+
+def _set_generators(states: Any) -> None:
+    ours, on_cuda, numpys, pythons = states
+    torch.set_rng_state(ours)
+    if on_cuda is not None:
+        torch.cuda.set_rng_state_all(on_cuda)
+    np.random.set_state(numpys)
+    random.setstate(pythons)
 
 
 def _dict_of(one: Any) -> Any:
