@@ -70,7 +70,7 @@ def by_loop(job: mm.Job, model: torch.nn.Module, optimizer: torch.optim.Optimize
             loss.backward()
             optimizer.step(loss=loss)
             scheduler.step()
-            time.sleep(float(OPTIONS.get("pause", 0)) / 8)
+            time.sleep(float(OPTIONS.get("pause", 0)) / 3)
 
 
 def main() -> None:
