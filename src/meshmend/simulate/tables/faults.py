@@ -53,10 +53,10 @@ class Measured:
 
 
 MEASURED = {
-    "shrink": Measured(0.119, 0.183, 0.063),
-    "spare": Measured(0.530, 0.799, 0.308),
-    "restart": Measured(0.117, 0.974, 0.117 / 2),
-    "checkpoint": Measured(0.125, 1.485, 0.125 / 2),
+    "shrink": Measured(0.123, 0.171, 0.043),
+    "spare": Measured(0.541, 0.735, 0.291),
+    "restart": Measured(0.126, 1.155, 0.126 / 2),
+    "checkpoint": Measured(0.128, 1.704, 0.128 / 2),
 }
 
 
