@@ -13,7 +13,7 @@ help:
 	@echo "make demo      train on 4 workers, kill some of them, and compare the weights bit for bit"
 	@echo "make test      style, types and all tests"
 	@echo "make test-jobs more whole jobs of real processes, several hosts, the demo (ten minutes; hosts need root)"
-	@echo "make bench     the figures of docs/ on this machine (half an hour)"
+	@echo "make bench     the figures of docs/ on this machine (long)"
 	@echo "make paper     the simulated tables and charts of docs/results anew (some minutes)"
 	@echo "make pictures  the pictures of README and docs anew"
 	@echo "make clean     remove the virtual environment and caches"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -11,6 +11,9 @@ from meshmend.cli.app import app
 from meshmend.errors import PlanError
 from meshmend.mesh import PRESETS
 from meshmend.units import read_bytes
+
+if TYPE_CHECKING:
+    from meshmend.plan import Plan
 
 MeshText = Annotated[
     str, Parameter(help="ROWSxCOLS or a preset, then wrap=…, -ROWSxCOLS@ROW,COL, -chip@…, -link@…, -board@…, -host@…")
@@ -92,12 +95,9 @@ def verify(file: str, *, chunks: int | None = None) -> int:
         Chunks of the schedule (2,048 unless there are more flows).
 
     """
-    from meshmend import Plan, load
     from meshmend import verify as prove
 
-    made = load(file)
-    if not isinstance(made, Plan):
-        raise PlanError(f"{file!r} holds the mesh {made}, not a plan: make one with meshmend plan MESH --json F")
+    made = load_plan(file)
     prove(made)
     of_bound = f"{made.algbw:.3f} B ({100 * made.efficiency:.1f} % of the bound)"
     print(f"plan      right: {len(made)} flow{'s' * (len(made) > 1)} on {made.mesh}, {of_bound}")
@@ -108,6 +108,16 @@ def verify(file: str, *, chunks: int | None = None) -> int:
         f"{schedule.algbw:.3f} B with filling and draining"
     )
     return 0
+
+
+def load_plan(file: str) -> Plan:
+    """A plan that `meshmend plan --json` wrote."""
+    from meshmend.plan import Plan, load
+
+    made = load(file)
+    if not isinstance(made, Plan):
+        raise PlanError(f"{file!r} holds the mesh {made}, not a plan: make one with meshmend plan MESH --json F")
+    return made
 
 
 def _counts(text: str) -> dict[str, float]:

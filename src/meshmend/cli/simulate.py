@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cyclopts import App
 
 from meshmend.cli.app import app
+from meshmend.cli.mesh import load_plan
 from meshmend.errors import SimulateError
 from meshmend.units import read_bytes, read_seconds, size_text, time_text
 
@@ -121,16 +122,13 @@ def _network(
 
 
 def _plans(what: str, algorithm: str, payload: float, net: Network) -> list[Plan]:
-    from meshmend import Mesh, Plan, load
+    from meshmend import Mesh
     from meshmend import plan as make
 
-    if not what.endswith(".json"):
-        mesh = Mesh.parse(what)
-        return [make(mesh, payload, name.strip(), net.link) for name in algorithm.split(",")]
-    made = load(what)
-    if not isinstance(made, Plan):
-        raise SimulateError(f"{what!r} holds the mesh {made}, not a plan: make one with meshmend plan MESH --json F")
-    return [made]
+    if what.endswith(".json"):
+        return [load_plan(what)]
+    mesh = Mesh.parse(what)
+    return [make(mesh, payload, name.strip(), net.link) for name in algorithm.split(",")]
 
 
 def _print(flights: list[tuple[Plan, Flight]], dies: dict[str, float]) -> None:

@@ -35,7 +35,6 @@ LOOKS = 32
 """Looks without success between two calls of `idle`."""
 
 Numbers = npt.NDArray[np.generic]
-Bytes = npt.NDArray[np.uint8]
 
 
 class _Line:
@@ -82,7 +81,7 @@ class MeshSum:
     ) -> None:
         """`chips[rank]` is the chip that a rank of the group is, by default those alive in their order.
 
-        `idle` is called now and then while nothing comes, and may raise; `halfway` when half of all has come.
+        `idle` is called now and then while nothing comes, and may raise; `halfway` when half of all has come and left.
         """
         mesh = schedule.mesh
         places = list(mesh.live if chips is None else chips)
@@ -166,8 +165,8 @@ class MeshSum:
             if isinstance(line, _Incoming):
                 self._land(line)
             line.done += 1
-            if isinstance(line, _Incoming):
-                self._post(line)
+        for incoming in self._in:
+            self._post(incoming)
         return len(done)
 
     def _post(self, line: _Incoming) -> None:

@@ -45,10 +45,8 @@ def moves(schedule: Schedule, capacity: int) -> Moves:
     """The tables of a schedule, padded to `capacity` slots."""
     if schedule.hop < HOP:
         raise PlanError(f"a schedule with hop={schedule.hop} cannot run here: make it with schedule(hop={HOP})")
-    live = schedule.mesh.live
-    place = np.zeros(schedule.mesh.size, np.int32)
-    place[live] = np.arange(len(live))
-    shape = len(live), capacity, 4
+    place = schedule.mesh.place
+    shape = len(schedule.mesh.live), capacity, 4
     out = Moves(
         np.full(shape, schedule.chunks, np.int32),
         np.full(shape, schedule.chunks, np.int32),
@@ -64,7 +62,5 @@ def moves(schedule: Schedule, capacity: int) -> Moves:
 
 def neighbours(mesh: Mesh) -> tuple[Pairs, ...]:
     """For each way, the pairs (from, to) of places among the live chips that a live link joins."""
-    place = np.full(mesh.size + 1, -1)
-    place[mesh.live] = np.arange(len(mesh.live))
-    there = place[mesh.neighbour[mesh.live]]
+    there = mesh.place[mesh.neighbour[mesh.live]]
     return tuple(tuple((int(i), int(there[i, way])) for i in np.flatnonzero(there[:, way] >= 0)) for way in range(4))

@@ -30,6 +30,7 @@ def resume(order: Order) -> int:
     if not (order.folder / "run.json").exists():
         return launch(order)
     _nobody_has(order)
+    require_tolerance()
     begun = [event for event in read(order.folder) if isinstance(event, Began)]
     checkpoint = latest(order.folder / "checkpoints")
     launcher = Launcher(order, life=max((e.life for e in begun), default=-1) + 1, resume=str(checkpoint or ""))

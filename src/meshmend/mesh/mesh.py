@@ -187,6 +187,13 @@ class Mesh:
         return _frozen(np.flatnonzero(self.alive).astype(np.int32))
 
     @cached_property
+    def place(self) -> IntArray:
+        """The place of each chip in `live`; -1 for the dead, and for the index -1, which is no chip."""
+        place = np.full(self.size + 1, -1, np.int32)
+        place[self.live] = np.arange(len(self.live))
+        return _frozen(place)
+
+    @cached_property
     def neighbour(self) -> IntArray:
         """neighbour[chip, way]: the chip at the other end of that live link, or -1."""
         grid = np.arange(self.size, dtype=np.int32).reshape(self.rows, self.cols)

@@ -101,9 +101,7 @@ def bound(mesh: Mesh) -> Bound:
 
 def live_neighbours(mesh: Mesh) -> Ints:
     """`mesh.neighbour` over the live chips only, numbered without gaps."""
-    place = np.full(mesh.size + 1, -1, np.int64)
-    place[mesh.live] = np.arange(len(mesh.live))
-    return place[mesh.neighbour[mesh.live]]
+    return mesh.place[mesh.neighbour[mesh.live]].astype(np.int64)
 
 
 @kernel

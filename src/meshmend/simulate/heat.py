@@ -24,8 +24,7 @@ def draw_heat(flight: Flight, path: str | os.PathLike[str]) -> None:
 
     use, way = flight.use(BINS), live_links(flight.schedule.mesh) % 4
     rows = np.argsort(way, kind="stable")
-    whole = flight.seconds
-    end = whole if math.isfinite(whole) else float(flight.begin[np.isfinite(flight.begin)].max() + flight.service)
+    whole, end = flight.seconds, flight.end
     scale, unit = next((s, u) for s, u in ((1, "s"), (1e3, "ms"), (1e6, "µs")) if end * s >= 1 or s == 1e6)
     with picture(path, 9.0, 5.6) as figure:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=[1, 4])

@@ -43,14 +43,13 @@ class Network:
     """Bytes per second that a chip can add to what it has."""
 
     def __post_init__(self) -> None:
-        for name, least in (("bandwidth", 0.0), ("adds", 0.0)):
-            if not getattr(self, name) > least:
-                raise SimulateError(f"{name}={getattr(self, name)}: give bytes per second above 0")
+        if not 0 < self.bandwidth < math.inf:
+            raise SimulateError(f"bandwidth={self.bandwidth}: give bytes per second above 0, and not infinite")
+        if not self.adds > 0:
+            raise SimulateError(f"adds={self.adds}: give bytes per second above 0")
         for name in ("latency", "overhead"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise SimulateError(f"{name}={getattr(self, name)}: give seconds, 0 or more")
-        if self.bandwidth == math.inf:
-            raise SimulateError("bandwidth=inf: give bytes per second below infinity")
 
     @property
     def link(self) -> LinkSpeed:
@@ -100,11 +99,17 @@ class Flight:
         """Seconds that one chunk occupies a link."""
         return self.network.overhead + self.nbytes / self.schedule.chunks / self.network.bandwidth
 
+    @property
+    def end(self) -> float:
+        """When the last link fell silent, or if every chip got the sum, when the last one had it."""
+        if math.isfinite(self.seconds):
+            return self.seconds
+        return float(self.begin.max(where=np.isfinite(self.begin), initial=0.0)) + self.service
+
     def use(self, bins: int = 1) -> Floats:
         """[directed link, bin]: the part of the time in which the link was busy; links are those that are alive."""
         links = live_links(self.schedule.mesh)
-        last = self.begin[np.isfinite(self.begin)]
-        whole = self.seconds if math.isfinite(self.seconds) else float(last.max() + self.service if len(last) else 1)
+        whole = self.end
         busy = np.zeros((4 * self.schedule.mesh.size, bins + 1))
         sent = np.isfinite(self.begin)
         start = self.begin[sent] / whole * bins
@@ -124,8 +129,7 @@ class Flight:
 
     def parts(self, seconds: float = math.inf) -> npt.NDArray[np.int32]:
         """[live chip, chunk]: how many chips' parts are in what a chip holds at this time. All is len(mesh.live)."""
-        table = self.schedule
-        place = _places(table.mesh)
+        table, place = self.schedule, self.schedule.mesh.place
         return np.asarray(
             holdings(
                 place[table.sender], place[table.receiver], table.chunk, table.copy,
@@ -169,7 +173,7 @@ def simulate(
     engines = {"schedule": in_order, "first-come": first_come}
     if order not in engines:
         raise SimulateError(f"order={order!r}: choose from {', '.join(engines)}")
-    size, place, deaths = nbytes / table.chunks, _places(table.mesh), _deaths(table.mesh, dies or {})
+    size, place, deaths = nbytes / table.chunks, table.mesh.place, _deaths(table.mesh, dies or {})
     begin, arrive = engines[order](
         table.link, place[table.sender], place[table.receiver], table.chunk, table.copy, len(table.mesh.live),
         table.chunks, net.overhead + size / net.bandwidth, net.latency, size / net.adds, deaths,
@@ -180,13 +184,6 @@ def simulate(
 def live_links(mesh: Mesh) -> npt.NDArray[np.int64]:
     """The directed links that are alive, as `4 * chip + way`."""
     return np.flatnonzero(mesh.neighbour.ravel() >= 0)
-
-
-def _places(mesh: Mesh) -> npt.NDArray[np.int32]:
-    """The place of each chip among those alive."""
-    place = np.full(mesh.size + 1, -1, np.int32)
-    place[mesh.live] = np.arange(len(mesh.live))
-    return place
 
 
 def _deaths(mesh: Mesh, dies: Mapping[str, float]) -> Floats:

@@ -16,8 +16,8 @@ DEVICES = Path("/sys/class/net")
 class Links:
     """The devices of this chip, by the way they lead."""
 
-    def __init__(self, names: str | None = None) -> None:
-        self._names = [name.strip() for name in (os.environ.get(VARIABLE, "") if names is None else names).split(",")]
+    def __init__(self) -> None:
+        self._names = [name.strip() for name in os.environ.get(VARIABLE, "").split(",")]
 
     def down(self) -> int:
         """A bit for each way whose device is there no more, or has no carrier."""

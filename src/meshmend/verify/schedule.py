@@ -34,8 +34,7 @@ def verify_schedule(schedule: Schedule) -> None:
     """Raise a `VerifyError` that names chip, chunk and slot, unless the schedule is right."""
     _verify_table(schedule)
     mesh = schedule.mesh
-    place = np.full(mesh.size + 1, -1, np.int64)
-    place[mesh.live] = np.arange(len(mesh.live))
+    place = mesh.place.astype(np.int64)
     order = np.argsort(schedule.chunk, kind="stable")  # slots stay in order within a chunk
     begin = np.searchsorted(schedule.chunk[order], np.arange(schedule.chunks + 1))
     reason, at, other = _replay(
