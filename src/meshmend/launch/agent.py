@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from meshmend.launch.hang import Pulse
+from meshmend.launch.knock import Door
 from meshmend.launch.lines import read_lines, write_line
 from meshmend.launch.mpirun import memory_folder
 from meshmend.train.processes import Deathbed, born, doing, kill, lives, name, running
@@ -264,12 +265,14 @@ class Agent:
 def main(run: str, folder: str) -> None:
     """An agent on another host than the launcher's, until that closes the line or is silent; workers live on."""
     signal.alarm(ALONE)  # it also ends one that is stuck writing into a line that is cut
-    agent = Agent(run, Path(folder))
+    agent, door = Agent(run, Path(folder)), Door()
+    write_line(1, {"port": door.port})
     said: Sequence[View] | None = None
     last, buffer = 0.0, bytearray()
     while True:
         did: list[str] = []
         agent.wait(0)
+        door.answer()
         if select.select([0], [], [], 0)[0]:
             commands = read_lines(0, buffer)
             if commands is None:

@@ -4,6 +4,7 @@
 * A courier dies: its worker is ended with it. A spare or a newcomer takes its place.
 * mpirun dies, a repair takes too long, or newcomers are ready: a new world of couriers under the living workers.
 * A host is lost: the same, if most of the members are still there.
+* The network falls in two, and agents still answer from both halves: the workers of the smaller half are ended.
 
 The launcher keeps nothing that a run needs: when it is killed, workers wait, and another one takes over (`attach`).
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import shlex
 import signal
+import socket
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -79,6 +81,8 @@ class Launcher:
     _halted: float = 0.0
     _lost: dict[str, float] = field(default_factory=dict)
     """Hosts that are lost, and when to try them again."""
+    _away: set[str] = field(default_factory=set)
+    """Those of them whose agents answered, while mpirun could not reach them."""
     _calls: dict[str, Call] = field(default_factory=dict)
     """Hosts where an agent is sent for."""
     _why: str = ""
@@ -350,11 +354,12 @@ class Launcher:
         if all(place.view.agreed == self.world.number for place in open_):
             self._unsure.clear()
         if any(place.view.stuck for place in open_):
-            self.form("the couriers could not go on by themselves")
+            if not self.part():
+                self.form("the couriers could not go on by themselves")
         elif open_ and (self.world.ended or self.world.late([place.view.standby for place in open_])):
             if not self._lost.keys() >= self._calls.keys():
                 return  # a host is called whose agent is gone: without it, mpirun would only end again
-            if time.monotonic() < self._again:
+            if time.monotonic() < self._again or self.part():
                 return
             self.note(Died(seat=-1, what="mpirun", how="lost" if self.world.ended else "late"))
             came = any(place.view.standby == self.world.number for place in open_)
@@ -397,6 +402,7 @@ class Launcher:
             or self.next.late([place.view.standby for place in everyone])
         ):
             self.abandon()
+            self.part()
         elif all(place.view.standby == self.next.number for place in everyone):
             began = time.time_ns()
             self.world.kill()
@@ -425,11 +431,12 @@ class Launcher:
                 self.call(host, now + REJOIN)
         for host, call in list(self._calls.items()):
             agent = call.agent
-            if agent.ready and not agent.closed:
+            there = agent.first.answer if host in self._away and agent.first is not None else host not in self._away
+            if agent.ready and not agent.closed and there:
                 del self._calls[host]
                 self.agents[host] = agent
                 self.found(host)
-            elif now > call.until:
+            elif now > call.until or (there is False and agent.first is not None):
                 agent.drop()
                 del self._calls[host]
                 self.lose(host)
@@ -452,6 +459,7 @@ class Launcher:
             self.adopt([host])
             return
         del self._lost[host]
+        self._away.discard(host)
         self.agents[host].do("adopt", seats=[place.number for place in there])
         self.agents[host].do("remove")
         self.speaker.say(f"host {host} is back")
@@ -474,15 +482,67 @@ class Launcher:
         self.note(Died(seat=-1, what="host", how=host))
         self.speaker.say(f"host {host} is lost, and with it workers {sorted(gone)}")
         self._unsure |= members & gone
-        agreed = members | self._unsure
-        if agreed and not has_majority(members - gone, agreed):
-            left = sorted(members - gone)
-            self.halting = f"workers {left} are not most of {sorted(agreed)}: others may go on without them"
+        self.go_on(members - gone, f"host {host} was lost")
+
+    def go_on(self, left: set[int], why: str) -> None:
+        """Without members that are gone, if those left are the most; some of the others may not be dead."""
+        agreed = left | self._unsure
+        if agreed and not has_majority(left, agreed):
+            self.halting = f"workers {sorted(left)} are not most of {sorted(agreed)}: others may go on without them"
         elif self.order.on_failure == "checkpoint":
             self.live_again()
         elif self.world is not None:
             self.end_world()
-            self._why = f"host {host} was lost"
+            self._why = why
+
+    def part(self) -> bool:
+        """Whether the network has fallen in two: then the workers of the smaller half are ended.
+
+        Agents answer from both halves, and see to it that nobody goes on there. mpirun is in the launcher's half: where
+        that is the smaller one, the other halts with a checkpoint.
+        """
+        away = self.away()
+        if not away:
+            return False
+        everyone = self.living() if self.fresh else self.active()
+        far = {place.number for place in everyone if place.host in away}
+        near = {place.number for place in everyone} - far
+        hosts = f"mpirun on {socket.gethostname()} cannot reach {', '.join(sorted(away))}"
+        if has_majority(near, near | far):
+            self.speaker.say(f"{hosts}: workers {sorted(far)} are ended, {sorted(near)} go on")
+            self.expel(away)
+            self.go_on(near, "the network fell in two")
+        else:
+            self.halting = f"{hosts}: workers {sorted(near)} are ended, and {sorted(far)} cannot go on without it"
+            self.end_world()
+            for place in self.living():
+                if place.host not in away:
+                    self.end(place, "cut off from most")
+        return True
+
+    def away(self) -> set[str]:
+        """Hosts of workers that are not there on the network; one that has never been may just not let us knock."""
+        hosts = {place.host for place in self.living()}
+        agents = [agent for host, agent in self.agents.items() if host in hosts and isinstance(agent, Remote)]
+        known = [agent for agent in agents if not agent.closed and agent.first is not None and agent.first.answer]
+        return {knock.host for knock in [agent.knock() for agent in known] if not knock.wait()}
+
+    def expel(self, hosts: set[str]) -> None:
+        """End all that these hosts have of the run; they may come back as lost ones do."""
+        active = {place.number for place in self.active()}
+        for host in sorted(hosts):
+            agent = self.agents.pop(host)
+            agent.do("remove")
+            gone = {place.number for place in self.places.values() if place.host == host}
+            assert isinstance(agent, Remote)
+            if agent.closed:  # it has not said that they are dead
+                self._unsure |= active & gone
+            agent.close()
+            for number in gone:
+                self.places[number].dead = True
+            self._lost[host] = time.monotonic() + REJOIN
+            self._away.add(host)
+            self.note(Died(seat=-1, what="host", how=host))
 
     def halt(self) -> None:
         """Have a checkpoint written, and end."""
@@ -490,7 +550,7 @@ class Launcher:
             self.halting = self.halting or f"{signal.Signals(self.signal).name} came"
             self._halted = time.monotonic()
             self.signal = 0
-            writer = min((place.number for place in self.active()), default=-1)
+            writer = min((place.number for place in self.active() if not place.ending), default=-1)
             self.speaker.say(f"{self.halting}: ending" + (", with a checkpoint" if writer >= 0 else ""))
             for agent in self.agents.values():
                 agent.do("halt", writer=writer)

@@ -22,6 +22,12 @@ OPTIONS = [
     "--mca", "mpi_yield_when_idle", "1",
     "--bind-to", "none",                  # every host of one machine would take its first core for its own
 ]  # fmt: skip
+KEEPALIVE = [
+    "--prtemca", "prte_oob_tcp_keepalive_time", "5",  # a host that is cut off says no word: mpirun has to ask
+    "--prtemca", "prte_oob_tcp_keepalive_intvl", "2",
+    "--prtemca", "prte_oob_tcp_keepalive_probes", "3",
+]  # fmt: skip
+"""mpirun ends after eleven seconds of silence; the kernel would wait for minutes or for ever."""
 ON_HOSTS = ["--mca", "btl", "self,sm,tcp"]
 """What carries messages between the processes of a host, and between hosts."""
 
@@ -60,7 +66,7 @@ def mpirun_line(order: Order, world: int, seats: Mapping[str, Sequence[int]], *,
     line = [mpirun(), *root, *OPTIONS, *ON_HOSTS, *memory, *(ON_MESH if order.mesh else [])]
     if list(seats) == [HERE]:
         return [*line, "-n", str(len(seats[HERE])), *courier]
-    line += ["--prtemca", "plm_ssh_agent", order.launch_agent, "--prefix", sys.prefix]
+    line += [*KEEPALIVE, "--prtemca", "plm_ssh_agent", order.launch_agent, "--prefix", sys.prefix]
     line += ["--prtemca", "prte_remote_tmpdir_base", str(memory_folder(order.run))]  # daemons do not get our TMPDIR
     worlds = [["--host", f"{host}:{len(some)}", "-n", str(len(some)), *courier] for host, some in seats.items() if some]
     return [*line, *worlds[0], *(word for world in worlds[1:] for word in (":", *world))]

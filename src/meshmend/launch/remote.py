@@ -16,6 +16,7 @@ from typing import Any
 from meshmend.errors import JobError
 from meshmend.launch.agent import BEAT, View
 from meshmend.launch.hosts import remote_line
+from meshmend.launch.knock import Knock
 from meshmend.launch.lines import read_lines, write_line
 
 SILENCE = 10.0
@@ -52,6 +53,9 @@ class Remote:
         """It has spoken."""
         self.closed = False
         """The agent has ended, or the line to it has, or it does not answer."""
+        self._port = 0
+        self.first: Knock | None = None
+        """Whether the host was there, on the network that sums take, when the agent came."""
         threading.Thread(target=self._listen, name=f"agent on {host}", daemon=True).start()
 
     def _listen(self) -> None:
@@ -72,6 +76,9 @@ class Remote:
         with self._lock:
             for message in messages:
                 self._heard, self.ready = time.monotonic(), True
+                if "port" in message:
+                    self._port = message["port"]
+                    self.first = self.knock()
                 if "views" in message:
                     self._views = [View(**view) for view in message["views"]]
                 self._lines += [(seat, line) for seat, line in message.get("output", [])]
@@ -89,6 +96,10 @@ class Remote:
     def lost(self) -> bool:
         """Whether another agent is needed there."""
         return self.closed or time.monotonic() - self._heard > SILENCE
+
+    def knock(self) -> Knock:
+        """Knock at the host's door."""
+        return Knock(self.host, self._port)
 
     def why(self) -> str:
         """What the launch agent said last, in an error."""

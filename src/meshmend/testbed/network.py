@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import Chip, TestbedError
-from meshmend.launch.mpirun import OPTIONS, mpirun
+from meshmend.launch.mpirun import KEEPALIVE, OPTIONS, mpirun
 from meshmend.mesh import Mesh
 from meshmend.testbed import namespaces
 from meshmend.testbed.ending import undisturbed, unwinding
@@ -37,9 +37,7 @@ OVER_LINKS = [
     "--mca", "btl", "self,tcp",                       # chips share no memory
     "--mca", "btl_tcp_if_include", DEVICE,
     "--prtemca", "prte_if_include", DEVICE,
-    "--prtemca", "prte_oob_tcp_keepalive_time", "5",  # a chip that is cut off says no word: mpirun has to ask
-    "--prtemca", "prte_oob_tcp_keepalive_intvl", "2",
-    "--prtemca", "prte_oob_tcp_keepalive_probes", "3",
+    *KEEPALIVE,
 ]  # fmt: skip
 
 
