@@ -21,13 +21,13 @@ from types import FrameType
 
 from meshmend.errors import JobError
 from meshmend.events import Began, Died, Ended, Event, Formed, Log, Started
-from meshmend.launch.agent import LOOK, Agent, View
+from meshmend.launch.agent import LOOK, REPAIR, Agent, View
 from meshmend.launch.hosts import spread
 from meshmend.launch.order import Order
 from meshmend.launch.place import Place
 from meshmend.launch.remote import Remote
 from meshmend.launch.speaker import Speaker
-from meshmend.launch.world import World, open_world, output_of, why_none
+from meshmend.launch.world import START, World, open_world, output_of, why_none
 from meshmend.train.checkpoint import latest
 from meshmend.train.linked import HALTED
 from meshmend.train.protocol import has_majority
@@ -91,6 +91,8 @@ class Launcher:
     """Members that cannot be reached, until the others have agreed to go on without them."""
     _fruitless: int = 0
     """Worlds that ended before a courier was there, one after another."""
+    _up: float = 0.0
+    """When all couriers of the world were seen to be there."""
     _again: float = 0.0
     """When to look again at a world that ended so: whatever is wrong may pass, or be noticed."""
     _stale: int = 0
@@ -306,7 +308,7 @@ class Launcher:
 
     def enter(self, world: World, began: int) -> None:
         """Let a world in; `began` is when the one before it ended."""
-        self.world = world
+        self.world, self._up = world, 0.0
         line = f": {shlex.join(world.line)}" if self.fresh and world.number == 1 else ""
         self.speaker.say(f"world {world.number} ({world.why}){line}")
         self.note(Formed(world=world.number, seats=sorted(world.members), why=world.why))
@@ -353,7 +355,7 @@ class Launcher:
             return
         if all(place.view.agreed == self.world.number for place in open_):
             self._unsure.clear()
-        if any(place.view.stuck for place in open_):
+        if any(place.view.stuck for place in open_) and self.settled(open_):
             if not self.part():
                 self.form("the couriers could not go on by themselves")
         elif open_ and (self.world.ended or self.world.late([place.view.standby for place in open_])):
@@ -376,6 +378,14 @@ class Launcher:
                 self.form("mpirun was lost")
         elif len(lost) < len(open_):
             self.end_lost(lost)
+
+    def settled(self, members: list[Place]) -> bool:
+        """Whether the couriers have had time to meet: the first ones wait for the last, which come up seconds later."""
+        assert self.world is not None
+        now, number = time.monotonic(), self.world.number
+        if not self._up and all(place.view.standby == number for place in members):
+            self._up = now
+        return now - (self._up or self.world.began + START / 2) > REPAIR
 
     def end_lost(self, lost: list[Place]) -> None:
         """A courier that died alone takes its worker along: the others have gone on without it."""
