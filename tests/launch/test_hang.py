@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from meshmend.launch.hang import FIRST, FLOOR, OUTSIDE, PATIENCE, SEEN, Pulse
+from meshmend.launch.hang import FIRST, FLOOR, HANGS, OUTSIDE, PATIENCE, SEEN, Pulse
 
 TICK = 0.01
 
@@ -14,7 +14,7 @@ TICK = 0.01
 def paced(pause: float, beats: int, *, inside: bool = True) -> tuple[Pulse, float]:
     pulse, now = Pulse(), 0.0
     for beat in range(beats):
-        assert not pulse.hangs(beat, inside, True, now, lambda: ("running", 0.0))
+        assert not pulse.still(beat, inside, True, now, lambda: ("running", 0.0))
         now += pause
     return pulse, now - pause
 
@@ -26,7 +26,7 @@ def until_hang(
     begin = now
     while now - begin < most:
         now += TICK
-        if pulse.hangs(pulse.progress, inside, True, now, lambda now=now: doing(now)):  # type: ignore[misc]
+        if pulse.still(pulse.progress, inside, True, now, lambda now=now: doing(now)) >= HANGS:  # type: ignore[misc]
             return now - begin
     return most
 
@@ -50,8 +50,8 @@ def test_a_loop_uses_the_processor() -> None:
 
 def test_quick_signs_count_also_between_looks() -> None:
     pulse = Pulse()
-    assert not pulse.hangs(0, True, True, 0.0, lambda: ("running", 0.0))
-    assert not pulse.hangs(SEEN, True, True, 0.02, lambda: ("running", 0.0))
+    assert not pulse.still(0, True, True, 0.0, lambda: ("running", 0.0))
+    assert not pulse.still(SEEN, True, True, 0.02, lambda: ("running", 0.0))
     assert until_hang(pulse, 0.02, lambda _: ("stopped", 0.0)) == pytest.approx(FLOOR["stopped"], abs=5 * TICK)
 
 
@@ -65,7 +65,7 @@ def test_one_that_is_not_let_run_is_not_blamed() -> None:
 @pytest.mark.parametrize("what", ["running", "waiting"])
 def test_the_first_compile_is_no_hang(what: str) -> None:
     pulse = Pulse()
-    assert not pulse.hangs(0, True, True, 0.0, lambda: (what, 0.0))
+    assert not pulse.still(0, True, True, 0.0, lambda: (what, 0.0))
     assert until_hang(pulse, 0.0, lambda now: (what, now)) == 1000
     pulse, now = paced(0.01, SEEN)
     assert until_hang(pulse, now, lambda now: (what, now)) == 1000
@@ -73,13 +73,13 @@ def test_the_first_compile_is_no_hang(what: str) -> None:
 
 def test_one_that_is_stopped_in_its_first_step_is_found() -> None:
     pulse = Pulse()
-    assert not pulse.hangs(0, True, True, 0.0, lambda: ("stopped", 0.0))
+    assert not pulse.still(0, True, True, 0.0, lambda: ("stopped", 0.0))
     assert until_hang(pulse, 0.0, lambda _: ("stopped", 0.0)) == pytest.approx(2 * FIRST, abs=5 * TICK)
 
 
 def test_an_evaluation_is_no_hang() -> None:
     pulse, now = paced(0.01, 50)
-    assert not pulse.hangs(pulse.progress + 1, False, True, now + 0.01, lambda: ("running", 0.0))
+    assert not pulse.still(pulse.progress + 1, False, True, now + 0.01, lambda: ("running", 0.0))
     found = until_hang(pulse, now + 0.01, lambda now: ("running", now), inside=False)
     assert found == pytest.approx(OUTSIDE, abs=5 * TICK)
 
@@ -87,18 +87,25 @@ def test_an_evaluation_is_no_hang() -> None:
 def test_a_watch_that_slept_blames_nobody() -> None:
     pulse, now = paced(0.01, 50)
     for nap in (3600.0, 7200.0, 10800.0):
-        assert not pulse.hangs(pulse.progress, True, True, now + nap, lambda: ("waiting", 0.0))
+        assert pulse.still(pulse.progress, True, True, now + nap, lambda: ("waiting", 0.0)) < HANGS
+
+
+def test_one_more_for_each_time_that_it_takes_twice_as_long() -> None:
+    pulse, now = paced(0.001, 50)
+    levels = [pulse.still(pulse.progress, True, True, now + n * TICK, lambda: ("waiting", 0.0)) for n in range(1, 4500)]
+    assert levels == sorted(levels) and set(levels) == {1, HANGS, HANGS + 1, HANGS + 2, HANGS + 3}
+    assert levels.index(HANGS + 1) * TICK == pytest.approx(2 * FLOOR["waiting"], abs=5 * TICK)
 
 
 def test_waiting_for_others_is_not_its_pace() -> None:
     pulse, now = paced(0.01, 50)
     for second in range(100):
-        assert not pulse.hangs(pulse.progress, True, False, now + second, lambda: ("waiting", 0.0))
-    assert not pulse.hangs(pulse.progress, True, True, now + 100, lambda: ("waiting", 0.0))
-    assert not pulse.hangs(pulse.progress + 1, True, True, now + 100.01, lambda: ("waiting", 0.0))
+        assert not pulse.still(pulse.progress, True, False, now + second, lambda: ("waiting", 0.0))
+    assert not pulse.still(pulse.progress, True, True, now + 100, lambda: ("waiting", 0.0))
+    assert not pulse.still(pulse.progress + 1, True, True, now + 100.01, lambda: ("waiting", 0.0))
     assert until_hang(pulse, now + 100.01, lambda _: ("stopped", 0.0)) == pytest.approx(FLOOR["stopped"], abs=5 * TICK)
 
 
 def test_nobody_waits_for_one_that_owes_nothing() -> None:
     pulse, now = paced(0.01, 50)
-    assert not pulse.hangs(pulse.progress, True, False, now + 1000, lambda: ("stopped", 0.0))
+    assert not pulse.still(pulse.progress, True, False, now + 1000, lambda: ("stopped", 0.0))

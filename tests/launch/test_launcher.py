@@ -1,4 +1,4 @@
-"""What the launcher does with worlds that never come up."""
+"""What the launcher does with worlds that never come up, and with workers that stand still."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 from meshmend.errors import JobError
 from meshmend.launch import launcher as module
 from meshmend.launch.agent import View
+from meshmend.launch.hang import HANGS
 from meshmend.launch.hosts import HERE
-from meshmend.launch.launcher import RESTARTS, TRIES, Launcher
+from meshmend.launch.launcher import RESTARTS, STANDSTILL, TRIES, VAIN, Launcher
 from meshmend.launch.order import Order
 from meshmend.launch.place import Place
 
@@ -20,11 +21,13 @@ from meshmend.launch.place import Place
 class Worlds:
     """A launcher whose worlds end at once, on a clock of our own."""
 
-    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, *, fresh: bool, came: bool) -> None:
+    def __init__(
+        self, folder: Path, patch: pytest.MonkeyPatch, *, fresh: bool, came: bool, steps: bool = False
+    ) -> None:
         patch.setenv("MESHMEND_RUNS", str(folder))
         script = folder / "train.py"
         script.touch()
-        self.now, self.formed, self.came = 100.0, [], came
+        self.now, self.formed, self.came, self.steps = 100.0, [], came, steps
         patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now, time_ns=lambda: 0))
         self.launcher = Launcher(Order(run="made", script=[str(script)], workers=2), fresh=fresh)
         patch.setattr(self.launcher, "form", self.form)
@@ -37,7 +40,8 @@ class Worlds:
         world: Any = SimpleNamespace(number=number, ended=True, late=lambda _: False)
         self.launcher.world = world
         standby = number if self.came else 0
-        views = [View(seat, process=1, ready=True, active=True, courier="lost", standby=standby) for seat in (0, 1)]
+        about: Any = {"process": 1, "ready": True, "active": True, "courier": "lost", "standby": standby}
+        views = [View(seat, **about, step=number * self.steps) for seat in (0, 1)]
         self.launcher.places = {view.seat: Place(view.seat, HERE, view) for view in views}
 
     def run(self, seconds: float) -> None:
@@ -65,6 +69,59 @@ def test_a_run_that_never_began_gives_up_soon(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_world_that_came_up_is_replaced_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    worlds = Worlds(tmp_path, monkeypatch, fresh=False, came=True)
+    worlds = Worlds(tmp_path, monkeypatch, fresh=False, came=True, steps=True)
     worlds.run(1)
-    assert len(worlds.formed) > TRIES and not worlds.launcher.halting
+    assert len(worlds.formed) > VAIN and not worlds.launcher.halting
+
+
+def test_worlds_that_come_up_and_do_no_step_are_not_formed_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worlds = Worlds(tmp_path, monkeypatch, fresh=False, came=True)
+    worlds.run(300)
+    assert len(worlds.formed) == VAIN and "came no further than step 0" in worlds.launcher.halting
+
+
+class Watched:
+    """A launcher and its workers' pauses."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        patch.setenv("MESHMEND_RUNS", str(folder))
+        script = folder / "train.py"
+        script.touch()
+        self.now, self.said, self.killed = 100.0, [], []
+        patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
+        self.launcher = Launcher(Order(run="made", script=[str(script)], workers=3), fresh=False)
+        patch.setattr(self.launcher, "end", lambda place, how: self.killed.append((place.number, how)))
+        patch.setattr(self.launcher.speaker, "say", self.said.append)
+
+    def look(self, *still: int, step: int = 5) -> list[tuple[int, str]]:
+        """Whom it ends when its workers stand still so."""
+        views = [View(seat, process=1, ready=True, active=True, still=n, step=step) for seat, n in enumerate(still)]
+        self.launcher.places = {view.seat: Place(view.seat, HERE, view) for view in views}
+        self.killed.clear()
+        self.launcher.mind_hangs()
+        return list(self.killed)
+
+
+def test_one_that_hangs_is_ended_and_a_pause_of_all_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(tmp_path, monkeypatch)
+    assert watched.look(0, 0, 1) == []
+    assert watched.look(0, 0, HANGS) == [(2, "hang")]
+    assert watched.look(HANGS, 1, HANGS, step=6) == [] and "all workers stand still" in watched.said[0]
+    assert watched.look(HANGS, 0, HANGS, step=6) == [(0, "hang")]
+    watched.look(HANGS, HANGS, HANGS)
+    watched.now += STANDSTILL + 1
+    watched.look(HANGS + 9, HANGS, HANGS)
+    assert "stood still for 30 minutes" in watched.launcher.halting and len(watched.said) == 2
+
+
+def test_the_next_one_in_the_same_step_has_twice_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(tmp_path, monkeypatch)
+    assert watched.look(0, 0, HANGS) == [(2, "hang")]
+    assert watched.look(0, HANGS) == []
+    assert watched.look(0, HANGS + 1) == [(1, "hang")]
+    assert watched.look(HANGS + 9) == []  # the last one has the state
+    assert watched.look(0, HANGS, step=6) == [(1, "hang")]

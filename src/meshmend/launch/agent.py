@@ -1,4 +1,4 @@
-"""Looks after the workers of one host: starts them, sees them die, ends those that hang, passes on what they print.
+"""Looks after the workers of one host: starts them, sees them die or stand still, passes on what they print.
 
 The launcher has one for its own host, and one on every other host (`python -m meshmend.launch`, over ssh), which it
 talks to through the command's input and output, a JSON object a line. An agent keeps nothing of its own: all it knows
@@ -22,7 +22,7 @@ from meshmend.launch.hang import Pulse
 from meshmend.launch.knock import Door
 from meshmend.launch.lines import read_lines, write_line
 from meshmend.launch.mpirun import memory_folder
-from meshmend.train.processes import Deathbed, born, doing, kill, lives, name, running
+from meshmend.train.processes import Deathbed, born, doing, kill, kill_group, lives, name, running, signal_name
 from meshmend.train.segment import Segment, clean_stale, remove_run, seats_of
 from meshmend.train.settings import Settings
 
@@ -64,6 +64,12 @@ class View:
     """The world whose courier is ready, or works already."""
     agreed: int = 0
     """The last world whose members have agreed on who they are."""
+    still: int = 0
+    """Whether it stands still, and how long (`hang.py`)."""
+    step: int = field(default=0, compare=False)
+    """The step it is in; that this changes is no news."""
+    saving: bool = False
+    """It writes its last checkpoint."""
     stuck: bool = False
     """Its courier is in a repair that takes too long, or that it must not bring to an end by itself."""
 
@@ -79,6 +85,7 @@ class Seat:
     status: int | None = None
     how: str = ""
     pulse: Pulse = field(default_factory=Pulse)
+    still: int = 0
 
 
 class Agent:
@@ -186,11 +193,11 @@ class Agent:
         self._deathbed.wait([s[who] for s in living for who in ("worker", "courier")], LOOK, *others)
 
     def look(self) -> list[View]:
-        """See who has died or hangs; how everyone is."""
+        """See who has died or stands still; how everyone is."""
         now = time.monotonic()
         for seat in self._living():
             self._see_end(seat)
-            self._see_hang(seat, now)
+            self._see_still(seat, now)
         return [self._view(seat) for seat in self.seats.values()]
 
     def output(self) -> list[tuple[int, str]]:
@@ -222,18 +229,18 @@ class Agent:
         if status is None:
             return
         seat.status = status
-        seat.how = seat.how or (signal.Signals(-status).name if status < 0 else f"status {status}")
+        seat.how = seat.how or (signal_name(-status) if status < 0 else f"status {status}")
         if status != 0 or not segment["over"]:
             kill(segment["courier"])  # so that MPI tells the others
+            kill_group(segment["worker"])  # what it has started
 
-    def _see_hang(self, seat: Seat, now: float) -> None:
+    @staticmethod
+    def _see_still(seat: Seat, now: float) -> None:
         segment = seat.segment
         part = bool(segment["active"]) and segment["asked"] != segment["answered"]
         owes = seat.status is None and (part or segment["state_asked"] != segment["exported"])
         worker = segment["worker"]
-        if seat.pulse.hangs(segment["progress"], bool(segment["inside"]), owes, now, lambda: doing(worker)):
-            seat.pulse = Pulse()
-            self._kill(seat, "hang")
+        seat.still = seat.pulse.still(segment["progress"], bool(segment["inside"]), owes, now, lambda: doing(worker))
 
     @staticmethod
     def _kill(seat: Seat, how: str) -> None:
@@ -258,6 +265,9 @@ class Agent:
             world=segment["world"],
             standby=segment["standby"],
             agreed=segment["agreed"],
+            still=seat.still,
+            step=segment["step"],
+            saving=bool(segment["saving"]),
             stuck=bool(since) and (time.monotonic_ns() - since) / 1e9 > REPAIR,
         )
 

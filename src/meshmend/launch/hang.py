@@ -7,6 +7,9 @@ first rounds compile) it is not judged, unless it is stopped.
 A busy machine must not look like a hang. So once a pause is longer than any before, only the worker's *own* time counts
 on: what it is stopped, what it waits for something other than the processor, and the processor time it uses. A process
 that is ready to run and is not let runs up nothing.
+
+Whether one that hangs is ended is the launcher's to say, who sees them all: where everybody stands still, the cause is
+outside (a file system, an evaluation), and where one after another does in the same step, it may be the lane.
 """
 
 from __future__ import annotations
@@ -14,7 +17,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import log2
 
+HANGS = 2
+"""See `Pulse.still`."""
 PATIENCE = 1.5
 """Times its longest pause: once on the clock, and then once more in its own time."""
 FLOOR = {"stopped": 0.1, "running": 0.5, "waiting": 5.0}
@@ -47,10 +53,12 @@ class Pulse:
     )
     _looked: tuple[float, float] | None = None
 
-    def hangs(
-        self, progress: int, inside: bool, owes: bool, now: float, doing: Callable[[], tuple[str, float]]
-    ) -> bool:
-        """Look at a worker: its progress counter, where it is, and whether its courier waits for it."""
+    def still(self, progress: int, inside: bool, owes: bool, now: float, doing: Callable[[], tuple[str, float]]) -> int:
+        """Look at a worker: its progress counter, where it is, and whether its courier waits for it.
+
+        0: it does not stand still. 1: for longer than it ever did. `HANGS`: it hangs, by its own pace; and one more for
+        each time that it then stands still for twice as long.
+        """
         if progress != self.progress:
             if self.progress >= 0:
                 self.signs += progress - self.progress
@@ -59,22 +67,23 @@ class Pulse:
             self.progress, self.inside = progress, inside
             self.own, self._looked = 0.0, None
             self.owing = now if owes else None
-            return False
+            return 0
         if not owes or self.owing is None:
             self.owing = now if owes else None  # while it waits for others, the pause is not its own
-            return False
+            return 0
         known = self.signs >= SEEN
         longest = max(self.pauses[inside], default=max(self.pauses[not inside], default=0.0))
         limit = PATIENCE * longest if known else FIRST
         if now - self.owing <= limit:
-            return False
+            return 0
         what, used = doing()
         if not known and what != "stopped":
-            return False
+            return 1
         if self._looked is not None:
             past, before = self._looked
             # A longer time between two looks was not the worker's: the watch itself did not run (a suspended machine).
             self.own += {"running": used - before, "traced": 0.0}.get(what, min(now - past, LAPSE))
         self._looked = now, used
         floor = FLOOR.get(what, OUTSIDE)
-        return self.own > max(limit, floor if inside or what == "stopped" else OUTSIDE)
+        most = max(limit, floor if inside or what == "stopped" else OUTSIDE)
+        return 1 if self.own <= most else HANGS + int(log2(self.own / most))

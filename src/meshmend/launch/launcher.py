@@ -2,6 +2,7 @@
 
 * A worker dies: its agent kills its courier, so that MPI tells the other couriers, and they go on in the same step.
 * A courier dies: its worker is ended with it. A spare or a newcomer takes its place.
+* A worker stands still and others do not: it is ended.
 * mpirun dies, a repair takes too long, or newcomers are ready: a new world of couriers under the living workers.
 * A host is lost: the same, if most of the members are still there.
 * The network falls in two, and agents still answer from both halves: the workers of the smaller half are ended.
@@ -22,6 +23,7 @@ from types import FrameType
 from meshmend.errors import JobError
 from meshmend.events import Began, Died, Ended, Event, Formed, Log, Started
 from meshmend.launch.agent import LOOK, REPAIR, Agent, View
+from meshmend.launch.hang import HANGS
 from meshmend.launch.hosts import spread
 from meshmend.launch.order import Order
 from meshmend.launch.place import Place
@@ -36,13 +38,18 @@ RESTARTS = 3
 """How often a worker is started again that dies before it takes part, and a run that does not come further."""
 TRIES = 8
 """How many worlds may end before any courier is there, once there is a state to lose."""
+VAIN = 24
+"""How many worlds may end one after another without a step."""
+STANDSTILL = 1800.0
+"""Seconds that all workers may stand still: what they wait for may come, or it is a deadlock, and nobody can tell."""
 LONGEST = 10.0
 """Seconds between two such tries, at most."""
 SETTLE = 0.1
 """Seconds after which it is clear whether one courier died or their whole world (mpirun ends them one by one)."""
 STATELESS = "it had no state to go on from"
+UNBEGUN = "it had not opened its job yet"
 HALT = 60.0
-"""Seconds that workers may take to write a checkpoint and end."""
+"""Seconds that workers may take to end; one that writes a checkpoint by then may take as long as that takes."""
 REACH = 60.0
 """Seconds until the agents on all hosts must have spoken when a run begins: a first import over NFS is slow."""
 REJOIN = 10.0
@@ -91,6 +98,16 @@ class Launcher:
     """Members that cannot be reached, until the others have agreed to go on without them."""
     _fruitless: int = 0
     """Worlds that ended before a courier was there, one after another."""
+    _vain: int = 0
+    """Worlds that ended without a step, one after another."""
+    _reached: int = 0
+    """The step in which the last world was lost."""
+    _hung: list[int] = field(default_factory=list)
+    """The steps in which workers hung lately."""
+    _still: float = 0.0
+    """Since when all members have stood still."""
+    _writer: int = -1
+    """The seat that writes the last checkpoint."""
     _up: float = 0.0
     """When all couriers of the world were seen to be there."""
     _again: float = 0.0
@@ -160,7 +177,7 @@ class Launcher:
             agent = self.agents[host]
             agent.do("adopt", seats=[place.number for place in self.places.values() if place.host == host])
             for view in agent.look():
-                self.places[view.seat].view = view
+                self.places[view.seat].see(view)
                 self.worlds = max(self.worlds, view.world, view.standby)
 
     def start(self, place: Place, resume: str = "") -> None:
@@ -171,6 +188,7 @@ class Launcher:
             every=order.every, script=list(order.script),
         )  # fmt: skip
         place.dead = place.ending = False
+        place.began = None
         self.look()
         self.note(Started(seat=place.number, process=place.view.process, host=place.host))
 
@@ -192,7 +210,7 @@ class Launcher:
         """Hear from all agents."""
         for agent in self.agents.values():
             for view in agent.look():
-                self.places[view.seat].view = view
+                self.places[view.seat].see(view)
                 self.fresh = self.fresh and not view.active
             for seat, line in agent.output():
                 self.speaker.line(seat, line)
@@ -208,6 +226,7 @@ class Launcher:
             if self.halting or self.signal:
                 self.halt()
             else:
+                self.mind_hangs()
                 self.mind_world()
                 self.let_in()
                 self.mind_size()
@@ -228,8 +247,9 @@ class Launcher:
         """0 if the job was done."""
         views = [place.view for place in self.places.values()]
         if any(view.status == 0 for view in views) and not self.halting:
-            return 0
-        if any(view.status == HALTED for view in views):
+            # A death after the last step takes nothing away, but what the script itself says counts.
+            return int(any(view.over and (view.status or 0) > 0 for view in views))
+        if self._writer in self.places and self.places[self._writer].view.status == HALTED:
             return HALTED
         errors = [view.error for view in views if view.error]
         return 2 if errors and all(error["mistake"] for error in errors) else 1
@@ -238,7 +258,7 @@ class Launcher:
         """A worker has ended; its agent has ended its courier too."""
         place.dead = True
         view = place.view
-        if view.how == STATELESS:
+        if view.how in (STATELESS, UNBEGUN):
             return
         if view.status in (0, HALTED) and (view.over or self.halting or not view.ready):
             return
@@ -246,7 +266,10 @@ class Launcher:
         if view.error:
             self.speaker.raised(place.number, view.error)
         else:
-            self.speaker.say(f"worker {place.number} ended ({view.how})")
+            early = (
+                " before its job was over: use `with mm.Job(…)`, and `break` to stop early" if not view.status else ""
+            )
+            self.speaker.say(f"worker {place.number} ended ({view.how}{early})")
         self.replace(place)
 
     def replace(self, place: Place) -> None:
@@ -262,9 +285,12 @@ class Launcher:
 
     def start_again(self, place: Place) -> None:
         """Put a new worker into the place of a dead one, unless that dies before it ever takes part."""
-        place.restarts = 1 if place.view.active else place.restarts + 1
-        if place.restarts > RESTARTS or place.host in self._lost or not self.active():
+        place.restarts = 1 if place.did_steps else place.restarts + 1
+        if place.host in self._lost or not self.active():
             return  # it is of no use, or nobody is left to take the state from
+        if place.restarts > RESTARTS:
+            self.speaker.say(f"worker {place.number} did no step in {RESTARTS} attempts: the others go on without it")
+            return
         place.joining = True
         self.start(place)
 
@@ -333,6 +359,31 @@ class Launcher:
             for place in self.living():
                 place.joining = self.world is not None and self.world.members.get(place.number) != place.view.process
 
+    def mind_hangs(self) -> None:
+        """End those that hang while others do not stand still.
+
+        One after another in the same step may not be at fault: what they do may just take that long. So each next one
+        has twice the time of the one before.
+        """
+        members = [place for place in self.active() if not place.view.over]
+        still = [place for place in members if place.view.still]
+        now = time.monotonic()
+        if not still or len(still) < len(members):
+            self._still = 0.0
+        elif not self._still and any(place.view.still >= HANGS for place in still):
+            self._still = now
+            self.speaker.say("all workers stand still: waiting (Ctrl-C ends the run)")
+        elif self._still and now - self._still > STANDSTILL:
+            self.halting = f"all workers have stood still for {STANDSTILL / 60:.0f} minutes"
+        if len(still) == len(members):
+            return
+        step = max((place.view.step for place in members), default=0)
+        self._hung = [hung for hung in self._hung if hung == step]
+        for place in still:
+            if place.view.still >= HANGS + len(self._hung) and not place.ending:
+                self._hung.append(step)
+                self.end(place, "hang")
+
     def mind_world(self) -> None:
         """Form a world when there is none; a lost courier takes its worker along."""
         members = [place for place in self.living() if not place.joining]
@@ -366,10 +417,16 @@ class Launcher:
             self.note(Died(seat=-1, what="mpirun", how="lost" if self.world.ended else "late"))
             came = any(place.view.standby == self.world.number for place in open_)
             self._fruitless = 0 if came else self._fruitless + 1
+            step = max(place.view.step for place in open_)
+            self._vain = self._vain + 1 if step <= self._reached else 0
+            self._reached = step
             if self._fruitless >= RESTARTS and self.fresh:
                 raise JobError(why_none(self.order))
             if self._fruitless >= TRIES:
                 self.halting = f"{TRIES} worlds ended before any courier was there, see {output_of(self.order)}"
+                return
+            if self._vain >= VAIN:
+                self.halting = f"{VAIN} worlds came no further than step {step}, see {output_of(self.order)}"
                 return
             self._again = time.monotonic() + min(2.0**self._fruitless / 2, LONGEST) if self._fruitless else 0.0
             if self.order.on_failure == "checkpoint":
@@ -560,12 +617,16 @@ class Launcher:
             self.halting = self.halting or f"{signal.Signals(self.signal).name} came"
             self._halted = time.monotonic()
             self.signal = 0
-            writer = min((place.number for place in self.active() if not place.ending), default=-1)
-            self.speaker.say(f"{self.halting}: ending" + (", with a checkpoint" if writer >= 0 else ""))
+            self._writer = min((place.number for place in self.active() if not place.ending), default=-1)
+            how = ", with a checkpoint (once more: at once)" if self._writer >= 0 else ""
+            self.speaker.say(f"{self.halting}: ending{how}")
             for agent in self.agents.values():
-                agent.do("halt", writer=writer)
-        elif time.monotonic() - self._halted > HALT or self.signal:
-            for place in self.living():
+                agent.do("halt", writer=self._writer)
+        late = time.monotonic() - self._halted > HALT
+        for place in self.living():
+            if not place.view.ready:
+                self.end(place, UNBEGUN)
+            elif self.signal or (late and not place.view.saving):
                 self.end(place, "halted")
 
     def release_spares(self) -> None:
@@ -596,7 +657,7 @@ class Launcher:
         finally:
             self.stop()
             self.note(Ended(status=status, why=self.halting))
-        if status == HALTED or self.halting:
+        if status == HALTED or (self.halting and latest(self.order.folder / "checkpoints")):
             self.speaker.say(f"go on with: meshmend run --resume {self.order.run}")
         return status
 

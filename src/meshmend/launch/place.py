@@ -20,8 +20,21 @@ class Place:
     """Its death has been dealt with."""
     losing: float = 0.0
     """Since when its courier is missing."""
+    began: int | None = None
+    """The step in which its worker was first seen to take part."""
     ending: bool = False
     """It has been killed by us, and will be seen dead soon."""
+
+    def see(self, view: View) -> None:
+        """How its worker is now."""
+        if view.active and self.began is None:
+            self.began = view.step
+        self.view = view
+
+    @property
+    def did_steps(self) -> bool:
+        """Whether its worker has taken part in more than the step it began with."""
+        return self.began is not None and self.view.step > self.began
 
     @property
     def alive(self) -> bool:

@@ -281,10 +281,9 @@ class Job:
         self._diary.take_over(about["pending"])
         return state
 
-    def _save_now(self) -> None:
+    def _save_now(self) -> bool:
         self._diary.confirm()
-        if self._saver is not None:
-            self._saver.now(self._state, self._step, self._about(), self._grid_now)
+        return self._saver is None or self._saver.now(self._state, self._step, self._about(), self._grid_now)
 
 
 def samples(data: Any, ids: Ids) -> Any:

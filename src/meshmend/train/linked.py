@@ -11,7 +11,7 @@ from meshmend.errors import JobError
 from meshmend.train.faults import Fault, Faults
 from meshmend.train.processes import kill
 from meshmend.train.protocol import NEVER, Total, divide
-from meshmend.train.segment import Segment
+from meshmend.train.segment import Segment, free, too_small
 from meshmend.train.settings import Settings
 from meshmend.train.sums import ExactSums, FloatSums
 from meshmend.train.wire import Trailer
@@ -35,8 +35,8 @@ class Linked:
         self._have: set[int] = set()
         self._export: Callable[[], list[Any]] | None = None
         self._news = threading.Condition()
-        self.save: Callable[[], None] = lambda: None
-        """Writes a checkpoint of the last committed state, when the run is halted."""
+        self.save: Callable[[], bool] = lambda: True
+        """Writes a checkpoint of the last committed state, when the run is halted; whether it could."""
         self.faults: Faults | None = None
         self.account = Total((), {}, 0)
         """Who did what in the last round."""
@@ -59,11 +59,20 @@ class Linked:
                 asked, done = self._segment["state_asked"], self._segment["done"]
                 # The state of the last round is there once the worker has committed it.
                 if asked != exported and self._export is not None and self._sealed >= done:
-                    self._segment.write_state(self._export())
+                    self._hand_out(self._export())
                     self._segment["state_round"] = self._sealed
                     self._segment["exported"] = exported = asked
                     self._segment.ring("courier")
                 self._news.notify_all()
+
+    def _hand_out(self, state: list[Any]) -> None:
+        """Put the state down; a worker that cannot is of no use to the others, who would wait for it."""
+        try:
+            self._segment.write_state(state)
+        except OSError as error:
+            why = f"handing its state out {too_small(nbytes(state), error)}"
+            self._segment.write_error(self._segment["step"], why, f"{why}\n", mistake=False)
+            os._exit(1)
 
     def _wait(self, until: Callable[[], bool]) -> None:
         with self._news:
@@ -77,7 +86,11 @@ class Linked:
         if not halt:
             return
         if halt == 2 or self.first:
-            self.save()
+            self._segment["saving"] = 1
+            saved = self.save()
+            self._segment["saving"] = 0
+            if not saved:
+                os._exit(1)
         os._exit(HALTED)
 
     def share(self, export: Callable[[], list[Any]]) -> Any | None:
@@ -137,6 +150,7 @@ class Linked:
                     if not segment["wire"]:
                         size = sums.wire_size + self._trailer.size
                         segment.make_bulk(size, sums.wide, sums.packed, sums.layout.number)
+                        self._require_room()
                     if lane in wanted:
                         sums.add(segment.buffer(0)[: sums.wire_size], tree, first=not self._have)
                         self._have.add(lane)
@@ -145,6 +159,14 @@ class Linked:
                 sums.put(segment.buffer(0)[: sums.wire_size])
             segment["inside"] = 0
             self._answer(asked, sorted(self._have), leaving=False)
+
+    def _require_room(self) -> None:
+        """Find out now, and not after a death, whether the state can be handed to the next one."""
+        needed = nbytes(self._export()) if self._export is not None and self._segment["seats"] > 1 else 0
+        if needed > free():
+            raise JobError(
+                f"the state of seat {self._segment.seat}, for whoever takes a dead one's place, {too_small(needed)}"
+            )
 
     def _question(self, number: int) -> tuple[int, tuple[int, ...]] | None:
         """(its number, lanes) of the courier's question about this round, if it has not been answered."""
@@ -182,3 +204,8 @@ class Linked:
             if question is not None:
                 self._segment.buffer(0)[:] = 0
                 self._answer(question[0], [], leaving=True)
+
+
+def nbytes(pieces: list[Any]) -> int:
+    """How many bytes these are."""
+    return sum(memoryview(piece).nbytes for piece in pieces)

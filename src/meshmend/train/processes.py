@@ -57,6 +57,21 @@ def kill(process: int, how: int = signal.SIGKILL) -> None:
             os.kill(process, how)
 
 
+def kill_group(leader: int) -> None:
+    """Kill all that a process with a session of its own has started, though it may be gone itself."""
+    if leader > 0:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(leader, signal.SIGKILL)
+
+
+def signal_name(number: int) -> str:
+    """Such as SIGKILL; some have only a number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def die_with_parent() -> None:
     """Called in a child: it is killed when its parent is (Linux: PR_SET_PDEATHSIG)."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)

@@ -31,17 +31,18 @@ class Saver:
         if self._pace.due(step) and self._background.offer(state, step, {**about, "grid": grid()}):
             self._pace.began(step)
 
-    def now(self, state: Any, step: int, about: dict[str, Any], grid: Grid) -> None:
-        """Write one before this worker ends."""
+    def now(self, state: Any, step: int, about: dict[str, Any], grid: Grid) -> bool:
+        """Write one before this worker ends; whether it could be."""
         self._background.close()
         began = time.monotonic()
         try:
             path = save(self._folder, state, step=step, about={**about, "grid": grid()})
         except OSError as error:
             print(f"no checkpoint could be written ({error})", flush=True)
-            return
+            return False
         self._said(path, time.monotonic() - began, path.stat().st_size)
         print(f"checkpoint of {step} steps written", flush=True)
+        return True
 
     def close(self) -> None:
         """Wait for the one being written."""

@@ -40,7 +40,7 @@ FIELDS = (
     "owner", "wanted", "seats", "worker", "born", "halt", "shown", "formed", "fresh", "world", "mpirun", "flip",
     # the worker's
     "lanes", "layout", "wire", "wide", "packed", "answered", "exported", "state_round", "progress", "inside", "step",
-    "left",
+    "left", "saving",
     # the courier's
     "courier", "daemon", "standby", "asked", "asked_round", "done", "assigned_round", "active", "given", "state_asked",
     "over", "repairing", "afresh", "agreed",
@@ -80,10 +80,17 @@ class Segment:
             ) from None
         try:
             if create:
-                os.ftruncate(file, size)
+                self._reserve(file, size)
             return np.frombuffer(mmap.mmap(file, size), np.uint8)
         finally:
             os.close(file)
+
+    def _reserve(self, file: int, size: int) -> None:
+        """Take the memory now: where it is not there, a later write would end the process without a word."""
+        try:
+            os.posix_fallocate(file, 0, size)
+        except OSError as error:
+            raise JobError(f"seat {self.seat} of run {self.run!r} {too_small(size, error)}") from None
 
     def __getitem__(self, name: str) -> int:
         return int(self._words[_PLACE[name]])
@@ -151,6 +158,7 @@ class Segment:
     def write_state(self, pieces: Iterable[Any]) -> None:
         """Put a state (arrays of bytes, one after another) down for the other side, whole or not at all."""
         fresh = self.path("state.new")
+        self.path("state").unlink(missing_ok=True)  # who has it keeps it, and twice the memory need not be there
         file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(file, "wb") as out:
             for piece in pieces:
@@ -185,6 +193,22 @@ class Segment:
         """Leave nothing behind."""
         for path in HOME.glob(f"meshmend-{self.run}-{self.seat}.*"):
             path.unlink(missing_ok=True)
+
+
+def free() -> int:
+    """Bytes of shared memory that nobody uses."""
+    place = os.statvfs(HOME)
+    return place.f_bavail * place.f_frsize
+
+
+def too_small(size: int, error: OSError | None = None) -> str:
+    """What to say where shared memory has no room for so many bytes."""
+    place = os.statvfs(HOME)
+    why = f" ({os.strerror(error.errno)})" if error is not None and error.errno else ""
+    return (
+        f"needs {size / 1e6:.1f} MB of shared memory, but {HOME} ({place.f_blocks * place.f_frsize / 1e6:.1f} MB) "
+        f"has no room for that{why}: give it more (a container: --shm-size), or free some"
+    )
 
 
 class SharedMemory(Memory):

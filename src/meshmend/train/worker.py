@@ -26,7 +26,7 @@ ORPHAN = 600.0
 LOOK = 0.5
 OURS = str(Path(__file__).parent)
 HALT = 30.0
-"""Seconds that a worker may take to write a checkpoint before it ends."""
+"""Seconds that a worker may take until it writes a checkpoint, before it is ended."""
 
 
 def main(words: list[str]) -> None:
@@ -72,6 +72,8 @@ def end_with_owner(segment: Segment) -> None:
     segment["halt"] = 1  # a worker that can, writes a checkpoint and ends
     segment.ring("worker")
     time.sleep(HALT)
+    while segment["saving"]:
+        time.sleep(LOOK)
     os._exit(1)
 
 
