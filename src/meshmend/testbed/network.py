@@ -38,6 +38,7 @@ OVER_LINKS = [
     "--mca", "btl_tcp_if_include", DEVICE,
     "--prtemca", "prte_if_include", DEVICE,
     *KEEPALIVE,
+    "--leave-session-attached",                       # a daemon that detaches may miss the end of a short command
 ]  # fmt: skip
 
 
