@@ -1,21 +1,36 @@
-"""What the launcher does with worlds that never come up, and with workers that stand still."""
+"""What the launcher does with worlds that never come up, networks that fall apart, and workers that stand still."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from meshmend.errors import JobError
 from meshmend.launch import launcher as module
-from meshmend.launch.agent import View
+from meshmend.launch.agent import REPAIR, View
 from meshmend.launch.hang import HANGS
 from meshmend.launch.hosts import HERE
 from meshmend.launch.launcher import RESTARTS, STANDSTILL, TRIES, VAIN, Launcher
 from meshmend.launch.order import Order
 from meshmend.launch.place import Place
+from meshmend.train.protocol import has_majority, may_go_on
+
+
+class Told:
+    """An agent that does as it is told."""
+
+    closed = False
+
+    def do(self, command: str, **values: Any) -> None:
+        del command, values
+
+    def close(self) -> None:
+        pass
 
 
 class Worlds:
@@ -66,6 +81,50 @@ def test_a_run_that_never_began_gives_up_soon(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(JobError, match="mpirun ended before any courier was there"):
         worlds.run(300)
     assert len(worlds.formed) == RESTARTS
+
+
+def test_couriers_that_wait_for_the_last_to_come_up_are_not_stuck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worlds = Worlds(tmp_path, monkeypatch, fresh=False, came=False)
+    launcher, first, last = worlds.launcher, *worlds.launcher.places.values()
+    launcher.world = cast(Any, SimpleNamespace(number=2, ended=False, late=lambda _: False, began=worlds.now))
+    first.view = replace(first.view, courier="alive", standby=2, stuck=True)
+    last.view = replace(last.view, courier="none", standby=1)
+    worlds.run(20)
+    assert len(worlds.formed) == 1
+    last.view = replace(last.view, courier="alive", standby=2)
+    worlds.run(REPAIR - 1)
+    assert len(worlds.formed) == 1
+    worlds.run(2)
+    assert len(worlds.formed) > 1
+
+
+@pytest.mark.parametrize("seats", [2, 3, 4, 5])
+def test_of_a_network_in_parts_one_goes_on_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seats: int) -> None:
+    """Seats, one a host, are near the launcher, far from it, or behind a break where no agent answers: all ways."""
+    hosts = [[seat] for seat in range(seats)]
+    for parts in product(("near", "far", "lost"), repeat=seats):
+        worlds = Worlds(tmp_path, monkeypatch, fresh=False, came=True)
+        launcher = worlds.launcher
+        near, far, lost = ({seat for seat in range(seats) if parts[seat] == which} for which in ("near", "far", "lost"))
+        launcher.places = {s: Place(s, parts[s], View(s, process=1, ready=True, active=True)) for s in range(seats)}
+        launcher.agents = {name: cast(Any, Told()) for name in ("near", "far")}
+        for seat in lost:
+            launcher.places[seat].dead = True
+        launcher._unsure = set(lost)
+        monkeypatch.setattr(launcher, "away", lambda: {"far"})
+        monkeypatch.setattr(launcher, "end_world", lambda: None)
+        monkeypatch.setattr(launcher.speaker, "say", lambda _: None)
+        monkeypatch.setattr(module, "Remote", Told)
+        launcher.part()
+        goes_on = not launcher.halting
+        assert goes_on == (has_majority(near, near | far) and (not lost or has_majority(near, near | lost)))
+        ended = {place.number for place in launcher.places.values() if place.ending or place.dead} - lost
+        assert ended == (far if has_majority(near, near | far) else near)
+        for some in (far, lost):  # couriers of the world that was, by themselves
+            alone = may_go_on(some, some, set(range(seats)), hosts)
+            assert not (goes_on and alone and not some <= ended), (parts, some)
 
 
 def test_a_world_that_came_up_is_replaced_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

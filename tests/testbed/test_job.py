@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from meshmend import Mesh, report, testbed
+from meshmend.errors import Chip
 from meshmend.events import Died, read
 from tests.launch.conftest import undisturbed as undisturbed
 from tests.launch.jobs import SCRIPT
@@ -138,12 +139,17 @@ def test_a_lost_chip_ends_a_plain_mpi_job_soon(tmp_path: Path) -> None:
 class Training:
     """A training run in a testbed, driven by what it prints."""
 
-    def __init__(self, bed: testbed.Testbed, folder: Path, *words: str) -> None:
+    def __init__(self, bed: testbed.Testbed, folder: Path, *words: str, at: Chip | None = None) -> None:
         hosts = ",".join(f"{name}:1" for name in bed.hosts)
-        line = [*RUN, "--hosts", hosts, "--launch-agent", bed.agent, "--name", "bed", *words]
+        new = ["--hosts", hosts, "--launch-agent", bed.agent, "--name", "bed"]
+        line = [*RUN, *([] if "--resume" in words else new), *words]
         self.output = ""
         self.process = subprocess.Popen(
-            bed.line(bed.chips[-1], *line), cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            bed.line(at or bed.chips[-1], *line),
+            cwd=folder,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         self._late = threading.Timer(DEADLINE, self.process.kill)
         self._late.start()
@@ -157,11 +163,11 @@ class Training:
                 return
         pytest.fail(f"{text!r} never came:\n{self.output}")
 
-    def finish(self) -> list[str]:
+    def finish(self, status: int = 0) -> list[str]:
         """The weights at its end."""
         self.output += self.process.communicate()[0]
         self._late.cancel()
-        assert self.process.returncode == 0, self.output
+        assert self.process.returncode == status, self.output
         return re.findall(r"weights (\w+) after", self.output)
 
 

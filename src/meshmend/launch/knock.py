@@ -31,6 +31,10 @@ class Door:
             while True:
                 self._socket.accept()[0].close()
 
+    def close(self) -> None:
+        """Nobody is there any more."""
+        self._socket.close()
+
 
 class Knock:
     """One call at a host's door, made beside everything else."""

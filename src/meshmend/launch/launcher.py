@@ -56,6 +56,8 @@ REJOIN = 10.0
 """Seconds that a host is called for when its agent is lost, and between two attempts to reach a lost host."""
 AGAIN = 1.0
 """Seconds between two calls."""
+FEW = 4
+"""Hosts that a message names one by one."""
 
 
 @dataclass
@@ -574,7 +576,8 @@ class Launcher:
         everyone = self.living() if self.fresh else self.active()
         far = {place.number for place in everyone if place.host in away}
         near = {place.number for place in everyone} - far
-        hosts = f"mpirun on {socket.gethostname()} cannot reach {', '.join(sorted(away))}"
+        names = [*sorted(away)[:FEW], *([f"{len(away) - FEW} more hosts"] if len(away) > FEW else [])]
+        hosts = f"mpirun on {socket.gethostname()} cannot reach {', '.join(names)}"
         if has_majority(near, near | far):
             self.speaker.say(f"{hosts}: workers {sorted(far)} are ended, {sorted(near)} go on")
             self.expel(away)
@@ -585,6 +588,7 @@ class Launcher:
             for place in self.living():
                 if place.host not in away:
                     self.end(place, "cut off from most")
+            self.halt()
         return True
 
     def away(self) -> set[str]:

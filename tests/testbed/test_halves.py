@@ -1,0 +1,116 @@
+"""A mesh that is cut in two under a training run: one half goes on at most, and the other commits nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from meshmend import Mesh, report, testbed
+from meshmend.errors import Chip
+from meshmend.events import Committed, Died, Saved, Started, read
+from tests.launch.conftest import undisturbed as undisturbed
+from tests.launch.jobs import SCRIPT
+from tests.testbed.beds import need_testbed
+from tests.testbed.test_job import Training
+
+Undisturbed = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def _needed() -> None:
+    need_testbed()
+
+
+def across(mesh: str, column: int) -> str:
+    """All links from a column to the next: what cuts a mesh in two."""
+    return " ".join(f"link@{row},{column}:{row},{column + 1}" for row in range(Mesh.parse(mesh).rows))
+
+
+def assert_nothing_more(folder: Path, ended: list[int]) -> None:
+    """The ledger is right, and these workers have committed nothing after they were given up."""
+    events = read(folder / "runs" / "bed")
+    assert report.check(events).findings == []
+    cut = min(event.time for event in events if isinstance(event, Died))
+    again = {event.seat: event.time for event in events if isinstance(event, Started) and event.time > cut}
+    late = [event for event in events if isinstance(event, Committed) and event.seat in ended and event.time > cut]
+    assert all(event.time > again.get(event.seat, float("inf")) for event in late), late
+
+
+def test_the_larger_half_goes_on(tmp_path: Path, undisturbed: Undisturbed) -> None:
+    """Chips see their links go, so that this takes seconds."""
+    with testbed.Testbed(Mesh.parse("1x3"), "50mbit") as bed:
+        run = Training(bed, tmp_path, "--mesh", "1x3", str(SCRIPT), "steps=20", "pause=0.1", at=(0, 0))
+        run.until(r"step 3\b")
+        bed.cut(across("1x3", 1))
+        weights = run.finish()
+    assert "mpirun on chip-0-0 cannot reach chip-0-2: workers [2] are ended, [0, 1] go on" in run.output
+    assert weights == [undisturbed("steps=20")] * 2, run.output
+    assert_nothing_more(tmp_path, [2])
+
+
+@pytest.mark.jobs
+@pytest.mark.parametrize(
+    ("mesh", "column", "words", "at", "near", "far"),
+    [
+        ("2x3", 1, [], (1, 0), [0, 1, 3, 4], [2, 5]),
+        ("2x3", 0, ["--mesh", "2x3"], (1, 2), [1, 2, 4, 5], [0, 3]),
+        ("2x2", 0, [], (1, 0), [0, 2], [1, 3]),
+    ],
+)
+def test_one_half_goes_on(
+    tmp_path: Path, mesh: str, column: int, words: list[str], at: Chip, near: list[int], far: list[int],
+    undisturbed: Undisturbed,
+) -> None:  # fmt: skip
+    """Of two equal halves, that with worker 0."""
+    with testbed.Testbed(Mesh.parse(mesh), "50mbit") as bed:
+        run = Training(bed, tmp_path, *words, str(SCRIPT), "steps=60", "pause=0.1", at=at)
+        run.until(r"step 5\b")
+        bed.cut(across(mesh, column))
+        weights = run.finish()
+    assert f"workers {far} are ended, {near} go on" in run.output
+    assert weights == [undisturbed("steps=60")] * len(near), run.output
+    assert_nothing_more(tmp_path, far)
+
+
+@pytest.mark.jobs
+@pytest.mark.parametrize(
+    ("mesh", "at", "words", "says"),
+    [
+        ("2x3", (0, 2), [], "workers [2, 5] are ended, and [0, 1, 3, 4] cannot go on without it"),
+        ("2x2", (0, 1), ["--mesh", "2x2"], "workers [1, 3] are ended, and [0, 2] cannot go on without it"),
+        ("2x2", (0, 0), ["--min-workers", "3"], "2 workers are left, and at least 3 were asked for"),
+    ],
+)
+def test_neither_half_can_go_on(
+    tmp_path: Path, mesh: str, at: Chip, words: list[str], says: str, undisturbed: Undisturbed
+) -> None:
+    """The launcher is not with the larger half, or too few are left: a checkpoint, and the run can be resumed."""
+    with testbed.Testbed(Mesh.parse(mesh), "50mbit") as bed:
+        halves = across(mesh, Mesh.parse(mesh).cols - 2)
+        run = Training(bed, tmp_path, *words, str(SCRIPT), "steps=60", "pause=0.1", at=at)
+        run.until(r"step 5\b")
+        bed.cut(halves)
+        assert run.finish(status=75) == []
+        assert f"{says}: ending, with a checkpoint" in run.output
+        assert [event.step for event in read(tmp_path / "runs" / "bed") if isinstance(event, Saved)][-1] >= 5
+        bed.mend(halves)
+        again = Training(bed, tmp_path, "--resume", "bed", at=at)
+        assert again.finish() == [undisturbed("steps=60")] * len(bed.chips), again.output
+    assert report.check(read(tmp_path / "runs" / "bed")).findings == []
+
+
+@pytest.mark.jobs
+def test_chips_that_were_cut_off_join_again(tmp_path: Path, undisturbed: Undisturbed) -> None:
+    with testbed.Testbed(Mesh.parse("2x3"), "50mbit") as bed:
+        run = Training(bed, tmp_path, "--mesh", "2x3", str(SCRIPT), "steps=300", "pause=0.1", at=(0, 0))
+        run.until(r"step 5\b")
+        bed.cut(across("2x3", 1))
+        run.until("4 workers")
+        bed.mend(across("2x3", 1))
+        run.until("workers 2 and 5 join")
+        run.until("sums go over 2x3 by")
+        weights = run.finish()
+    assert weights == [undisturbed("steps=300")] * 6, run.output
+    assert_nothing_more(tmp_path, [2, 5])
