@@ -52,7 +52,7 @@ class Worlds:
         del why
         number = len(self.formed) + 1
         self.formed.append(self.now)
-        world: Any = SimpleNamespace(number=number, ended=True, late=lambda _: False)
+        world: Any = SimpleNamespace(number=number, ended=True, late=lambda _: False, began=self.now)
         self.launcher.world = world
         standby = number if self.came else 0
         about: Any = {"process": 1, "ready": True, "active": True, "courier": "lost", "standby": standby}
@@ -125,6 +125,16 @@ def test_of_a_network_in_parts_one_goes_on_at_most(tmp_path: Path, monkeypatch: 
         for some in (far, lost):  # couriers of the world that was, by themselves
             alone = may_go_on(some, some, set(range(seats)), hosts)
             assert not (goes_on and alone and not some <= ended), (parts, some)
+
+
+def test_couriers_that_have_met_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worlds = Worlds(tmp_path, monkeypatch, fresh=False, came=False)
+    worlds.launcher.world = cast(Any, SimpleNamespace(number=2, ended=False, late=lambda _: False, began=worlds.now))
+    for stuck, formed in ((False, False), (True, True)):
+        for place in worlds.launcher.places.values():
+            place.view = replace(place.view, courier="alive", standby=2, stuck=stuck)
+        worlds.run(REPAIR + 1 if not stuck else 0.02)
+        assert (len(worlds.formed) > 1) == formed
 
 
 def test_a_world_that_came_up_is_replaced_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

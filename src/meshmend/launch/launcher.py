@@ -408,7 +408,7 @@ class Launcher:
             return
         if all(place.view.agreed == self.world.number for place in open_):
             self._unsure.clear()
-        if any(place.view.stuck for place in open_) and self.settled(open_):
+        if self.settled(open_) and any(place.view.stuck for place in open_):
             if not self.part():
                 self.form("the couriers could not go on by themselves")
         elif open_ and (self.world.ended or self.world.late([place.view.standby for place in open_])):
