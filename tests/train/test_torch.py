@@ -209,6 +209,38 @@ def test_a_bool_buffer_has_no_average_and_a_frozen_weight_stays_so() -> None:
             job.sum(lambda lane: model(lane, use=True).sum().backward())
 
 
+class Masked(nn.Module):  # type: ignore[misc, name-defined]
+    """A causal mask that is kept in state dicts, and values that an addition of nothing would change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+        self.register_buffer("mask", torch.full((6, 6), -torch.inf).triu(1))
+        self.register_buffer("odd", torch.tensor([torch.inf, torch.nan, -0.0, 1.0]))
+        self.register_buffer("bytes", torch.tensor([200, 3], dtype=torch.uint8))
+
+    def forward(self, x: Any) -> Any:
+        self.odd[3] += 1
+        self.bytes[0] -= 20
+        self.bytes[1] += 4
+        return self.linear(x) @ torch.softmax(self.mask, -1)
+
+
+@pytest.mark.parametrize("reduction", ["float", "exact"])
+def test_what_no_lane_changes_in_a_buffer_stays_bit_for_bit_what_it_is(reduction: str) -> None:
+    model = Masked()
+    before = copy.deepcopy(model)
+    with mm.Job(X, batch=8, lanes=4, reduction=reduction) as job:
+        job.share(model)
+        for _ in job.steps(3):
+            job.sum(lambda lane: model(lane).sum().backward())
+            job.commit()
+    assert model.mask.numpy().tobytes() == before.mask.numpy().tobytes()
+    assert model.odd[:3].numpy().tobytes() == before.odd[:3].numpy().tobytes()
+    assert (model.odd[3], *model.bytes) == (4, 140, 15)
+    assert torch.isfinite(model.linear.weight.grad).all()
+
+
 def through(state: TorchState, like: TorchState) -> None:
     data = b"".join(bytes(piece) for piece in pieces(state, step=3))
     assert from_pieces(np.frombuffer(data, np.uint8), like) == (like, {"step": 3})

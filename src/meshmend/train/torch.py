@@ -133,7 +133,7 @@ class TorchState(Held):
             raise JobError(f"{odd[0]!r} was frozen when it was shared, but has a gradient: share it with requires_grad")
         grads = {name: self._every[name].grad for name in self._trained}
         live = self._live()
-        changes = {name: live[name].detach() - self._kept[name] for name in self._buffers}
+        changes = {name: _change(live[name].detach(), self._kept[name]) for name in self._buffers}
         for name in self._constants:
             if live[name].dtype == torch.bool and not torch.equal(live[name], self._kept[name]):
                 raise JobError(f"buffer {name!r} of truth values was changed in a lane: it has no average")
@@ -143,7 +143,7 @@ class TorchState(Held):
         return {
             "grads": {name: _grad(grads[name], self._every[name]) for name in self._trained},
             "found": np.array([grads[name] is not None for name in self._trained], np.float32),
-            "buffers": {name: change.to("cpu", torch.float32).numpy() for name, change in changes.items()},
+            "buffers": {name: change.to("cpu").numpy() for name, change in changes.items()},
             "metrics": rebuilt(metrics, values),
         }
 
@@ -165,9 +165,9 @@ class TorchState(Held):
         live = self._live()
         with torch.no_grad():
             for name in self._buffers:
-                change = torch.from_numpy(np.asarray(total["buffers"][name] / divisor))
-                whole = not live[name].is_floating_point()
-                live[name].add_((change.round() if whole else change).to(live[name].device, live[name].dtype))
+                old, change = live[name], torch.from_numpy(np.asarray(total["buffers"][name] / divisor))
+                change = (change if old.is_floating_point() else change.round()).to(old.device, old.dtype)
+                old.copy_(torch.where(change == 0, old, old + change))  # -0.0 + 0.0 would be 0.0
         self._kept.update({name: live[name].detach().clone() for name in self._buffers})
         values = [np.asarray(value / divisor) if mean else value for _, value in leaves_of(total["metrics"])]
         values = [torch.from_numpy(v) if was else v for v, was in zip(values, self._tensors, strict=True)]
@@ -380,6 +380,14 @@ def _array(tensor: Any) -> npt.NDArray[Any]:
 def _tensor(array: npt.NDArray[Any], dtype: Any) -> Any:
     found = torch.from_numpy(array)
     return found if found.dtype == dtype else found.view(dtype)
+
+
+def _change(live: Any, kept: Any) -> Any:
+    """How much a lane changed a buffer: exactly nothing where it is the same, also where that is Inf or NaN."""
+    if not live.is_floating_point():
+        return live.to(torch.int64) - kept.to(torch.int64)
+    same = (live == kept) | (live.isnan() & kept.isnan())
+    return torch.where(same, 0.0, live - kept).to(torch.float32)
 
 
 def _grad(grad: Any, parameter: Any) -> npt.NDArray[Any]:
