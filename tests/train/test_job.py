@@ -40,6 +40,7 @@ def test_a_sum_that_is_not_finite_is_refused_or_skipped(reduction: str) -> None:
         pytest.raises(mm.JobError, match="holds NaN or Inf in some lane"),
         mm.Job(bad, batch=24, lanes=4, reduction=reduction, nonfinite="error") as job,
     ):
+        job.share(np.float32(0))
         job.sum(lambda lane: lane.sum())
     with mm.Job(bad, batch=8, lanes=4, reduction=reduction, nonfinite="skip") as job:
         state = job.share(np.float32(0))
@@ -68,5 +69,23 @@ def test_mistakes_are_one_sentence(options: dict[str, Any], message: str) -> Non
 
 def test_another_tree_is_refused_with_its_leaf() -> None:
     with mm.Job(X, batch=8, lanes=4) as job, pytest.raises(mm.JobError, match="return the same"):
+        job.share(np.float32(0))
         sizes = iter([1, 2])
         job.sum(lambda _: {"w": np.zeros(next(sizes), np.float32)})
+
+
+def test_words_out_of_order_are_refused() -> None:
+    with mm.Job(X, batch=8, lanes=4) as job:
+        with pytest.raises(mm.JobError, match=r"job\.sum was called before job\.share"):
+            job.sum(lambda lane: lane.sum())
+        with pytest.raises(mm.JobError, match=r"job\.commit was called before job\.share"):
+            job.commit(np.float32(0))
+        state = job.share(np.float32(0))
+        for step in job.steps(2):
+            with pytest.raises(mm.JobError, match=f"job.commit was called in step {step} without a sum"):
+                job.commit(state)
+            job.sum(lambda lane: lane.sum())
+            with pytest.raises(mm.JobError, match=f"job.sum was called twice in step {step}"):
+                job.sum(lambda lane: lane.sum())
+            job.commit(state)
+        assert job.step == 2

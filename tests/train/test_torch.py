@@ -463,7 +463,10 @@ def test_mistakes_are_one_sentence() -> None:
         job.share(optimizer)
     with pytest.raises(mm.JobError, match="a dict was shared beside PyTorch objects"):
         job.share(model, {})
-    with pytest.raises(mm.JobError, match="return gradients, or share"):
+    with pytest.raises(mm.JobError, match=r"before job\.share"):
+        job.sum(lambda _: None)
+    job.share(np.zeros(1, np.float32))
+    with pytest.raises(mm.JobError, match="return gradients, or share a model"):
         job.sum(lambda _: None)
     with pytest.raises(mm.JobError, match="all workers must run the same script"):
         through(TorchState((model,)), TorchState((nn.Linear(2, 2),)))

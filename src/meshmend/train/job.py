@@ -96,6 +96,8 @@ class Job:
             bf16.load()
         self._sums: FloatSums | ExactSums | None = None
         self._state: Any = None
+        self._shared = self._summed = False
+        """Whether there is a state to begin with, and whether this step has its sum."""
         self._last: Callable[[], None] = lambda: None
         """What a wrapped loop has left to do when the job ends well."""
         self._loop: object = None
@@ -163,6 +165,7 @@ class Job:
             self._state = self._adopt(given, begun)
             self._seal()
         self._diary.opened(self._step, self._lanes, self._reduction)
+        self._shared = True
         return self._state if objects is None else objects.objects
 
     def steps(self, count: int) -> Iterator[int]:
@@ -193,6 +196,13 @@ class Job:
 
     def _asked(self) -> Generator[int, Any, Any]:
         """The lanes of this step that this worker is asked for; is sent their trees, and returns the sum."""
+        if not self._shared:
+            raise JobError("job.sum was called before job.share: share the state that training begins with first")
+        if self._summed:
+            raise JobError(
+                f"job.sum was called twice in step {self._step}: return all that is to be summed as one tree, and call "
+                "job.commit before the next sum"
+            )
         while True:
             total = yield from self._link.round(self._prepare)
             self._confirmed()
@@ -209,6 +219,7 @@ class Job:
                 self._step += 1
             else:
                 if result is not None:
+                    self._summed = True
                     return result
             self._seal()  # the grid or the step has changed, so this round has a state of its own
 
@@ -217,6 +228,10 @@ class Job:
 
         PyTorch objects are known already, and need not be given again.
         """
+        if not self._shared:
+            raise JobError("job.commit was called before job.share: share the state that training begins with first")
+        if not self._summed:
+            raise JobError(f"job.commit was called in step {self._step} without a sum: call job.sum once in every step")
         fault = self._link.strike("commit")
         if isinstance(self._state, Held):
             self._state.commit()
@@ -227,6 +242,7 @@ class Job:
         if fault is not None and fault.kind == "flip":
             self._state = flipped(self._state)
         self._step += 1
+        self._summed = False
         account, first = self._link.account, self._link.first
         seal = self._seal_now()
         values = {name: float(np.asarray(value)) for name, value in metrics.items()}
@@ -255,7 +271,7 @@ class Job:
             kind, layout = Bf16Sums if self._wire == "bf16" else KINDS[self._reduction], Layout(tree)
             if not layout.leaves:
                 raise JobError(
-                    "job.sum got nothing from its function: return gradients, or share(model, optimizer) first"
+                    "job.sum got nothing from its function: return gradients, or share a model and its optimizer"
                 )
             self._sums = kind(layout, self._lanes.lanes)
             if isinstance(self._sums, ExactSums) and self._grid:
