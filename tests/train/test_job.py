@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -72,6 +73,60 @@ def test_another_tree_is_refused_with_its_leaf() -> None:
         job.share(np.float32(0))
         sizes = iter([1, 2])
         job.sum(lambda _: {"w": np.zeros(next(sizes), np.float32)})
+
+
+WAYS: list[dict[str, Any]] = [{}, {"wire": "bf16"}, {"reduction": "exact"}]
+
+
+def summed(leaf: Any, **options: Any) -> Any:
+    with mm.Job(X, batch=8, lanes=4, **options) as job:
+        job.share(np.float32(0))
+        return job.sum(lambda _: {"leaf": leaf})["leaf"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("leaf", [np.array([1j]), np.array([True]), np.array("text"), np.array([None])])
+def test_what_has_no_sum_is_refused_by_name(way: dict[str, Any], leaf: Any) -> None:
+    with pytest.raises(mm.JobError, match=r"leaf 'leaf' has type .* which is not summed"):
+        summed(leaf, **way)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint64])
+def test_whole_numbers_are_summed_exactly_or_refused(way: dict[str, Any], dtype: type) -> None:
+    most = 2**24 // 4
+    for value in (most, most - 1, 1, 0) + (() if dtype == np.uint64 else (-most, 1 - most)):
+        found = summed(np.full(100, value, dtype), **way)
+        assert found.dtype == dtype
+        assert (found == 4 * value).all()
+    for value in (most + 1, np.iinfo(dtype).max) + (() if dtype == np.uint64 else (-most - 1, np.iinfo(dtype).min)):
+        with pytest.raises(mm.JobError, match=f"leaf 'leaf' is of whole numbers, and one of them is beyond {most}"):
+            summed(np.array([1, value], dtype), **way)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_sum_that_its_own_type_cannot_hold_is_refused(way: dict[str, Any]) -> None:
+    assert (summed(np.full(100, 63, np.uint8), **way) == 252).all()
+    assert summed(np.array([31, -32], np.int8), **way).tolist() == [124, -128]
+    for leaf in (np.array([1, 64], np.uint8), np.array([32], np.int8), np.array([-33], np.int8)):
+        with pytest.raises(mm.JobError, match=r"step 0: the sum of 'leaf' reaches from .* cannot hold"):
+            summed(leaf, **way)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.float8_e5m2])  # what bf16 cannot hold, float32 cannot either
+def test_a_sum_too_large_for_its_narrow_type_is_not_finite(way: dict[str, Any], dtype: Any) -> None:
+    good, most = np.array(2.0**13, dtype), ml_dtypes.finfo(dtype).max
+    for size in (1, 100):
+        assert (summed(np.full(size, good), nonfinite="error", **way) == 2**15).all()
+        with pytest.raises(mm.JobError, match="step 0: the sum of 'leaf' is too large for its type"):
+            summed(np.full(size, most, dtype), nonfinite="error", **way)
+    with mm.Job(X, batch=8, lanes=4, nonfinite="skip", **way) as job:
+        state = job.share(np.float32(0))
+        for _ in job.steps(3):
+            assert job.sum(lambda _: np.array(most if job.step == 1 else good, dtype)) == 2**15
+            job.commit(state)
+        assert job.step == 3
 
 
 def test_words_out_of_order_are_refused() -> None:

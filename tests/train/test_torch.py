@@ -209,6 +209,35 @@ def test_a_bool_buffer_has_no_average_and_a_frozen_weight_stays_so() -> None:
             job.sum(lambda lane: model(lane, use=True).sum().backward())
 
 
+class Turned(nn.Module):  # type: ignore[misc, name-defined]
+    def __init__(self, *, trained: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(6))
+        self.phase = nn.Parameter(torch.ones(6, dtype=torch.complex64), requires_grad=trained)
+        self.register_buffer("turns", torch.ones(6, dtype=torch.complex64))
+
+    def forward(self, x: Any) -> Any:
+        return (x * self.weight * self.turns * self.phase).real
+
+
+def test_complex_weights_and_changes_are_refused_and_constants_are_not() -> None:
+    job = mm.Job(X, batch=8, lanes=4)
+    with pytest.raises(mm.JobError, match=r"'model\.phase' is complex"):
+        job.share(Turned(trained=True))
+    model = Turned(trained=False)
+    job.share(model)
+    job.sum(lambda lane: model(lane).sum().backward())
+    assert torch.isfinite(model.weight.grad).all()
+    job.commit()
+
+    def changes(lane: Any) -> None:
+        model.turns *= 1j
+        model(lane).sum().backward()
+
+    with pytest.raises(mm.JobError, match=r"'model\.turns' of complex numbers was changed"):
+        job.sum(changes)
+
+
 class Masked(nn.Module):  # type: ignore[misc, name-defined]
     """A causal mask that is kept in state dicts, and values that an addition of nothing would change."""
 

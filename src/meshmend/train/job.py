@@ -268,7 +268,7 @@ class Job:
 
     def _prepare(self, tree: Any) -> FloatSums | ExactSums:
         if self._sums is None:
-            kind, layout = Bf16Sums if self._wire == "bf16" else KINDS[self._reduction], Layout(tree)
+            kind, layout = Bf16Sums if self._wire == "bf16" else KINDS[self._reduction], Layout(tree, self._lanes.lanes)
             if not layout.leaves:
                 raise JobError(
                     "job.sum got nothing from its function: return gradients, or share a model and its optimizer"

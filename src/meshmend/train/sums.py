@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -60,14 +60,17 @@ class FloatSums:
 
     def finish(self, wire: npt.NDArray[Any], step: int) -> Any | None:
         """The tree of sums."""
-        del step
+        _check_whole(self.layout, self._parts(wire), step)
         return self.layout.unpack(wire)
 
     def check(self, wire: npt.NDArray[Any], step: int) -> None:
         """Raise `NotFinite` if a sum is."""
-        bounds = self.layout.bounds
-        bad = [i for i in range(len(bounds) - 1) if not np.isfinite(wire[bounds[i] : bounds[i + 1]]).all()]
-        _refuse(self.layout, bad, step)
+        _refuse(self.layout, [i for i, part in enumerate(self._parts(wire)) if not np.isfinite(part).all()], step)
+        _check_narrow(self.layout, self._parts(wire), step)
+
+    def _parts(self, wire: npt.NDArray[Any]) -> Iterable[npt.NDArray[Any]]:
+        """The leaves of a total, as float32."""
+        return self.layout.parts(wire)
 
 
 class Bf16Sums(FloatSums):
@@ -101,14 +104,11 @@ class Bf16Sums(FloatSums):
 
     def finish(self, wire: npt.NDArray[Any], step: int) -> Any | None:
         """The tree of sums."""
-        del step
-        return self.layout.rebuild(self._floats(wire))
+        sums = [*self._parts(wire)]
+        _check_whole(self.layout, sums, step)
+        return self.layout.rebuild(sums)
 
-    def check(self, wire: npt.NDArray[Any], step: int) -> None:
-        """Raise `NotFinite` if a sum is."""
-        _refuse(self.layout, [i for i, sums in enumerate(self._floats(wire)) if not np.isfinite(sums).all()], step)
-
-    def _floats(self, wire: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.float32]]:
+    def _parts(self, wire: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.float32]]:
         """The leaves of a total, as new arrays."""
         for place in self._places(wire):
             sums = np.empty(len(place), np.float32)
@@ -131,7 +131,7 @@ class Bf16Sums(FloatSums):
 
 
 def _travels_as_bf16(leaf: Leaf) -> bool:
-    return leaf.size >= SMALL and leaf.dtype.kind not in "iub"
+    return leaf.size >= SMALL and not leaf.whole
 
 
 class ExactSums:
@@ -159,7 +159,11 @@ class ExactSums:
         """The tree of sums; None where the grid was too fine and has been widened."""
         outcome = self.exact.finish(np.ascontiguousarray(wire))
         _refuse(self.layout, outcome.bad, step)
-        return None if outcome.sums is None else self.layout.unpack(outcome.sums)
+        if outcome.sums is None:
+            return None
+        _check_whole(self.layout, self.layout.parts(outcome.sums), step)
+        _check_narrow(self.layout, self.layout.parts(outcome.sums), step)
+        return self.layout.unpack(outcome.sums)
 
 
 def _refuse(layout: Layout, bad: Sequence[int], step: int) -> None:
@@ -169,6 +173,33 @@ def _refuse(layout: Layout, bad: Sequence[int], step: int) -> None:
             f"step {step}: {names} holds NaN or Inf in some lane, so there is no sum: lower the learning rate, or give "
             "mm.Job(nonfinite='skip') to leave such steps out"
         )
+
+
+def _check_whole(layout: Layout, parts: Iterable[npt.NDArray[Any]], step: int) -> None:
+    """Raise where a leaf's own type of whole numbers cannot hold its sum."""
+    for leaf, part in zip(layout.leaves, parts, strict=True):
+        if not leaf.whole:
+            continue
+        low, high = int(part.min(initial=0)), int(part.max(initial=0))
+        if low < np.iinfo(leaf.dtype).min or high > np.iinfo(leaf.dtype).max:
+            raise JobError(
+                f"step {step}: the sum of {leaf.name!r} reaches from {low} to {high}, which its type {leaf.dtype} "
+                "cannot hold: return a wider type, such as int32"
+            )
+
+
+def _check_narrow(layout: Layout, parts: Iterable[npt.NDArray[Any]], step: int) -> None:
+    """Raise `NotFinite` where a finite sum is Inf in its leaf's own type, one narrower than float32."""
+    for leaf, part in zip(layout.leaves, parts, strict=True):
+        if leaf.whole or leaf.dtype.itemsize >= part.dtype.itemsize:
+            continue
+        with np.errstate(over="ignore"):
+            held = np.isfinite(part.astype(leaf.dtype)).all()
+        if not held:
+            raise NotFinite(
+                f"step {step}: the sum of {leaf.name!r} is too large for its type {leaf.dtype}, so there is none: "
+                "return float32, or give mm.Job(nonfinite='skip') to leave such steps out"
+            )
 
 
 KINDS: dict[str, type[FloatSums] | type[ExactSums]] = {"float": FloatSums, "exact": ExactSums}

@@ -52,6 +52,7 @@ class TorchState(Held):
         self._every: dict[str, Any] = {}
         self._buffers: dict[str, tuple[Any, str]] = {}
         self._constants: dict[str, tuple[Any, str]] = {}
+        self._fixed: list[str] = []
         seen: set[int] = set()
         for name, module in modules.items():
             persistent = set(module.state_dict(keep_vars=True))
@@ -62,12 +63,19 @@ class TorchState(Held):
                 where, _, key = path.rpartition(".")
                 if isinstance(value, torch.nn.Parameter):
                     self._every[f"{name}.{path}"] = value
-                elif path in persistent and value.dtype != torch.bool:
+                elif path in persistent and value.dtype != torch.bool and not value.is_complex():
                     self._buffers[f"{name}.{path}"] = module.get_submodule(where), key
                 else:
                     self._constants[f"{name}.{path}"] = module.get_submodule(where), key
+                    if path in persistent or value.dtype == torch.bool:
+                        self._fixed.append(f"{name}.{path}")
         self._check_optimizers()
         self._trained = [name for name, value in self._every.items() if value.requires_grad]
+        for name in self._trained:
+            if self._every[name].is_complex():
+                raise JobError(
+                    f"{name!r} is complex, and such gradients are not summed: keep it as two real parameters"
+                )
         self._generators: Any = None
         self._tensors: list[bool] = []
         self.commit()
@@ -134,9 +142,10 @@ class TorchState(Held):
         grads = {name: self._every[name].grad for name in self._trained}
         live = self._live()
         changes = {name: _change(live[name].detach(), self._kept[name]) for name in self._buffers}
-        for name in self._constants:
-            if live[name].dtype == torch.bool and not torch.equal(live[name], self._kept[name]):
-                raise JobError(f"buffer {name!r} of truth values was changed in a lane: it has no average")
+        for name in self._fixed:
+            if not torch.equal(live[name], self._kept[name]):
+                kind = "truth values" if live[name].dtype == torch.bool else "complex numbers"
+                raise JobError(f"buffer {name!r} of {kind} was changed in a lane: it has no average")
         found = leaves_of(metrics)
         self._tensors = [isinstance(value, torch.Tensor) for _, value in found]
         values = [_metric(value) for _, value in found]

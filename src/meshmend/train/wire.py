@@ -13,6 +13,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from meshmend.errors import JobError
 from meshmend.train.held import Held
 from meshmend.train.protocol import Total
 
+WHOLE = 2**24
+"""Whole numbers up to this one are exact as float32."""
 PIECES = 3
 ONCE = 8192
 """A lane counted once by seat s is ONCE + s, so that the sum shows both how often and, if once, by whom."""
@@ -76,6 +79,11 @@ class Leaf:
         """Numbers in it."""
         return int(np.prod(self.shape, dtype=np.int64))
 
+    @property
+    def whole(self) -> bool:
+        """Whether it holds whole numbers: they travel as float32, and only where their sums stay exact."""
+        return self.dtype.kind in "iu"
+
 
 def leaves_of(tree: Any) -> list[tuple[str, Any]]:
     """The arrays of a tree with their names, in a fixed order; JAX's trees where JAX is loaded."""
@@ -124,11 +132,19 @@ def _plain_rebuilt(tree: Any, values: list[Any]) -> Any:
 
 
 class Layout:
-    """Where each leaf of a tree lies in a flat buffer."""
+    """Where each leaf of a tree lies in a flat buffer; leaves that cannot be summed are refused by their names."""
 
-    def __init__(self, tree: Any) -> None:
+    def __init__(self, tree: Any, lanes: int = 1) -> None:
         self.tree = tree
         self.leaves = [Leaf(name, np.shape(value), np.asarray(value).dtype) for name, value in leaves_of(tree)]
+        self._most = WHOLE // lanes
+        for leaf in self.leaves:
+            # bf16 and smaller have no kind of their own in numpy.
+            if leaf.dtype.kind not in "iuf" and not leaf.dtype.name.startswith(("bfloat", "float")):
+                raise JobError(
+                    f"leaf {leaf.name!r} has type {leaf.dtype}, which is not summed: return real numbers, such as "
+                    "float32 (a complex leaf as two of them)"
+                )
         self.bounds = np.concatenate([[0], np.cumsum([leaf.size for leaf in self.leaves])]).astype(np.int64)
 
     @property
@@ -156,6 +172,11 @@ class Layout:
                     f"leaf {leaf.name!r} has shape {array.shape} and type {array.dtype}, but began with {leaf.shape} "
                     f"and {leaf.dtype}: return the same shapes for every lane"
                 )
+            if leaf.whole and (array.max(initial=0) > self._most or array.min(initial=0) < -self._most):
+                raise JobError(
+                    f"leaf {leaf.name!r} is of whole numbers, and one of them is beyond {self._most}: the sum over all "
+                    f"lanes must stay within {WHOLE} to be exact, so return it as float32"
+                )
             yield array.reshape(-1)
 
     def add(self, tree: Any, out: npt.NDArray[Any], *, first: bool) -> None:
@@ -169,10 +190,12 @@ class Layout:
 
     def unpack(self, flat: npt.NDArray[Any]) -> Any:
         """The tree that a flat buffer holds, as new arrays of the leaves' own types."""
-        return self.rebuild(
-            flat[begin : begin + leaf.size].astype(leaf.dtype)
-            for leaf, begin in zip(self.leaves, self.bounds, strict=False)
-        )
+        return self.rebuild(part.astype(leaf.dtype) for leaf, part in zip(self.leaves, self.parts(flat), strict=True))
+
+    def parts(self, flat: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+        """The leaves of a flat buffer, as they lie there."""
+        for begin, end in pairwise(self.bounds):
+            yield flat[begin:end]
 
     def rebuild(self, arrays: Iterable[npt.NDArray[Any]]) -> Any:
         """The tree of these flat arrays, in the leaves' own shapes and types."""
