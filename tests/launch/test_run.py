@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from meshmend.errors import JobError
 from meshmend.events import Repaired, Saved, read
+from meshmend.launch import start
+from meshmend.launch.order import Order
 from meshmend.testing import Fault
-from meshmend.train.processes import lives
-from meshmend.train.segment import Segment, seats_of
+from meshmend.train.processes import born, lives
+from meshmend.train.segment import Segment, remove_run, seats_of
 from tests.launch.jobs import SCRIPT, Job, wait_for
 
 SHRINK = ["--on-failure", "shrink"]
@@ -255,6 +258,50 @@ def test_a_name_is_used_once(job: Job) -> None:
     assert job.status == 0, job.output
     job.run("-n", "1", script=[SCRIPT, "steps=2"])
     assert (job.status, "holds a run of that name" in job.output) == (2, True)
+
+
+def test_a_run_of_the_same_name_in_another_folder_is_left_alone(
+    job: Job, tmp_path: Path, undisturbed: Undisturbed
+) -> None:
+    options = ["steps=120", "pause=0.01"]
+    job.start("-n", "2", script=[SCRIPT, *options]).until("step 20 ")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    other = Job(elsewhere, job.name).run("-n", "2")
+    assert other.status == 2 and other.output.count("\n") == 1, other.output
+    assert f"a run {job.name!r} lives on this host already" in other.output
+    assert not other.path.exists()
+    job.finish()
+    assert (job.status, job.weights) == (0, [undisturbed(*options)] * 2), job.output
+    job.assert_clean()
+
+
+def test_what_a_dead_run_of_the_same_name_has_left_is_no_hindrance(job: Job) -> None:
+    segment = Segment(job.name, 0, create=True)
+    segment["owner"], segment["worker"], segment["born"] = 2**22 + 1, os.getpid(), 1
+    job.run("-n", "1", script=[SCRIPT, "steps=2"])
+    assert job.status == 0, job.output
+    job.assert_clean()
+
+
+def test_workers_that_wait_for_a_launcher_are_not_overrun(job: Job) -> None:
+    segment = Segment(job.name, 0, create=True)
+    segment["owner"], segment["worker"], segment["born"] = 2**22 + 1, os.getpid(), born(os.getpid())
+    job.run("-n", "1")
+    segment.remove()
+    assert job.status == 2 and f"worker {os.getpid()} waits for run --attach {job.name}" in job.output, job.output
+
+
+def test_a_run_of_another_user_is_one_sentence(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    Segment(job.name, 0, create=True)
+    monkeypatch.setattr(start, "Segment", refuse)
+    monkeypatch.setenv("MESHMEND_RUNS", str(job.folder))
+    with pytest.raises(JobError, match=r"is another user's: give another --name$"):
+        start.launch(Order(run=job.name, script=[str(SCRIPT)], workers=1))
+    remove_run(job.name)
 
 
 @pytest.mark.jobs

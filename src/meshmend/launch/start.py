@@ -18,6 +18,7 @@ def launch(order: Order) -> int:
         raise JobError(
             f"{order.folder} holds a run of that name: go on with --resume {order.run}, or give another --name"
         )
+    _name_is_free(order.run)
     require_tolerance()
     launcher = Launcher(order)
     launcher.reach()
@@ -42,7 +43,8 @@ def resume(order: Order) -> int:
 def attach(order: Order) -> int:
     """Go on with a run whose launcher was killed, with the workers that live."""
     _nobody_has(order)
-    if not any(_worker_lives(order.run, seat) for seat in seats_of(order.run)) and not order.hosts:
+    living = [segment for segment in _segments(order.run) if lives(segment["worker"], segment["born"])]
+    if not living and not order.hosts:
         raise JobError(f"run {order.run!r} has no living workers here: go on with --resume {order.run}")
     begun = [event for event in read(order.folder) if isinstance(event, Began)]
     launcher = Launcher(order, life=max((event.life for event in begun), default=0))
@@ -50,13 +52,30 @@ def attach(order: Order) -> int:
     return launcher.run(attached=True)
 
 
+def _name_is_free(run: str) -> None:
+    """Shared memory is named by the run alone: a living run of that name, begun anywhere, must not lose its own."""
+    segments = _segments(run)
+    owners = [segment["owner"] for segment in segments if lives(segment["owner"])]
+    workers = [segment["worker"] for segment in segments if lives(segment["worker"], segment["born"])]
+    if owners or workers:
+        who = f"its launcher is process {owners[0]}" if owners else f"worker {workers[0]} waits for run --attach {run}"
+        raise JobError(f"a run {run!r} lives on this host already ({who}): give another --name, or end that one first")
+
+
 def _nobody_has(order: Order) -> None:
-    for seat in seats_of(order.run):
-        owner = Segment(order.run, seat)["owner"]
-        if lives(owner):
-            raise JobError(f"run {order.run!r} is in the hands of process {owner}: end that first")
+    for segment in _segments(order.run):
+        if lives(segment["owner"]):
+            raise JobError(f"run {order.run!r} is in the hands of process {segment['owner']}: end that first")
 
 
-def _worker_lives(run: str, seat: int) -> bool:
-    segment = Segment(run, seat)
-    return lives(segment["worker"], segment["born"])
+def _segments(run: str) -> list[Segment]:
+    """What a run has in shared memory on this host."""
+    found = []
+    for seat in seats_of(run):
+        try:
+            found.append(Segment(run, seat))
+        except PermissionError:
+            raise JobError(f"run {run!r} on this host is another user's: give another --name") from None
+        except JobError:
+            continue  # it is being removed
+    return found
