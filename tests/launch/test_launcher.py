@@ -12,10 +12,12 @@ import pytest
 
 from meshmend.errors import JobError
 from meshmend.launch import launcher as module
+from meshmend.launch import reach
 from meshmend.launch.agent import REPAIR, View
+from meshmend.launch.attempts import TRIES, VAIN
 from meshmend.launch.hang import HANGS
 from meshmend.launch.hosts import HERE
-from meshmend.launch.launcher import RESTARTS, STANDSTILL, TRIES, VAIN, Launcher
+from meshmend.launch.launcher import RESTARTS, STANDSTILL, Launcher
 from meshmend.launch.order import Order
 from meshmend.launch.place import Place
 from meshmend.train.protocol import has_majority, may_go_on
@@ -109,14 +111,14 @@ def test_of_a_network_in_parts_one_goes_on_at_most(tmp_path: Path, monkeypatch: 
         launcher = worlds.launcher
         near, far, lost = ({seat for seat in range(seats) if parts[seat] == which} for which in ("near", "far", "lost"))
         launcher.places = {s: Place(s, parts[s], View(s, process=1, ready=True, active=True)) for s in range(seats)}
-        launcher.agents = {name: cast(Any, Told()) for name in ("near", "far")}
+        launcher.reach.agents = {name: cast(Any, Told()) for name in ("near", "far")}
         for seat in lost:
             launcher.places[seat].dead = True
         launcher._unsure = set(lost)
-        monkeypatch.setattr(launcher, "away", lambda: {"far"})
+        monkeypatch.setattr(launcher.reach, "away", lambda _: {"far"})
         monkeypatch.setattr(launcher, "end_world", lambda: None)
         monkeypatch.setattr(launcher.speaker, "say", lambda _: None)
-        monkeypatch.setattr(module, "Remote", Told)
+        monkeypatch.setattr(reach, "Remote", Told)
         launcher.part()
         goes_on = not launcher.halting
         assert goes_on == (has_majority(near, near | far) and (not lost or has_majority(near, near | lost)))

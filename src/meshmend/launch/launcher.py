@@ -16,17 +16,19 @@ import shlex
 import signal
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
 
 from meshmend.errors import JobError
 from meshmend.events import Began, Died, Ended, Event, Formed, Log, Started
 from meshmend.launch.agent import LOOK, REPAIR, Agent, View
-from meshmend.launch.hang import HANGS
+from meshmend.launch.attempts import Attempts
 from meshmend.launch.hosts import spread
+from meshmend.launch.judge import Judge
 from meshmend.launch.order import Order
 from meshmend.launch.place import Place
+from meshmend.launch.reach import Reach
 from meshmend.launch.remote import Remote
 from meshmend.launch.speaker import Speaker
 from meshmend.launch.world import START, World, open_world, output_of, why_none
@@ -36,36 +38,16 @@ from meshmend.train.protocol import has_majority
 
 RESTARTS = 3
 """How often a worker is started again that dies before it takes part, and a run that does not come further."""
-TRIES = 8
-"""How many worlds may end before any courier is there, once there is a state to lose."""
-VAIN = 24
-"""How many worlds may end one after another without a step."""
 STANDSTILL = 1800.0
 """Seconds that all workers may stand still: what they wait for may come, or it is a deadlock, and nobody can tell."""
-LONGEST = 10.0
-"""Seconds between two such tries, at most."""
 SETTLE = 0.1
 """Seconds after which it is clear whether one courier died or their whole world (mpirun ends them one by one)."""
 STATELESS = "it had no state to go on from"
 UNBEGUN = "it had not opened its job yet"
 HALT = 60.0
 """Seconds that workers may take to end; one that writes a checkpoint by then may take as long as that takes."""
-REACH = 60.0
-"""Seconds until the agents on all hosts must have spoken when a run begins: a first import over NFS is slow."""
-REJOIN = 10.0
-"""Seconds that a host is called for when its agent is lost, and between two attempts to reach a lost host."""
-AGAIN = 1.0
-"""Seconds between two calls."""
 FEW = 4
 """Hosts that a message names one by one."""
-
-
-@dataclass
-class Call:
-    """An agent on another host that has not spoken yet."""
-
-    agent: Remote
-    until: float
 
 
 @dataclass
@@ -75,7 +57,6 @@ class Launcher:
     order: Order
     life: int = 0
     resume: str = ""
-    agents: dict[str, Agent | Remote] = field(default_factory=dict)
     places: dict[int, Place] = field(default_factory=dict)
     world: World | None = None
     next: World | None = None
@@ -88,58 +69,31 @@ class Launcher:
     signal: int = 0
     speaker: Speaker = field(default_factory=Speaker)
     _halted: float = 0.0
-    _lost: dict[str, float] = field(default_factory=dict)
-    """Hosts that are lost, and when to try them again."""
-    _away: set[str] = field(default_factory=set)
-    """Those of them whose agents answered, while mpirun could not reach them."""
-    _calls: dict[str, Call] = field(default_factory=dict)
-    """Hosts where an agent is sent for."""
     _why: str = ""
     """Why the next world is formed."""
     _unsure: set[int] = field(default_factory=set)
     """Members that cannot be reached, until the others have agreed to go on without them."""
-    _fruitless: int = 0
-    """Worlds that ended before a courier was there, one after another."""
-    _vain: int = 0
-    """Worlds that ended without a step, one after another."""
-    _reached: int = 0
-    """The step in which the last world was lost."""
-    _hung: list[int] = field(default_factory=list)
-    """The steps in which workers hung lately."""
-    _still: float = 0.0
-    """Since when all members have stood still."""
     _writer: int = -1
     """The seat that writes the last checkpoint."""
     _up: float = 0.0
     """When all couriers of the world were seen to be there."""
-    _again: float = 0.0
-    """When to look again at a world that ended so: whatever is wrong may pass, or be noticed."""
     _stale: int = 0
     """Lives that did not come further, one after another."""
 
     def __post_init__(self) -> None:
         self.log = Log(self.order.folder, "launcher")
+        self.reach = Reach(self.order)
+        self.judge = Judge()
+        self.attempts = Attempts()
+
+    @property
+    def agents(self) -> Mapping[str, Agent | Remote]:
+        """An agent for every host that is there."""
+        return self.reach.agents
 
     def note(self, event: Event) -> None:
         """Write an event down."""
         self.log.write(event)
-
-    def reach(self, *, attached: bool = False) -> None:
-        """Start the agents of all hosts; one that cannot be reached is an error, unless the run goes on already."""
-        for host in self.order.places:
-            self.agents[host.name] = self.agent(host.name)
-        remote = [agent for agent in self.agents.values() if isinstance(agent, Remote)]
-        deadline = time.monotonic() + REACH
-        while not all(agent.ready or agent.closed for agent in remote) and time.monotonic() < deadline:
-            time.sleep(LOOK)
-        missing = [agent for agent in remote if not agent.ready or agent.closed]
-        if missing and not attached:
-            for agent in remote:
-                agent.drop()
-            first = missing[0]
-            raise JobError(
-                f"no agent could be started on host {first.host!r} with {self.order.launch_agent!r}: {first.why()}"
-            )
 
     def begin(self, *, attached: bool = False) -> None:
         """Start all workers that do not live already."""
@@ -154,24 +108,12 @@ class Launcher:
         self.places = {seat: Place(seat, host.name, View(seat)) for seat, host in enumerate(hosts)}
         if attached:
             self.adopt(self.agents)
-            self._unsure = {place.number for place in self.places.values() if not self.reachable(place.host)}
+            self._unsure = {place.number for place in self.places.values() if not self.reach.has(place.host)}
         for place in self.places.values():
-            if place.host in self._lost:
+            if place.host in self.reach.lost:
                 place.dead = True
-            elif not attached or (place.view.process == 0 and self.reachable(place.host)):
+            elif not attached or (place.view.process == 0 and self.reach.has(place.host)):
                 self.start(place, self.resume)
-
-    def reachable(self, host: str) -> bool:
-        """Whether an agent is there now."""
-        agent = self.agents.get(host)
-        return agent is not None and not (isinstance(agent, Remote) and agent.closed)
-
-    def agent(self, host: str) -> Agent | Remote:
-        """An agent for a host."""
-        here = next(place.here for place in self.order.places if place.name == host)
-        if here:
-            return Agent(self.order.run, self.order.folder)
-        return Remote(self.order.run, self.order.folder, host, self.order.launch_agent)
 
     def adopt(self, hosts: Iterable[str]) -> None:
         """Have the agents of these hosts take over the workers that live there."""
@@ -223,7 +165,7 @@ class Launcher:
             self.look()
             self.mind_hosts()
             for place in self.places.values():
-                if not place.dead and place.view.status is not None and self.reachable(place.host):
+                if not place.dead and place.view.status is not None and self.reach.has(place.host):
                     self.ended(place)
             if self.halting or self.signal:
                 self.halt()
@@ -288,7 +230,7 @@ class Launcher:
     def start_again(self, place: Place) -> None:
         """Put a new worker into the place of a dead one, unless that dies before it ever takes part."""
         place.restarts = 1 if place.did_steps else place.restarts + 1
-        if place.host in self._lost or not self.active():
+        if place.host in self.reach.lost or not self.active():
             return  # it is of no use, or nobody is left to take the state from
         if place.restarts > RESTARTS:
             self.speaker.say(f"worker {place.number} did no step in {RESTARTS} attempts: the others go on without it")
@@ -362,36 +304,23 @@ class Launcher:
                 place.joining = self.world is not None and self.world.members.get(place.number) != place.view.process
 
     def mind_hangs(self) -> None:
-        """End those that hang while others do not stand still.
-
-        One after another in the same step may not be at fault: what they do may just take that long. So each next one
-        has twice the time of the one before.
-        """
+        """End those that hang while others go on; wait for all of them, but not for ever."""
         members = [place for place in self.active() if not place.view.over]
-        still = [place for place in members if place.view.still]
-        now = time.monotonic()
-        if not still or len(still) < len(members):
-            self._still = 0.0
-        elif not self._still and any(place.view.still >= HANGS for place in still):
-            self._still = now
+        step, now = max((place.view.step for place in members), default=0), time.monotonic()
+        before = self.judge.since
+        for seat in self.judge.look({place.number: place.view.still for place in members}, step, now):
+            self.end(self.places[seat], "hang")
+        if self.judge.since and not before:
             self.speaker.say("all workers stand still: waiting (Ctrl-C ends the run)")
-        elif self._still and now - self._still > STANDSTILL:
+        if self.judge.since and now - self.judge.since > STANDSTILL:
             self.halting = f"all workers have stood still for {STANDSTILL / 60:.0f} minutes"
-        if len(still) == len(members):
-            return
-        step = max((place.view.step for place in members), default=0)
-        self._hung = [hung for hung in self._hung if hung == step]
-        for place in still:
-            if place.view.still >= HANGS + len(self._hung) and not place.ending:
-                self._hung.append(step)
-                self.end(place, "hang")
 
     def mind_world(self) -> None:
         """Form a world when there is none; a lost courier takes its worker along."""
         members = [place for place in self.living() if not place.joining]
         if self.world is None:
             waiting = self.living() if self.order.on_failure == "restart" else members
-            if waiting and self._lost.keys() >= self._calls.keys() and all(place.view.ready for place in waiting):
+            if waiting and self.reach.sure and all(place.view.ready for place in waiting):
                 for place in waiting:
                     place.joining = False
                 self.form(self._why or ("begin" if self.fresh else "restart"))
@@ -412,25 +341,18 @@ class Launcher:
             if not self.part():
                 self.form("the couriers could not go on by themselves")
         elif open_ and (self.world.ended or self.world.late([place.view.standby for place in open_])):
-            if not self._lost.keys() >= self._calls.keys():
+            if not self.reach.sure:
                 return  # a host is called whose agent is gone: without it, mpirun would only end again
-            if time.monotonic() < self._again or self.part():
+            if time.monotonic() < self.attempts.again or self.part():
                 return
             self.note(Died(seat=-1, what="mpirun", how="lost" if self.world.ended else "late"))
             came = any(place.view.standby == self.world.number for place in open_)
-            self._fruitless = 0 if came else self._fruitless + 1
-            step = max(place.view.step for place in open_)
-            self._vain = self._vain + 1 if step <= self._reached else 0
-            self._reached = step
-            if self._fruitless >= RESTARTS and self.fresh:
+            self.attempts.failed(max(place.view.step for place in open_), came=came, now=time.monotonic())
+            if self.attempts.fruitless >= RESTARTS and self.fresh:
                 raise JobError(why_none(self.order))
-            if self._fruitless >= TRIES:
-                self.halting = f"{TRIES} worlds ended before any courier was there, see {output_of(self.order)}"
+            if self.attempts.hopeless:
+                self.halting = f"{self.attempts.hopeless}, see {output_of(self.order)}"
                 return
-            if self._vain >= VAIN:
-                self.halting = f"{VAIN} worlds came no further than step {step}, see {output_of(self.order)}"
-                return
-            self._again = time.monotonic() + min(2.0**self._fruitless / 2, LONGEST) if self._fruitless else 0.0
             if self.order.on_failure == "checkpoint":
                 self.live_again()
             else:
@@ -490,45 +412,20 @@ class Launcher:
 
     def mind_hosts(self) -> None:
         """A host whose agent is gone is called again; one that does not answer is lost with all its workers."""
-        now = time.monotonic()
-        for host, agent in self.agents.items():
-            if isinstance(agent, Remote) and agent.lost and host not in self._calls:
-                agent.drop()
-                self.call(host, now + REJOIN)
-        for host, when in self._lost.items():
-            if now > when and host not in self._calls:
-                self.call(host, now + REJOIN)
-        for host, call in list(self._calls.items()):
-            agent = call.agent
-            there = agent.first.answer if host in self._away and agent.first is not None else host not in self._away
-            if agent.ready and not agent.closed and there:
-                del self._calls[host]
-                self.agents[host] = agent
-                self.found(host)
-            elif now > call.until or (there is False and agent.first is not None):
-                agent.drop()
-                del self._calls[host]
+        for host, how in self.reach.look():
+            if how == "lost":
                 self.lose(host)
-            elif agent.closed and now - agent.called > AGAIN:
-                agent.drop()
-                self.call(host, call.until)
+            else:
+                self.found(host, back=how == "back")
 
-    def call(self, host: str, until: float) -> None:
-        """Send for an agent on a host."""
-        agent = self.agent(host)
-        assert isinstance(agent, Remote)
-        self._calls[host] = Call(agent, until)
-
-    def found(self, host: str) -> None:
+    def found(self, host: str, *, back: bool) -> None:
         """There is an agent on a host again: workers live on there, or if they are not wanted any more, are ended."""
         there = [place for place in self.places.values() if place.host == host]
         self._unsure -= {place.number for place in there}
-        if host not in self._lost:
+        if not back:
             self.speaker.say(f"the agent on {host} was lost, and another one has taken over")
             self.adopt([host])
             return
-        del self._lost[host]
-        self._away.discard(host)
         self.agents[host].do("adopt", seats=[place.number for place in there])
         self.agents[host].do("remove")
         self.speaker.say(f"host {host} is back")
@@ -539,19 +436,19 @@ class Launcher:
 
     def lose(self, host: str) -> None:
         """All workers of a host are gone, or cannot be reached; two halves of a network must not both go on."""
-        known = host in self._lost
-        self._lost[host] = time.monotonic() + REJOIN
-        if known:
-            return
-        self.agents.pop(host, None)
         members = {place.number for place in self.active()}
-        gone = {place.number for place in self.places.values() if place.host == host}
-        for number in gone:
-            self.places[number].dead = True
-        self.note(Died(seat=-1, what="host", how=host))
+        gone = self.bury(host)
         self.speaker.say(f"host {host} is lost, and with it workers {sorted(gone)}")
         self._unsure |= members & gone
         self.go_on(members - gone, f"host {host} was lost")
+
+    def bury(self, host: str) -> set[int]:
+        """None of a host's workers counts any more; their seats."""
+        self.note(Died(seat=-1, what="host", how=host))
+        gone = {place.number for place in self.places.values() if place.host == host}
+        for number in gone:
+            self.places[number].dead = True
+        return gone
 
     def go_on(self, left: set[int], why: str) -> None:
         """Without members that are gone, if those left are the most; some of the others may not be dead."""
@@ -570,7 +467,7 @@ class Launcher:
         Agents answer from both halves, and see to it that nobody goes on there. mpirun is in the launcher's half: where
         that is the smaller one, the other halts with a checkpoint.
         """
-        away = self.away()
+        away = self.reach.away({place.host for place in self.living()})
         if not away:
             return False
         everyone = self.living() if self.fresh else self.active()
@@ -591,29 +488,13 @@ class Launcher:
             self.halt()
         return True
 
-    def away(self) -> set[str]:
-        """Hosts of workers that are not there on the network; one that has never been may just not let us knock."""
-        hosts = {place.host for place in self.living()}
-        agents = [agent for host, agent in self.agents.items() if host in hosts and isinstance(agent, Remote)]
-        known = [agent for agent in agents if not agent.closed and agent.first is not None and agent.first.answer]
-        return {knock.host for knock in [agent.knock() for agent in known] if not knock.wait()}
-
     def expel(self, hosts: set[str]) -> None:
-        """End all that these hosts have of the run; they may come back as lost ones do."""
+        """End all that these hosts have of the run."""
         active = {place.number for place in self.active()}
         for host in sorted(hosts):
-            agent = self.agents.pop(host)
-            agent.do("remove")
-            gone = {place.number for place in self.places.values() if place.host == host}
-            assert isinstance(agent, Remote)
-            if agent.closed:  # it has not said that they are dead
-                self._unsure |= active & gone
-            agent.close()
-            for number in gone:
-                self.places[number].dead = True
-            self._lost[host] = time.monotonic() + REJOIN
-            self._away.add(host)
-            self.note(Died(seat=-1, what="host", how=host))
+            sure = self.reach.expel(host)
+            gone = self.bury(host)
+            self._unsure |= set() if sure else active & gone
 
     def halt(self) -> None:
         """Have a checkpoint written, and end."""
@@ -645,10 +526,7 @@ class Launcher:
         self.end_world()
         for agent in self.agents.values():
             agent.do("remove")
-            if isinstance(agent, Remote):
-                agent.close()
-        for call in self._calls.values():
-            call.agent.drop()
+        self.reach.close()
 
     def run(self, *, attached: bool = False) -> int:
         """From the first worker to the last."""

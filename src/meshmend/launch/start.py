@@ -21,7 +21,7 @@ def launch(order: Order) -> int:
     _name_is_free(order.run)
     require_tolerance()
     launcher = Launcher(order)
-    launcher.reach()
+    launcher.reach.open()
     order.save()
     return launcher.run()
 
@@ -36,7 +36,7 @@ def resume(order: Order) -> int:
     checkpoint = latest(order.folder / "checkpoints")
     launcher = Launcher(order, life=max((e.life for e in begun), default=-1) + 1, resume=str(checkpoint or ""))
     launcher.speaker.say(f"resuming from {checkpoint.name if checkpoint else 'the beginning: there is no checkpoint'}")
-    launcher.reach()
+    launcher.reach.open()
     return launcher.run()
 
 
@@ -48,7 +48,7 @@ def attach(order: Order) -> int:
         raise JobError(f"run {order.run!r} has no living workers here: go on with --resume {order.run}")
     begun = [event for event in read(order.folder) if isinstance(event, Began)]
     launcher = Launcher(order, life=max((event.life for event in begun), default=0))
-    launcher.reach(attached=True)
+    launcher.reach.open(attached=True)
     return launcher.run(attached=True)
 
 
