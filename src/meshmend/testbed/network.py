@@ -42,6 +42,10 @@ OVER_LINKS = [
 ]  # fmt: skip
 
 
+SLOWLY = ["sh", "-c", 'sleep 1 && exec "$@"', "sh"]
+"""The end of a rank that ends at once may escape its daemon, even attached, and mpirun would wait for ever."""
+
+
 class Testbed:
     """A mesh of namespaces, while it is open: `with Testbed(Mesh.parse("4x4"), "50mbit") as bed: …`."""
 
@@ -139,7 +143,7 @@ class Testbed:
         start = ["--prtemca", "plm_ssh_agent", self.agent, "--prefix", str(Path(program).parent.parent)]
         files = ["--prtemca", "prte_tmpdir_base", str(self.home)]
         where = ["--host", ",".join(f"{name}:1" for name in self.hosts), "-n", str(len(self.chips))]
-        line = [program, *root, *OPTIONS, *OVER_LINKS, *start, *files, *where, *options, *command]
+        line = [program, *root, *OPTIONS, *OVER_LINKS, *start, *files, *where, *options, *SLOWLY, *command]
         return self.line(head or self.chips[0], *line)
 
     def processes(self, chip: Chip) -> list[int]:
