@@ -21,6 +21,7 @@ PyTorch's objects change in place, so they are shared once, and `job.sum` fills 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterator
 from types import TracebackType
 from typing import Any
@@ -101,6 +102,7 @@ class Job:
         self._last: Callable[[], None] = lambda: None
         """What a wrapped loop has left to do when the job ends well."""
         self._loop: object = None
+        self._process = os.getpid()
         self._step = 0
         self._grid: list[int] = []
         self._settings = settings = Settings.here()
@@ -117,6 +119,8 @@ class Job:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if os.getpid() != self._process:
+            return
         if kind is None:
             self._last()
             self._link.leave()
@@ -147,6 +151,7 @@ class Job:
         counts as ready, and what it returns is dropped: give the function that computes a lane, so that spares and
         newcomers have it compiled when they are needed.
         """
+        self._check_process("share")
         objects = held(state)
         if objects is None and len(state) != 1:
             raise JobError(f"{len(state)} states were shared: give one tree of arrays, and warm= by its name")
@@ -196,6 +201,7 @@ class Job:
 
     def _asked(self) -> Generator[int, Any, Any]:
         """The lanes of this step that this worker is asked for; is sent their trees, and returns the sum."""
+        self._check_process("sum")
         if not self._shared:
             raise JobError("job.sum was called before job.share: share the state that training begins with first")
         if self._summed:
@@ -228,6 +234,7 @@ class Job:
 
         PyTorch objects are known already, and need not be given again.
         """
+        self._check_process("commit")
         if not self._shared:
             raise JobError("job.commit was called before job.share: share the state that training begins with first")
         if not self._summed:
@@ -249,6 +256,12 @@ class Job:
         # Before the state may be handed out, and with it the step that is not written down yet.
         self._diary.committed(self._step - 1, account.by, account.seals, seal, values, first)
         self._link.sealed(self._step, seal)
+
+    def _check_process(self, word: str) -> None:
+        if os.getpid() != self._process:
+            raise JobError(
+                f"job.{word} was called in a fork of the worker: the job belongs to the process that made it"
+            )
 
     def _confirmed(self) -> None:
         """All workers have the same state after the last step: now it may be written down, and to disk."""

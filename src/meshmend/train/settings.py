@@ -2,7 +2,7 @@
 
 | variable | set by | meaning |
 |---|---|---|
-| MESHMEND_RUN | launcher | the run's name; without it, a job is a world of one |
+| MESHMEND_RUN | launcher | the run's name |
 | MESHMEND_SEAT | launcher | the worker's number, from 0; what other launchers call a rank |
 | MESHMEND_FOLDER | launcher | where the run keeps its files on this host |
 | MESHMEND_LIFE | launcher | how often the run has been resumed from a checkpoint |
@@ -20,6 +20,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+_worker: tuple[int, Settings] | None = None
+"""The process that is a worker, and its settings: children inherit variables and memory, but are other processes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -34,11 +37,15 @@ class Settings:
 
     @classmethod
     def here(cls) -> Settings | None:
-        """What the launcher told this process; None outside `meshmend run`."""
+        """Those of this worker; None outside `meshmend run`, and in children of a worker."""
+        return _worker[1] if _worker is not None and _worker[0] == os.getpid() else None
+
+    @classmethod
+    def begin(cls) -> Settings:
+        """Take what the launcher told this process, which is a worker from now on."""
+        global _worker
         found = os.environ
-        if "MESHMEND_RUN" not in found:
-            return None
-        return cls(
+        settings = cls(
             run=found["MESHMEND_RUN"],
             seat=int(found["MESHMEND_SEAT"]),
             folder=Path(found["MESHMEND_FOLDER"]),
@@ -46,6 +53,8 @@ class Settings:
             resume=found.get("MESHMEND_RESUME", ""),
             every=found.get("MESHMEND_EVERY", ""),
         )
+        _worker = os.getpid(), settings
+        return settings
 
     def environment(self) -> dict[str, str]:
         """The variables that tell it."""

@@ -31,13 +31,15 @@ HALT = 30.0
 
 def main(words: list[str]) -> None:
     """Run a script as `__main__`."""
-    settings = Settings.here()
-    assert settings is not None, "workers are started by meshmend run"
+    settings = Settings.begin()
     segment = Segment(settings.run, settings.seat)
     threading.Thread(target=end_with_owner, args=[segment], name="meshmend orphan", daemon=True).start()
     log = Log(settings.folder, f"worker-{settings.seat}")
 
     def told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if Settings.here() is None:
+            sys.__excepthook__(kind, error, trace)  # a fork of this worker
+            return
         mistake = isinstance(error, MeshmendError)
         frames = [frame for frame in traceback.extract_tb(trace) if not hidden(frame.filename)]
         text = "".join(traceback.format_list(frames)) + "".join(traceback.format_exception_only(kind, error))
@@ -51,9 +53,11 @@ def main(words: list[str]) -> None:
     try:
         runpy.run_path(words[0], run_name="__main__")
     except SystemExit as leaving:
-        segment["left"] = not leaving.code
+        if Settings.here() is not None:
+            segment["left"] = not leaving.code
         raise
-    segment["left"] = 1
+    if Settings.here() is not None:
+        segment["left"] = 1
 
 
 def hidden(file: str) -> bool:

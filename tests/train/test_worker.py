@@ -1,0 +1,101 @@
+"""The process that runs the user's script: who is a worker, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from meshmend.train.segment import Segment, remove_run
+from meshmend.train.settings import Settings
+
+Worked = tuple[Segment, str]
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Iterator[Callable[[str], Worked]]:
+    """Run a script as a worker, without a courier; its memory, and what it printed."""
+    run = f"test-worker-{os.getpid()}"
+
+    def worked(script: str) -> Worked:
+        (tmp_path / "script.py").write_text(dedent(script))
+        segment = Segment(run, 0, create=True)
+        segment["owner"], segment["wanted"], segment["seats"] = os.getpid(), 1, 1
+        words = [sys.executable, "-W", "ignore", "-m", "meshmend.train.worker", str(tmp_path / "script.py")]
+        told = Settings(run=run, seat=0, folder=tmp_path).environment()
+        found = subprocess.run(words, env={**os.environ, **told}, capture_output=True, text=True, check=False)
+        return segment, found.stdout + found.stderr
+
+    yield worked
+    remove_run(run)
+
+
+CHILDREN = """
+    import multiprocessing, os, subprocess, sys
+    import numpy as np, meshmend as mm
+    from meshmend.train.settings import Settings
+
+    def train(*_):
+        assert Settings.here() is None
+        with mm.Job(np.arange(8.0), batch=4, lanes=2) as job:
+            state = job.share(np.zeros(1, np.float32))
+            for _ in job.steps(2):
+                state = state + job.sum(lambda lane: lane.sum()).astype(np.float32)
+                job.commit(state)
+        os.write(1, b"%d\\n" % state[0])
+
+    if len(sys.argv) > 1:
+        train()
+    elif __name__ == "__main__":
+        assert Settings.here() is not None
+        assert os.environ["MESHMEND_SEAT"] == "0"
+        subprocess.run([sys.executable, __file__, "child"], check=True)
+        for way in ("fork", "spawn"):
+            child = multiprocessing.get_context(way).Process(target=train)
+            child.start()
+            child.join()
+            assert child.exitcode == 0
+        child = os.fork()
+        if not child:
+            train()
+            {}["a child's own"]
+        assert os.waitpid(child, 0)[1]
+        assert Settings.here() is not None
+        sys.exit(3)
+"""
+
+
+def test_children_of_a_worker_are_worlds_of_one_and_leave_its_memory_alone(work: Callable[[str], Worked]) -> None:
+    segment, printed = work(CHILDREN)
+    assert printed.count("28\n") == 4
+    assert 'KeyError: "a child\'s own"' in printed
+    assert segment.read_error() is None
+    assert (segment["step"], segment["lanes"], segment["progress"], segment["left"]) == (0, 0, 0, 0)
+
+
+FORK = """
+    import os
+    import numpy as np, meshmend as mm
+
+    job = mm.Job(np.arange(8.0), batch=4, lanes=2)
+    if not os.fork():
+        with job:
+            for call in (job.share, job.commit, job.sum):
+                try:
+                    call(np.sum)
+                except mm.JobError as error:
+                    print(error)
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_a_fork_has_no_part_in_the_job_of_its_parent(work: Callable[[str], Worked]) -> None:
+    segment, printed = work(FORK)
+    assert printed.count("the job belongs to the process that made it") == 3, printed
+    assert segment["left"] == 1
