@@ -6,10 +6,13 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from meshmend.errors import JobError
-from meshmend.train.state import flipped, from_pieces, pieces, seal_of
+from meshmend.train.state import SEAL_BITS, flipped, from_pieces, pieces, seal_of
 
 TREE = {
     "w": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -54,3 +57,61 @@ def test_every_flipped_bit_changes_the_seal() -> None:
         assert seal_of(array) != before
         data[bit // 8] ^= 1 << bit % 8
     assert seal_of(flipped(array)) != before
+
+
+KINDS = st.sampled_from([np.float32, np.float64, np.float16, np.int64, np.uint8, ml_dtypes.bfloat16])
+
+
+@st.composite
+def arrays(draw: st.DrawFn) -> npt.NDArray[Any]:
+    """Any bits, of any of these types, 0 to 40 numbers."""
+    kind = np.dtype(draw(KINDS))
+    size = draw(st.integers(0, 40)) * kind.itemsize
+    return np.frombuffer(draw(st.binary(min_size=size, max_size=size)), kind).copy()
+
+
+@given(arrays(), st.data())
+def test_a_swap_a_flip_and_a_turn_change_the_seal(array: npt.NDArray[Any], data: st.DataObject) -> None:
+    before, raw = seal_of(array), array.tobytes()
+    assert 0 <= before < 2**SEAL_BITS
+
+    def changed(other: npt.NDArray[Any]) -> bool:
+        return (seal_of(other) != before) == (other.tobytes() != raw)
+
+    assert changed(array.copy())
+    assert changed(np.ascontiguousarray(array[::-1]))
+    assert seal_of(array[::-1]) == seal_of(np.ascontiguousarray(array[::-1]))
+    assert seal_of(np.repeat(array, 2)[::2]) == before
+    if len(array):
+        one, two = (data.draw(st.integers(0, len(array) - 1)) for _ in range(2))
+        other = array.copy()
+        other[[one, two]] = other[[two, one]]
+        assert changed(other)
+        for bits in (1, 2):
+            bent = array.copy()
+            for _ in range(bits):
+                bit = data.draw(st.integers(0, 8 * len(raw) - 1))
+                bent.view(np.uint8)[bit // 8] ^= 1 << bit % 8
+            assert changed(bent)
+        assert seal_of(array[0].reshape(())) == seal_of(array[:1])
+
+
+@given(st.lists(arrays(), max_size=4), st.data())
+def test_the_seal_knows_where_leaves_end_and_in_which_order_they_come(
+    leaves: list[npt.NDArray[Any]], data: st.DataObject
+) -> None:
+    raw = [leaf.tobytes() for leaf in leaves]
+    turned = leaves[::-1]
+    assert (seal_of(turned) == seal_of(leaves)) == (raw == raw[::-1])
+    assert seal_of([*leaves, np.zeros(0, np.float32)]) != seal_of(leaves)
+    if leaves and len(leaves[-1]):
+        cut = data.draw(st.integers(0, len(leaves[-1])))
+        assert seal_of([*leaves[:-1], leaves[-1][:cut], leaves[-1][cut:]]) != seal_of(leaves)
+
+
+def test_what_a_sum_of_words_did_not_see() -> None:
+    words = np.arange(8, 16, dtype=np.uint64)
+    other = words.copy()
+    other[0] += np.uint64(7)
+    other[1] -= np.uint64(7)
+    assert len({seal_of(words), seal_of(words[::-1]), seal_of(other)}) == 3
