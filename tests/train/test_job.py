@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import ml_dtypes
@@ -144,3 +146,27 @@ def test_words_out_of_order_are_refused() -> None:
                 job.sum(lambda lane: lane.sum())
             job.commit(state)
         assert job.step == 2
+
+
+LATE = """
+import sys
+import numpy as np, meshmend as mm
+
+def gradient(lane):
+    if job.step == int(sys.argv[1]):
+        import jax.numpy
+    return {"g": lane.sum(), "h": [lane.max()]}
+
+with mm.Job(np.arange(24.0), batch=8, lanes=4, reduction="exact") as job:
+    state = job.share({"w": np.zeros(1)})
+    for _ in job.steps(3):
+        grads = job.sum(gradient)
+        job.commit({"w": state["w"] + grads["g"] + grads["h"][0]})
+    print(job.step, "jax" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("when", ["0", "1"])
+def test_jax_may_be_loaded_in_the_middle_of_a_job(when: str) -> None:
+    found = subprocess.run([sys.executable, "-c", LATE, when], capture_output=True, text=True, check=False)
+    assert found.stdout == "3 True\n", found.stderr

@@ -85,11 +85,28 @@ class Leaf:
         return self.dtype.kind in "iu"
 
 
+_jax: bool | None = None
+
+
+def settle(jax: bool | None) -> None:
+    """Whether trees are JAX's from now on; None: look anew each time.
+
+    A job settles it when its state is shared: names of leaves must not change where JAX is loaded later.
+    """
+    global _jax
+    _jax = jax
+
+
+def has_jax() -> bool:
+    """Whether JAX is loaded."""
+    return "jax" in sys.modules
+
+
 def leaves_of(tree: Any) -> list[tuple[str, Any]]:
     """The arrays of a tree with their names, in a fixed order; JAX's trees where JAX is loaded."""
     if isinstance(tree, Held):
         return [*tree.leaves()]
-    if "jax" in sys.modules:
+    if has_jax() if _jax is None else _jax:
         from meshmend.train.jax import leaves_of
 
         return leaves_of(tree)
@@ -98,7 +115,7 @@ def leaves_of(tree: Any) -> list[tuple[str, Any]]:
 
 def rebuilt(tree: Any, values: list[Any]) -> Any:
     """A tree of the same shape with other arrays."""
-    if "jax" in sys.modules:
+    if has_jax() if _jax is None else _jax:
         from meshmend.train.jax import rebuilt
 
         return rebuilt(tree, values)
