@@ -6,10 +6,17 @@ from typing import Any
 
 import jax
 
+from meshmend.errors import JobError
+
 
 def leaves_of(tree: Any) -> list[tuple[str, Any]]:
     """The arrays of a tree with their names, in JAX's order."""
-    return [(jax.tree_util.keystr(path) or "value", leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
+    try:
+        found = jax.tree_util.tree_leaves_with_path(tree)
+    except (TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise JobError(f"JAX cannot take this tree apart ({reason}): give dicts whose keys are of one type") from None
+    return [(jax.tree_util.keystr(path) or "value", leaf) for path, leaf in found]
 
 
 def rebuilt(tree: Any, values: list[Any]) -> Any:

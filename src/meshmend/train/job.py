@@ -21,6 +21,7 @@ PyTorch's objects change in place, so they are shared once, and `job.sum` fills 
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Generator, Iterator
 from types import TracebackType
@@ -83,10 +84,13 @@ class Job:
         self._nonfinite = nonfinite or ("error" if reduction == "exact" else "pass")
         if self._nonfinite not in NONFINITE or (reduction == "exact" and self._nonfinite == "pass"):
             raise JobError(f"nonfinite={nonfinite!r} with reduction={reduction!r}: choose 'error' or 'skip'")
+        batch, lanes, seed = (_whole(n, value) for n, value in {"batch": batch, "lanes": lanes, "seed": seed}.items())
+        if seed < 0:
+            raise JobError(f"seed={seed}: give a whole number from 0 on")
         if lanes > MOST_LANES:
             raise JobError(f"{lanes} lanes were asked for: at most {MOST_LANES} are possible")
         columns = data.values() if isinstance(data, dict) else data if isinstance(data, tuple) else [data]
-        sizes = {len(column) for column in columns}
+        sizes = {_samples_in(column) for column in columns}
         if len(sizes) != 1:
             raise JobError(f"the columns of the data have {sorted(sizes)} samples: they must have the same number")
         self._data = rows(data)
@@ -237,6 +241,7 @@ class Job:
         PyTorch objects are known already, and need not be given again.
         """
         self._check_process("commit")
+        values = {name: _number(name, value) for name, value in metrics.items()}
         if not self._shared:
             raise JobError("job.commit was called before job.share: share the state that training begins with first")
         if not self._summed:
@@ -254,7 +259,6 @@ class Job:
         self._summed = False
         account, first = self._link.account, self._link.first
         seal = self._seal_now()
-        values = {name: float(np.asarray(value)) for name, value in metrics.items()}
         # Before the state may be handed out, and with it the step that is not written down yet.
         self._diary.committed(self._step - 1, account.by, account.seals, seal, values, first)
         self._link.sealed(self._step, seal)
@@ -324,3 +328,39 @@ def samples(data: Any, ids: Ids) -> Any:
     if isinstance(data, tuple):
         return tuple(column[ids] for column in data)
     return data[ids]
+
+
+def _whole(name: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise JobError(f"{name}={value!r}: give a whole number") from None
+
+
+def _samples_in(column: Any) -> int:
+    """How many samples a column of the data has."""
+    kind = type(column).__name__
+    if isinstance(column, (list, str, bytes, range, set)) or hasattr(column, "iloc"):
+        raise JobError(
+            f"the data is a {kind}, which cannot be asked for several samples at once (data[ids]): give numpy.asarray "
+            "of it, or a tuple of arrays where samples have several parts"
+        )
+    try:
+        size = len(column)
+    except TypeError:
+        size = -1
+    if size < 0 or not hasattr(column, "__getitem__"):
+        raise JobError(
+            f"the data is a {kind}, but lanes are drawn by number: give something with len() and data[ids], such as an "
+            "array"
+        )
+    return size
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value.item() if hasattr(value, "item") else value)
+    except (TypeError, ValueError, RuntimeError):
+        shape = getattr(value, "shape", None)
+        what = f"a {type(value).__name__}" + (f" of shape {tuple(shape)}" if shape is not None else "")
+        raise JobError(f"metric {name!r} is {what}: give a single number to job.commit") from None

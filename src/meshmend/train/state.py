@@ -21,8 +21,14 @@ SEAL_BITS = 48
 def seal_of(*trees: Any) -> int:
     """A hash of all bits of a state and of their places, quick enough for every step: XXH3, leaf after leaf."""
     out = 0
-    for _, value in (leaf for tree in trees for leaf in leaves_of(tree)):
-        data = np.ascontiguousarray(np.asarray(value).reshape(-1)).view(np.uint8)
+    for name, value in (leaf for tree in trees for leaf in leaves_of(tree)):
+        array = np.asarray(value)
+        if array.dtype.hasobject:
+            raise JobError(
+                f"leaf {name!r} of the state is a {type(value).__name__}, which is no array: give dicts, lists and "
+                "tuples of arrays, or register its class as a tree with JAX (jax.tree_util.register_dataclass)"
+            )
+        data = np.ascontiguousarray(array.reshape(-1)).view(np.uint8)
         out = xxh3_64_intdigest(data.data, seed=out)  # so that it matters where one leaf ends and the next begins
     return int((out ^ out >> SEAL_BITS) & (2**SEAL_BITS - 1))
 

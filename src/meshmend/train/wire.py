@@ -9,6 +9,7 @@ Where gradients travel as bf16 (`Bf16Sums`), they lie in pairs in the places of 
 
 from __future__ import annotations
 
+import copy
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -126,7 +127,7 @@ def _plain_leaves(tree: Any, name: str) -> list[tuple[str, Any]]:
     if tree is None:
         return []
     if isinstance(tree, dict):
-        pairs = [(f"{name}.{key}" if name else str(key), tree[key]) for key in sorted(tree)]
+        pairs = [(f"{name}.{key}" if name else str(key), tree[key]) for key in _sorted(tree)]
     elif isinstance(tree, (list, tuple)):
         fields = getattr(tree, "_fields", range(len(tree)))
         pairs = [(f"{name}.{key}" if name else str(key), value) for key, value in zip(fields, tree, strict=True)]
@@ -135,12 +136,24 @@ def _plain_leaves(tree: Any, name: str) -> list[tuple[str, Any]]:
     return [leaf for key, value in pairs for leaf in _plain_leaves(value, key)]
 
 
+def _sorted(tree: dict[Any, Any]) -> list[Any]:
+    try:
+        return sorted(tree)
+    except TypeError:
+        raise JobError(
+            f"the keys {list(tree)} of a dict cannot be sorted, and all workers need the same order: give keys of one "
+            "type, such as text"
+        ) from None
+
+
 def _plain_rebuilt(tree: Any, values: list[Any]) -> Any:
     if tree is None:
         return None
     if isinstance(tree, dict):
-        made = {key: _plain_rebuilt(tree[key], values) for key in sorted(tree)}
-        return type(tree)({key: made[key] for key in tree})
+        made = copy.copy(tree)  # a dict of its own kind, with its keys in their order
+        for key in _sorted(tree):
+            made[key] = _plain_rebuilt(tree[key], values)
+        return made
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return type(tree)(*(_plain_rebuilt(value, values) for value in tree))
     if isinstance(tree, (list, tuple)):
