@@ -8,11 +8,13 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
 from meshmend.train.segment import Segment, remove_run
 from meshmend.train.settings import Settings
+from meshmend.train.worker import OURS, shown
 
 Worked = tuple[Segment, str]
 
@@ -72,7 +74,7 @@ CHILDREN = """
 
 def test_children_of_a_worker_are_worlds_of_one_and_leave_its_memory_alone(work: Callable[[str], Worked]) -> None:
     segment, printed = work(CHILDREN)
-    assert printed.count("28\n") == 4
+    assert printed.count("28\n") == 4, (printed, segment.read_error())
     assert 'KeyError: "a child\'s own"' in printed
     assert segment.read_error() is None
     assert (segment["step"], segment["lanes"], segment["progress"], segment["left"]) == (0, 0, 0, 0)
@@ -99,3 +101,69 @@ def test_a_fork_has_no_part_in_the_job_of_its_parent(work: Callable[[str], Worke
     segment, printed = work(FORK)
     assert printed.count("the job belongs to the process that made it") == 3, printed
     assert segment["left"] == 1
+
+
+CHAIN = """
+    import json
+
+    def load(text):
+        try:
+            json.loads(text)
+        except ValueError as error:
+            raise RuntimeError("could not load") from error
+
+    try:
+        load("{")
+    except RuntimeError:
+        {}["while that was handled"]
+"""
+
+
+def test_what_led_to_an_exception_is_told_with_the_users_frames_alone(work: Callable[[str], Worked]) -> None:
+    error = work(CHAIN)[0].read_error()
+    assert error is not None and not error["mistake"]
+    assert error["error"] == "KeyError: 'while that was handled'"
+    told = [line for line in error["trace"].splitlines() if not line.startswith(" ")]
+    assert told == [
+        "Traceback (most recent call last):",
+        "json.decoder.JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+        "",
+        "The above exception was the direct cause of the following exception:",
+        "",
+        "Traceback (most recent call last):",
+        "RuntimeError: could not load",
+        "",
+        "During handling of the above exception, another exception occurred:",
+        "",
+        "Traceback (most recent call last):",
+        "KeyError: 'while that was handled'",
+    ]
+    assert "script.py" in error["trace"] and "runpy" not in error["trace"] and "worker.py" not in error["trace"]
+
+
+def test_what_meshmend_was_handling_is_not_told() -> None:
+    inner = compile(
+        "def call(function):\n try: next(iter(()))\n except StopIteration: function()", OURS + "/x.py", "exec"
+    )
+    names: dict[str, Any] = {}
+    exec(inner, names)
+    try:
+        names["call"](lambda: {}["the user's"])
+    except KeyError as error:
+        text = shown(error)
+    assert "StopIteration" not in text and "x.py" not in text
+    assert text.count("Traceback") == 1 and "the user's" in text
+
+
+MISTAKE = """
+    import meshmend as mm
+    from meshmend.train.sums import NotFinite
+    raise {error}("a sentence")
+"""
+
+
+@pytest.mark.parametrize(("error", "mistake"), [("mm.JobError", True), ("mm.MeshError", True), ("NotFinite", False)])
+def test_a_sum_that_is_not_finite_is_nobodys_mistake(work: Callable[[str], Worked], error: str, mistake: bool) -> None:
+    found = work(MISTAKE.format(error=error))[0].read_error()
+    assert found is not None
+    assert (found["error"], found["trace"], found["mistake"]) == ("a sentence", "a sentence", mistake)

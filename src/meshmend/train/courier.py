@@ -252,8 +252,10 @@ def carry(courier: Courier, *, repair: bool) -> None:
     except Evicted as error:
         print(f"meshmend: {error}: it is ended", file=sys.stderr, flush=True)
         courier.log.write(Died(seat=segment.seat, what="worker", how="evicted"))
-    except (JobError, Divergence) as error:
+    except JobError as error:
         segment.write_error(segment["step"], str(error), "", mistake=True)
+    except Divergence as error:
+        segment.write_error(segment["step"], str(error), str(error), mistake=False)
     except Cut as error:
         print(f"meshmend: {error}: they wait", file=sys.stderr, flush=True)
         courier.wait_for_orders()

@@ -20,6 +20,7 @@ from meshmend.events import Log, Raised
 from meshmend.train.processes import lives
 from meshmend.train.segment import Segment
 from meshmend.train.settings import Settings
+from meshmend.train.sums import NotFinite
 
 ORPHAN = 600.0
 """Seconds that a worker waits for somebody to attach to a run whose launcher was killed."""
@@ -40,11 +41,13 @@ def main(words: list[str]) -> None:
         if Settings.here() is None:
             sys.__excepthook__(kind, error, trace)  # a fork of this worker
             return
-        mistake = isinstance(error, MeshmendError)
-        frames = [frame for frame in traceback.extract_tb(trace) if not hidden(frame.filename)]
-        text = "".join(traceback.format_list(frames)) + "".join(traceback.format_exception_only(kind, error))
+        ours = isinstance(error, MeshmendError)
+        text = shown(error)
         last = traceback.format_exception_only(kind, error)[-1].strip()
-        segment.write_error(segment["step"], str(error) if mistake else last, text, mistake=mistake)
+        # A sum that is not finite is told in a sentence too, but nobody made a mistake in what they asked.
+        mistake = ours and not isinstance(error, NotFinite)
+        said = (str(error), str(error)) if ours else (last, text)
+        segment.write_error(segment["step"], *said, mistake=mistake)
         log.write(Raised(seat=settings.seat, step=segment["step"], error=last, trace=text))
 
     sys.excepthook = told
@@ -58,6 +61,19 @@ def main(words: list[str]) -> None:
         raise
     if Settings.here() is not None:
         segment["left"] = 1
+
+
+def shown(error: BaseException) -> str:
+    """An exception and what led to it, as Python tells it, with the user's own frames."""
+    found = traceback.TracebackException.from_exception(error)
+    chain: list[traceback.TracebackException | None] = [found]
+    for one in chain:
+        if one is not None:
+            one.stack = traceback.StackSummary.from_list([f for f in one.stack if not hidden(f.filename)])
+            if one.__context__ is not None and all(hidden(f.filename) for f in one.__context__.stack):
+                one.__context__ = None  # a StopIteration of our own, while the user's function was called
+            chain += [one.__cause__, one.__context__, *(one.exceptions or ())]
+    return "".join(found.format())
 
 
 def hidden(file: str) -> bool:
