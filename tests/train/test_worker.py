@@ -103,6 +103,22 @@ def test_a_fork_has_no_part_in_the_job_of_its_parent(work: Callable[[str], Worke
     assert segment["left"] == 1
 
 
+FIRST = """
+    import numpy as np, meshmend as mm
+    from meshmend.train.protocol import Total
+
+    job = mm.Job(np.arange(8.0), batch=4, lanes=2)
+    print(job.seat, job.first, end=" ")
+    for seats in ({0, 1, 3}, {0}, {1, 3}, {3, 0}):
+        job._link.account = Total([1, 1], dict.fromkeys(seats, 7), 0)
+        print(job.first, end=" ")
+"""
+
+
+def test_the_lowest_seat_of_the_last_round_is_first(work: Callable[[str], Worked]) -> None:
+    assert work(FIRST)[1].split() == ["0", "False", "True", "True", "False", "True"]
+
+
 CHAIN = """
     import json
 

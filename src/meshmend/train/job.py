@@ -148,6 +148,19 @@ class Job:
         """The step that is being done: how many are committed or skipped."""
         return self._step
 
+    @property
+    def seat(self) -> int:
+        """The number of this worker in its run, from 0; 0 alone. A worker that takes a dead one's place has its number."""
+        return 0 if self._settings is None else self._settings.seat
+
+    @property
+    def first(self) -> bool:
+        """Whether this worker speaks for all: it has the lowest seat of those that took part in the last sum.
+
+        True alone; under `meshmend run` false everywhere before the first sum. Ask anew each time: the first may die.
+        """
+        return self._link.first
+
     def share(self, *state: Any, warm: Callable[[Any, Any], Any] | None = None) -> Any:
         """Begin with this state; all workers get the same one, and newcomers that of a survivor.
 
