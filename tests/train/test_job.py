@@ -130,9 +130,10 @@ def test_another_tree_is_refused_with_its_leaf() -> None:
         job.sum(lambda _: {"w": np.zeros(next(sizes), np.float32)})
 
 
-def test_one_alone_is_first_and_has_seat_0() -> None:
+def test_one_alone_is_first_has_seat_0_and_may_pause() -> None:
     job = mm.Job(X, batch=8, lanes=4)
-    assert (job.first, job.seat) == (True, 0)
+    with job.pause():
+        assert (job.first, job.seat) == (True, 0)
 
 
 WAYS: list[dict[str, Any]] = [{}, {"wire": "bf16"}, {"reduction": "exact"}]

@@ -119,6 +119,30 @@ def test_the_lowest_seat_of_the_last_round_is_first(work: Callable[[str], Worked
     assert work(FIRST)[1].split() == ["0", "False", "True", "True", "False", "True"]
 
 
+PAUSE = """
+    import numpy as np, meshmend as mm
+
+    job = mm.Job(np.arange(8.0), batch=4, lanes=2)
+    segment = job._link._segment
+    print(segment["paused"], end=" ")
+    with job.pause():
+        print(segment["paused"], end=" ")
+        with job.pause():
+            pass
+        print(segment["paused"], end=" ")
+    print(segment["paused"], end=" ")
+    try:
+        with job.pause():
+            {}["an evaluation"]
+    except KeyError:
+        print(segment["paused"])
+"""
+
+
+def test_a_pause_is_marked_as_long_as_it_lasts(work: Callable[[str], Worked]) -> None:
+    assert work(PAUSE)[1].split() == ["0", "1", "1", "0", "0"]
+
+
 CHAIN = """
     import json
 

@@ -238,7 +238,7 @@ class Agent:
     def _see_still(seat: Seat, now: float) -> None:
         segment = seat.segment
         part = bool(segment["active"]) and segment["asked"] != segment["answered"]
-        owes = seat.status is None and (part or segment["state_asked"] != segment["exported"])
+        owes = seat.status is None and (part or segment["state_asked"] != segment["exported"]) and not segment["paused"]
         worker = segment["worker"]
         seat.still = seat.pulse.still(segment["progress"], bool(segment["inside"]), owes, now, lambda: doing(worker))
 

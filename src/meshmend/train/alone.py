@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,10 @@ class Alone:
         """Failures on purpose are for runs."""
         del point
         return None
+
+    def pause(self) -> AbstractContextManager[None]:
+        """Nobody is watching."""
+        return nullcontext()
 
     def leave(self) -> None:
         """Nobody to wait for."""

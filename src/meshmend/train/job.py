@@ -24,6 +24,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -150,7 +151,7 @@ class Job:
 
     @property
     def seat(self) -> int:
-        """The number of this worker in its run, from 0; 0 alone. A worker that takes a dead one's place has its number."""
+        """The number of this worker in its run, from 0; 0 alone. One that takes a dead worker's place has its seat."""
         return 0 if self._settings is None else self._settings.seat
 
     @property
@@ -275,6 +276,13 @@ class Job:
         # Before the state may be handed out, and with it the step that is not written down yet.
         self._diary.committed(self._step - 1, account.by, account.seals, seal, values, first)
         self._link.sealed(self._step, seal)
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """While this lasts, a worker that does something long between two steps does not count as standing still."""
+        self._check_process("pause")
+        with self._link.pause():
+            yield
 
     def _check_process(self, word: str) -> None:
         if os.getpid() != self._process:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from meshmend.errors import JobError
@@ -193,6 +194,15 @@ class Linked:
         if fault is not None and fault.kind == "courier":
             kill(self._segment["courier"])
         return fault
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Tell those who watch that this worker may be still for long; one pause may lie within another."""
+        before, self._segment["paused"] = self._segment["paused"], 1
+        try:
+            yield
+        finally:
+            self._segment["paused"] = before
 
     def leave(self) -> None:
         """No more steps: stay until all the others have the last total too."""

@@ -40,7 +40,7 @@ FIELDS = (
     "owner", "wanted", "seats", "worker", "born", "halt", "shown", "formed", "fresh", "world", "mpirun", "flip",
     # the worker's
     "lanes", "layout", "wire", "wide", "packed", "answered", "exported", "state_round", "progress", "inside", "step",
-    "left", "saving",
+    "left", "saving", "paused",
     # the courier's
     "courier", "daemon", "standby", "asked", "asked_round", "done", "assigned_round", "active", "given", "state_asked",
     "over", "repairing", "afresh", "agreed",
