@@ -207,3 +207,33 @@ def test_a_sum_that_is_not_finite_is_nobodys_mistake(work: Callable[[str], Worke
     found = work(MISTAKE.format(error=error))[0].read_error()
     assert found is not None
     assert (found["error"], found["trace"], found["mistake"]) == ("a sentence", "a sentence", mistake)
+
+
+COURIER = """
+    import os
+    from meshmend.errors import JobError
+    from meshmend.train.courier import carry
+    from meshmend.train.protocol import Divergence, Failure
+    from meshmend.train.segment import Segment
+
+    class Courier:
+        segment = Segment(os.environ["MESHMEND_RUN"], 0)
+
+        def run(self, *, repair):
+            raise {error}("a sentence")
+
+    try:
+        carry(Courier(), repair=True)
+    except Failure:
+        pass
+"""
+
+
+@pytest.mark.parametrize(("error", "mistake"), [("JobError", True), ("Divergence", False)])
+def test_states_that_differ_without_a_majority_are_nobodys_mistake(
+    work: Callable[[str], Worked], error: str, mistake: bool
+) -> None:
+    segment, printed = work(COURIER.replace("{error}", error))
+    found = segment.read_error()
+    assert found is not None, printed
+    assert (found["error"], found["mistake"]) == ("a sentence", mistake)
