@@ -22,6 +22,7 @@ from meshmend.launch.hang import Pulse
 from meshmend.launch.knock import Door
 from meshmend.launch.lines import read_lines, write_line
 from meshmend.launch.mpirun import memory_folder
+from meshmend.launch.tail import PIECE, Tail
 from meshmend.train.processes import Deathbed, born, doing, kill, kill_group, lives, name, running, signal_name
 from meshmend.train.segment import Segment, clean_stale, remove_run, seats_of
 from meshmend.train.settings import Settings
@@ -86,6 +87,7 @@ class Seat:
     how: str = ""
     pulse: Pulse = field(default_factory=Pulse)
     still: int = 0
+    tail: Tail = field(default_factory=Tail)
 
 
 class Agent:
@@ -204,14 +206,23 @@ class Agent:
         """Lines that workers have printed since the last time."""
         lines: list[tuple[int, str]] = []
         for seat in self.seats.values():
-            path, begin = self._output(seat.number), seat.segment["shown"]
-            if path.exists() and path.stat().st_size > begin:
-                with path.open("rb") as file:
-                    file.seek(begin)
-                    data = file.read(1 << 20)
-                whole = data if seat.status is not None else data[: data.rfind(b"\n") + 1]
-                seat.segment["shown"] = begin + len(whole)
-                lines += [(seat.number, line) for line in whole.decode(errors="replace").splitlines()]
+            path = self._output(seat.number)
+            if path.exists() and path.stat().st_size > seat.segment["shown"]:
+                lines += [(seat.number, line) for line in self._read(path, seat)]
+        return lines
+
+    @staticmethod
+    def _read(path: Path, seat: Seat) -> list[str]:
+        """The next lines; of a worker that has ended, all."""
+        lines, more = [], True
+        with path.open("rb") as file:
+            while more:
+                file.seek(seat.segment["shown"])
+                data = file.read(PIECE)
+                more = seat.status is not None and len(data) == PIECE
+                some, done = seat.tail.cut(data, time.monotonic(), ended=seat.status is not None and not more)
+                seat.segment["shown"] += done
+                lines += some
         return lines
 
     def _output(self, seat: int) -> Path:

@@ -23,6 +23,8 @@ def read_lines(file: int, buffer: bytearray) -> list[dict[str, Any]] | None:
     if not data:
         return None
     buffer += data
+    if b"\n" not in data:
+        return []  # a long line comes in many pieces
     *whole, rest = bytes(buffer).split(b"\n")
     buffer[:] = rest
     return [json.loads(line) for line in whole if line.startswith(b"{")]
