@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
@@ -184,30 +184,61 @@ class Log:
     """One writer's file of events; a line is written whole, and is there when the writer is killed after it."""
 
     def __init__(self, folder: Path, writer: str) -> None:
-        (folder / "events").mkdir(parents=True, exist_ok=True)
-        self._file = os.open(folder / "events" / f"{writer}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._path = folder / "events" / f"{writer}.jsonl"
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            size = os.fstat(self._file).st_size
+            self._torn = size > 0 and os.pread(self._file, 1, size - 1) != b"\n"
+        except OSError as error:
+            raise self._failed(error) from None
 
     def write(self, event: Event) -> None:
-        """Append an event."""
-        os.write(self._file, (event.line() + "\n").encode())
+        """Append an event; a line before it that was cut short keeps its own line."""
+        data = memoryview(("\n" * self._torn + event.line() + "\n").encode())
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+                self._torn = len(data) > 0
+        except OSError as error:
+            raise self._failed(error) from None
+
+    def _failed(self, error: OSError) -> JobError:
+        return unwritten(self._path, error)
 
 
-def read(folder: Path) -> list[Event]:
-    """All events of a run, in order of time; a last line cut short by a kill is left out."""
+def unwritten(path: Path, error: OSError) -> JobError:
+    """What to say of a file of a run that cannot be written."""
+    return JobError(f"{path} cannot be written ({error.strerror}): mend that, and go on with meshmend run --resume RUN")
+
+
+def _nobody(*_: Any) -> None:
+    pass
+
+
+def read(folder: Path, writer: str = "*", torn: Callable[[str], None] = _nobody) -> list[Event]:
+    """All events of a run, or of one writer, in order of time; lines that were cut short are left out.
+
+    `torn` is told of each of those, in a sentence, but for a last line that may still be being written.
+    """
     if not (folder / "events").is_dir():
         raise JobError(f"there is no run in {str(folder)!r}: expected a folder with events in it, such as runs/NAME")
-    found = [event for path in sorted((folder / "events").glob("*.jsonl")) for event in _lines(path)]
-    return sorted(found, key=lambda event: event.time)
+    paths = sorted((folder / "events").glob(f"{writer}.jsonl"))
+    return sorted((event for path in paths for event in _lines(path, torn)), key=lambda event: event.time)
 
 
-def _lines(path: Path) -> Iterator[Event]:
-    lines = path.read_text(errors="replace").splitlines()
+def _lines(path: Path, torn: Callable[[str], None]) -> Iterator[Event]:
+    lines = path.read_text(errors="replace").split("\n")
     for number, line in enumerate(lines, 1):
         try:
-            yield parse(json.loads(line))
+            if line:
+                yield parse(json.loads(line))
         except (ValueError, TypeError, KeyError) as error:
-            if number < len(lines):
+            cut = isinstance(error, json.JSONDecodeError) and line.startswith("{")
+            if not cut and number < len(lines):
                 raise FormatError(f"{path}, line {number} is no event ({error}): {line[:80]!r}") from None
+            if number < len(lines):
+                torn(f"{path}, line {number} is torn (its writer was killed, or the disk was full) and is left out")
 
 
 def parse(values: dict[str, Any]) -> Event:

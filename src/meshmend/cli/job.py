@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from typing import Annotated, Literal
 
@@ -112,7 +113,7 @@ def audit(
     from meshmend import report
     from meshmend.events import folder_of, read
 
-    events = read(folder_of(run))
+    events = read(folder_of(run), torn=lambda text: print(f"meshmend: {text}", file=sys.stderr))
     account, incidents = report.check(events), report.incidents(events)
     print(report.to_json(account, incidents) if json else report.render(account, incidents))
     if draw:

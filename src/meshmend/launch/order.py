@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from meshmend.errors import FormatError, JobError
-from meshmend.events import FORMAT, folder_of
+from meshmend.events import FORMAT, folder_of, unwritten
 from meshmend.launch.hosts import HERE, Host
 from meshmend.mesh import Mesh
 from meshmend.plan import plan
@@ -84,10 +84,13 @@ class Order:
 
     def save(self) -> None:
         """Write `run.json`."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
-        (self.folder / "run.json.new").write_text(text)
-        os.replace(self.folder / "run.json.new", self.folder / "run.json")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / "run.json.new").write_text(text)
+            os.replace(self.folder / "run.json.new", self.folder / "run.json")
+        except OSError as error:
+            raise unwritten(self.folder / "run.json", error) from None
 
 
 def load_order(run: str) -> Order:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 from meshmend.errors import JobError
-from meshmend.events import Began, read
+from meshmend.events import Began, read, unwritten
 from meshmend.launch.doctor import require_tolerance
 from meshmend.launch.launcher import Launcher
 from meshmend.launch.order import Order
@@ -21,9 +26,10 @@ def launch(order: Order) -> int:
     _name_is_free(order.run)
     require_tolerance()
     launcher = Launcher(order)
-    launcher.reach.open()
-    order.save()
-    return launcher.run()
+    with _room(order):
+        launcher.reach.open()
+        order.save()
+        return launcher.run()
 
 
 def resume(order: Order) -> int:
@@ -32,12 +38,13 @@ def resume(order: Order) -> int:
         return launch(order)
     _nobody_has(order)
     require_tolerance()
-    begun = [event for event in read(order.folder) if isinstance(event, Began)]
+    begun = [event for event in read(order.folder, "launcher") if isinstance(event, Began)]
     checkpoint = latest(order.folder / "checkpoints")
     launcher = Launcher(order, life=max((e.life for e in begun), default=-1) + 1, resume=str(checkpoint or ""))
     launcher.speaker.say(f"resuming from {checkpoint.name if checkpoint else 'the beginning: there is no checkpoint'}")
-    launcher.reach.open()
-    return launcher.run()
+    with _room(order):
+        launcher.reach.open()
+        return launcher.run()
 
 
 def attach(order: Order) -> int:
@@ -46,10 +53,22 @@ def attach(order: Order) -> int:
     living = [segment for segment in _segments(order.run) if lives(segment["worker"], segment["born"])]
     if not living and not order.hosts:
         raise JobError(f"run {order.run!r} has no living workers here: go on with --resume {order.run}")
-    begun = [event for event in read(order.folder) if isinstance(event, Began)]
+    begun = [event for event in read(order.folder, "launcher") if isinstance(event, Began)]
     launcher = Launcher(order, life=max((event.life for event in begun), default=0))
-    launcher.reach.open(attached=True)
-    return launcher.run(attached=True)
+    with _room(order):
+        launcher.reach.open(attached=True)
+        return launcher.run(attached=True)
+
+
+@contextmanager
+def _room(order: Order) -> Iterator[None]:
+    """A disk that is full is a sentence, whoever meets it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            raise
+        raise unwritten(Path(error.filename or order.folder), error) from None
 
 
 def _name_is_free(run: str) -> None:
