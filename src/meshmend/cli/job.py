@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -19,14 +19,14 @@ from meshmend.mesh import Mesh
 def run(
     *script: str,
     workers: Annotated[str | None, Parameter(name=["--workers", "-n"])] = None,
-    spares: int = 0,
+    spares: int | None = None,
     min_workers: int | None = None,
-    on_failure: Literal["replace", "spare", "shrink", "restart", "checkpoint"] = "replace",
+    on_failure: Literal["replace", "spare", "shrink", "restart", "checkpoint"] | None = None,
     hosts: str | None = None,
-    launch_agent: str = "ssh",
+    launch_agent: str | None = None,
     checkpoint_every: str | None = None,
     mesh: str | None = None,
-    algorithm: Literal["trees", "ring", "rowpair", "rowcol"] = "trees",
+    algorithm: Literal["trees", "ring", "rowpair", "rowcol"] | None = None,
     name: str | None = None,
     resume: str | None = None,
     attach: str | None = None,
@@ -39,55 +39,72 @@ def run(
     Parameters
     ----------
     script
-        The script, and its own arguments.
+        The script, and its own arguments: all that follows the script is the script's.
     workers
-        How many take part, such as 4; or MIN:MAX, such as 2:4, to go on as long as 2 are left.
+        How many take part, such as 4; or MIN:MAX, such as 2:4, to go on as long as 2 are left. By default 1, or as many
+        as --hosts have room for, or as --mesh has chips.
     spares
-        How many more wait, ready to take the place of the dead.
+        How many more wait, ready to take the place of the dead; by default none.
     min_workers
-        With fewer than these left, write a checkpoint and end with status 75.
+        With fewer than these left, write a checkpoint and end with status 75; by default 1.
     on_failure
-        Start a new worker in the place of a dead one; have a spare take it; go on with fewer; go back to the last
-        commit in memory (as Reinit does); or restart everything from the last checkpoint.
+        Start a new worker in the place of a dead one (the default); have a spare take it; go on with fewer; go back to
+        the last commit in memory (as Reinit does); or restart everything from the last checkpoint.
     hosts
-        Where, such as a:4,b:4.
+        Where, such as a:4,b:4; by default here.
     launch_agent
-        What starts a command on another host; it gets the host and the command.
+        What starts a command on another host, by default ssh; it gets the host and the command.
     checkpoint_every
-        Such as 60s, 5min, or 100 (steps); by default as often as costs less than 1 % of the time.
+        Such as 60s, 5min, or 100 (steps); by default every 30 s, or less often: it takes 1 % of the time at most.
     mesh
         Take workers for the chips of this mesh, such as 4x4: sums go over its links only, round those that die.
     algorithm
-        How sums go over the mesh.
+        How sums go over the mesh; by default trees.
     name
-        What to call the run (by default the date and time).
+        What to call the run; by default MMDD-HHMMSS-PROCESS, the date, the time and the launcher's process.
     resume
-        Go on with this run from its last checkpoint; with a script, also with other options than it was begun with.
+        Go on with this run from its last checkpoint, as it was begun, but for the options and the script given now; one
+        that is done is left as it is, unless another script, or other arguments of it, are given.
     attach
-        Go on with this run, whose launcher was killed, from the memory of its workers.
+        Go on with this run, whose launcher was killed, from the memory of its workers, as it was begun.
     print_
-        Print a Slurm script or a Kubernetes MPIJob that runs this, and run nothing.
+        Print a Slurm script or a Kubernetes MPIJob that runs this, with all options, and run nothing.
 
     """
     from meshmend import launch
 
-    if attach or (resume and not script):
-        if attach and (script or resume):
-            raise JobError("--attach goes on with a run as it was begun: leave out the script and --resume")
-        order = launch.load_order(attach or resume or "")
-        return launch.attach(order) if attach else launch.resume(order)
-    places = launch.parse_hosts(hosts) if hosts else []
-    chips = len(Mesh.parse(mesh).live) if mesh else 1
-    most, least = _range(workers or str(sum(place.slots for place in places) or chips))
+    places = launch.parse_hosts(hosts) if hosts else None
+    most, least = _range(workers) if workers else (None, None)
+    if most is None and places:
+        most = sum(place.slots for place in places)
+    elif most is None and mesh:
+        most = len(Mesh.parse(mesh).live)
+    options: dict[str, Any] = {
+        "workers": most, "least": least if min_workers is None else min_workers, "spares": spares,
+        "on_failure": on_failure, "hosts": places, "launch_agent": launch_agent, "every": checkpoint_every,
+        "mesh": mesh, "algorithm": algorithm, "script": script or None,
+    }  # fmt: skip
+    given = {option: value for option, value in options.items() if value is not None}
+    if attach:
+        if given or name or resume or print_:
+            raise JobError(
+                f"--attach {attach} goes on with a run as it was begun: leave out the script and all options"
+            )
+        return launch.attach(launch.load_order(attach))
     if print_:
-        words = ["--spares", str(spares)] if spares else []
-        return _say(launch.text_for(print_, script, most, max(1, len(places)), words))
-    order = launch.Order(
-        run=resume or name or f"{time.strftime('%m%d-%H%M%S')}-{os.getpid()}", script=script, workers=most,
-        least=min_workers or least, spares=spares, on_failure=on_failure, hosts=places, launch_agent=launch_agent,
-        every=checkpoint_every or "", mesh=mesh or "", algorithm=algorithm,
-    )  # fmt: skip
-    return launch.resume(order) if resume else launch.launch(order)
+        words = {
+            "--name": name, "--resume": resume, "--spares": spares, "--min-workers": given.get("least"),
+            "--on-failure": on_failure, "--launch-agent": launch_agent, "--checkpoint-every": checkpoint_every,
+            "--mesh": mesh, "--algorithm": algorithm,
+        }  # fmt: skip
+        known = [word for option, value in words.items() if value is not None for word in (option, str(value))]
+        return _say(launch.text_for(print_, script, most or 1, len(places or [1]), known))
+    if resume and name:
+        raise JobError(f"--resume {resume} --name {name}: a run keeps its name, leave out --name")
+    if resume and (launch.begun(resume) or not script):
+        return launch.resume(launch.load_order(resume, **given))
+    called = resume or name or f"{time.strftime('%m%d-%H%M%S')}-{os.getpid()}"
+    return launch.launch(launch.Order(**{"run": called, "script": (), "workers": 1, **given}))
 
 
 @app.command
@@ -187,12 +204,12 @@ def leave_script(words: list[str]) -> list[str]:
     return [*words[:place], *(["--"] if script and not script[0].startswith("-") else []), *script]
 
 
-def _range(text: str) -> tuple[int, int]:
+def _range(text: str) -> tuple[int, int | None]:
     """(most, least) of "4" or "2:4"."""
     match = re.fullmatch(r"(?:(\d+):)?(\d+)", text)
     if not match:
         raise JobError(f"cannot read {text!r} in --workers: expected a number such as 4, or MIN:MAX such as 2:4")
-    return int(match[2]), int(match[1] or 1)
+    return int(match[2]), int(match[1]) if match[1] else None
 
 
 def _say(text: str) -> int:

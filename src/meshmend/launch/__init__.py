@@ -6,6 +6,7 @@ from meshmend.launch.doctor import findings as findings
 from meshmend.launch.doctor import line as line
 from meshmend.launch.hosts import parse_hosts as parse_hosts
 from meshmend.launch.order import Order as Order
+from meshmend.launch.order import begun as begun
 from meshmend.launch.order import load_order as load_order
 from meshmend.launch.start import attach as attach
 from meshmend.launch.start import launch as launch

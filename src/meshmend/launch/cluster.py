@@ -19,7 +19,7 @@ AGAIN = 75
 """The status of a run that wrote a checkpoint because it was told to end."""
 GRACE = 120
 """Seconds between the signal and the end of the job: time to write a checkpoint."""
-_OURS = {"--hosts", "--hosts-file", "--workers", "-n", "--resume", "--print"}
+_OURS = {"--hosts", "--hosts-file", "--workers", "-n", "--resume", "--attach", "--print"}
 
 
 def text_for(kind: str, script: Sequence[str], workers: int, hosts: int, options: Sequence[str] = ()) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from meshmend.errors import FormatError, JobError
 from meshmend.events import FORMAT, folder_of, unwritten
@@ -93,16 +94,46 @@ class Order:
             raise unwritten(self.folder / "run.json", error) from None
 
 
-def load_order(run: str) -> Order:
-    """Read a run's options back."""
+def begun(run: str) -> bool:
+    """Whether there is a run of that name, or in that folder."""
+    return (folder_of(run) / "run.json").exists()
+
+
+def script_of(run: str) -> list[str]:
+    """The script that a run was begun with, and its arguments."""
+    return list(_saved(run)["script"])
+
+
+def load_order(run: str, **changes: Any) -> Order:
+    """Read a run's options back, and take these in the place of some."""
+    values = {**_saved(run), **changes}
+    name, script = values["run"], values["script"]
+    if "script" not in changes and not os.path.exists(script[0]):
+        raise JobError(
+            f"run {name!r} was begun with the script {script[0]!r}, which is not in {os.getcwd()}: "
+            "go on with it from the folder in which it was begun"
+        )
+    order, folder = Order(**values), folder_of(run)
+    if order.folder.resolve() != folder.resolve():
+        raise JobError(
+            f"run {name!r} lies in {folder}, but from here it would be sought in {order.folder}: "
+            "go on with it by its name, from the folder in which it was begun"
+        )
+    return order
+
+
+def _saved(run: str) -> dict[str, Any]:
+    """The values of an order as `save` has written them."""
     path = folder_of(run) / "run.json"
     if not path.exists():
-        raise JobError(f"there is no run {run!r}: expected {path}, which meshmend run writes")
+        raise JobError(f"there is no run {run!r}: expected {path}, which meshmend run writes in the folder it runs in")
     try:
-        values = json.loads(path.read_text())
+        values: dict[str, Any] = json.loads(path.read_text())
         if values.pop("format") != FORMAT:
             raise ValueError(f"its format is not {FORMAT}")
-        hosts = [Host(**host) for host in values.pop("hosts")]
-        return Order(**values, hosts=hosts)
-    except (ValueError, TypeError, KeyError) as error:
+        values["hosts"] = [Host(**host) for host in values["hosts"]]
+        if {field.name for field in fields(Order)} != values.keys():
+            raise ValueError("options are missing, or there are others")
+        return values
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise FormatError(f"{path} is not what meshmend run writes ({error})") from None

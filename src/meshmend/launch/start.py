@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from meshmend.errors import JobError
-from meshmend.events import Began, read, unwritten
+from meshmend.events import Began, Ended, read, unwritten
 from meshmend.launch.doctor import require_tolerance
 from meshmend.launch.launcher import Launcher
-from meshmend.launch.order import Order
+from meshmend.launch.order import Order, script_of
 from meshmend.train.checkpoint import latest
 from meshmend.train.processes import lives
 from meshmend.train.segment import Segment, seats_of
@@ -33,17 +33,24 @@ def launch(order: Order) -> int:
 
 
 def resume(order: Order) -> int:
-    """Go on with a run from its last checkpoint, in new processes; one that has not begun yet begins."""
-    if not (order.folder / "run.json").exists():
-        return launch(order)
+    """Go on with a run from its last checkpoint, in new processes; with one that is done, if its script changed."""
     _nobody_has(order)
+    events = read(order.folder, "launcher")
+    launcher = Launcher(order, life=max((e.life for e in events if isinstance(e, Began)), default=-1) + 1)
+    say = launcher.speaker.say
+    last = next((event for event in reversed(events) if isinstance(event, Began | Ended)), None)
+    if isinstance(last, Ended) and last.status == 0 and list(order.script) == script_of(order.run):
+        say(f"run {order.run} is done, nothing is left to resume: meshmend audit {order.run} shows it")
+        return 0
     require_tolerance()
-    begun = [event for event in read(order.folder, "launcher") if isinstance(event, Began)]
-    checkpoint = latest(order.folder / "checkpoints")
-    launcher = Launcher(order, life=max((e.life for e in begun), default=-1) + 1, resume=str(checkpoint or ""))
-    launcher.speaker.say(f"resuming from {checkpoint.name if checkpoint else 'the beginning: there is no checkpoint'}")
+    checkpoint = latest(
+        order.folder / "checkpoints", lambda error: say(f"passed over: {str(error).rpartition(': ')[0]}")
+    )
+    launcher.resume = str(checkpoint or "")
+    say(f"resuming from {checkpoint.name if checkpoint else 'the beginning: there is no checkpoint'}")
     with _room(order):
         launcher.reach.open()
+        order.save()
         return launcher.run()
 
 
