@@ -6,6 +6,8 @@ import inspect
 import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -249,3 +251,77 @@ def test_an_order_is_read_back_as_it_was(folder: Path) -> None:
     order = begun(hosts=launch.parse_hosts("a:2,b:2"), spares=1, every="5min")
     assert load_order("mine") == order
     assert json.loads(Path("runs/mine/run.json").read_text())["workers"] == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "workers", "script"),
+    [
+        ("-n1 train.py --epochs 3", 1, ["train.py", "--epochs", "3"]),
+        ("-n4 --spares=1 train.py -n 2 -m x --name y", 4, ["train.py", "-n", "2", "-m", "x", "--name", "y"]),
+        ("-n=2 train.py", 2, ["train.py"]),
+        ("--workers=2 -- train.py --help", 2, ["train.py", "--help"]),
+        ("train.py -- -h", 1, ["train.py", "--", "-h"]),
+        ("--name mine -n 3 train.py -x", 3, ["train.py", "-x"]),
+    ],
+)
+def test_all_that_follows_the_script_is_the_scripts(
+    words: str, workers: int, script: list[str], orders: list[tuple[str, Order]]
+) -> None:
+    assert main(words) == 0
+    assert [(order.workers, list(order.script)) for _, order in orders] == [(workers, script)]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("train.py -n 2", "-n"),
+        ("train.py --epochs 3 --workers=2", "--workers=2"),
+        ("-n 2 train.py --spares 1", "--spares"),
+        ("-n 2 train.py -n 3 --workers 8 --epochs 3 --name x --resume y", ""),
+        ("train.py --epochs 3", ""),
+    ],
+)
+def test_options_of_ours_after_the_script_are_told(
+    words: str, told: str, orders: list[tuple[str, Order]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 0 and len(orders) == 1
+    said = capsys.readouterr().err
+    expected = f"meshmend: {told} comes after train.py, so the script gets it: ours come before\n"
+    assert said == (expected if told else "")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("-n 2 python train.py", "'python' is no script: leave it out"),
+        ("-n 2 /usr/bin/python3.11 train.py", "'/usr/bin/python3.11' is no script: leave it out"),
+        ("-n 1 .", "'.' is a folder without a __main__.py"),
+        ("-n 2 -m", "-m needs the name of a module"),
+        ("-n 2 -m nowhere.train", "there is no module 'nowhere.train' here"),
+    ],
+)
+def test_what_is_no_script_is_one_sentence(
+    words: str, says: str, orders: list[tuple[str, Order]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2 and orders == []
+    said = capsys.readouterr().err
+    assert says in said and said.count("\n") == 1
+
+
+def test_a_module_is_run_as_python_does(orders: list[tuple[str, Order]], folder: Path) -> None:
+    (folder / "package").mkdir()
+    (folder / "package" / "__init__.py").touch()
+    (folder / "package" / "other.py").write_text("name = 'neighbour'")
+    text = "import sys\nfrom .other import name\nprint(__name__, name, sys.argv[1:], sys.path[0], __spec__.name)"
+    (folder / "package" / "train.py").write_text(text)
+    assert main("-n 2 -m package.train --epochs 3") == 0
+    words = orders[0][1].script
+    ran = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=60)
+    assert ran.stdout == f"__main__ neighbour ['--epochs', '3'] {folder} package.train\n", ran.stderr
+
+
+def test_a_module_is_printed_as_it_was_given(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    del folder
+    assert main("-n 2 --print slurm -m package.train --epochs 3") == 0
+    text = capsys.readouterr().out
+    assert "-m package.train --epochs 3 &" in text and "--job-name=meshmend-package-train" in text

@@ -40,7 +40,9 @@ def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
 def test_commands_of_jobs_run(tmp_path: Path) -> None:
     """In their order, in one folder; chaos beside a run that lasts long enough, and the demo by its own test."""
     script = (ROOT / "tests" / "launch" / "regression.py").read_text()
-    (tmp_path / "train.py").write_text(script.replace("sys.argv[1:]", "[]"))
+    (tmp_path / "package").mkdir()
+    for path in (tmp_path / "train.py", tmp_path / "package" / "train.py"):
+        path.write_text(script.replace("sys.argv[1:]", "[]"))
     done: set[str] = set()
     for command in JOBS:
         words = [sys.executable, "-m", "meshmend", *shlex.split(command, comments=True)[1:]]

@@ -6,6 +6,8 @@ import os
 import re
 import sys
 import time
+from collections.abc import Collection
+from importlib.machinery import PathFinder
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -13,6 +15,12 @@ from cyclopts import Parameter
 from meshmend.cli.app import app
 from meshmend.errors import JobError
 from meshmend.mesh import Mesh
+
+OURS = {
+    "-n": "workers", "--workers": "workers", "--spares": "spares", "--min-workers": "least", "--hosts": "hosts",
+    "--on-failure": "on_failure", "--launch-agent": "launch_agent", "--checkpoint-every": "every",
+}  # fmt: skip
+"""Options that hardly any script has itself, and what they are called in an order."""
 
 
 @app.command
@@ -39,7 +47,7 @@ def run(
     Parameters
     ----------
     script
-        The script, and its own arguments: all that follows the script is the script's.
+        The script, or -m and a module, and its own arguments: all that follows the script is the script's.
     workers
         How many take part, such as 4; or MIN:MAX, such as 2:4, to go on as long as 2 are left. By default 1, or as many
         as --hosts have room for, or as --mesh has chips.
@@ -82,7 +90,7 @@ def run(
     options: dict[str, Any] = {
         "workers": most, "least": least if min_workers is None else min_workers, "spares": spares,
         "on_failure": on_failure, "hosts": places, "launch_agent": launch_agent, "every": checkpoint_every,
-        "mesh": mesh, "algorithm": algorithm, "script": script or None,
+        "mesh": mesh, "algorithm": algorithm, "script": (script if print_ else _as_file(script)) or None,
     }  # fmt: skip
     given = {option: value for option, value in options.items() if value is not None}
     if attach:
@@ -99,6 +107,7 @@ def run(
         }  # fmt: skip
         known = [word for option, value in words.items() if value is not None for word in (option, str(value))]
         return _say(launch.text_for(print_, script, most or 1, len(places or [1]), known))
+    _misplaced(script, given)
     if resume and name:
         raise JobError(f"--resume {resume} --name {name}: a run keeps its name, leave out --name")
     if resume and (launch.begun(resume) or not script):
@@ -196,12 +205,35 @@ def demo() -> int:
 
 
 def leave_script(words: list[str]) -> list[str]:
-    """A script's own options are not ours: everything from the script on is left as it is."""
+    """A script's own options are not ours: everything from the script, or from -m, on is left as it is."""
     place = 1
-    while place < len(words) and words[place].startswith("-") and words[place] not in ("--help", "-h", "--"):
-        place += 1 if "=" in words[place] else 2
+    while place < len(words) and words[place].startswith("-") and words[place] not in ("--help", "-h", "--", "-m"):
+        alone = "=" in words[place] or (words[place][1:2] != "-" and len(words[place]) > 2)  # --name=x, -n4
+        place += 1 if alone else 2
     script = words[place:]
-    return [*words[:place], *(["--"] if script and not script[0].startswith("-") else []), *script]
+    return [*words[:place], *(["--"] if script and script[0] not in ("--help", "-h", "--") else []), *script]
+
+
+def _as_file(script: tuple[str, ...]) -> tuple[str, ...]:
+    """A module that is given as `-m NAME` is run by a script of ours, as `python -m` would."""
+    if script[:1] != ("-m",):
+        return script
+    if len(script) < 2:
+        raise JobError("-m needs the name of a module: meshmend run -n 4 -m package.train")
+    if not PathFinder.find_spec(script[1].partition(".")[0], [os.getcwd(), *sys.path]):
+        raise JobError(f"there is no module {script[1]!r} here: expected its name with dots, such as package.train")
+    from meshmend.launch import module
+
+    return (str(module.__file__), *script[1:])
+
+
+def _misplaced(script: tuple[str, ...], known: Collection[str]) -> None:
+    """Say that options after the script are the script's, where they look like ours and we got none like them."""
+    for word in script[1:]:
+        option = word.partition("=")[0]
+        if option in OURS and OURS[option] not in known:
+            print(f"meshmend: {word} comes after {script[0]}, so the script gets it: ours come before", file=sys.stderr)
+            return
 
 
 def _range(text: str) -> tuple[int, int | None]:

@@ -178,7 +178,8 @@ def _words(
 
 def _title(script: Sequence[str], name: str | None) -> str:
     """A name for the job that both kinds of cluster accept: small letters, digits and dashes, a letter first."""
-    plain = re.sub(r"[^a-z0-9]+", "-", (name or Path(script[0]).stem).lower()).strip("-")[:40].rstrip("-")
+    stem = script[1] if script[0] == "-m" and len(script) > 1 else Path(script[0]).stem
+    plain = re.sub(r"[^a-z0-9]+", "-", (name or stem).lower()).strip("-")[:40].rstrip("-")
     return f"meshmend-{plain}".rstrip("-")
 
 

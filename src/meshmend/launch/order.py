@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -42,8 +43,7 @@ class Order:
     def __post_init__(self) -> None:
         if not self.script:
             raise JobError("no script was given: meshmend run -n 4 train.py …")
-        if not os.path.exists(self.script[0]):
-            raise JobError(f"there is no script {self.script[0]!r}")
+        self._check_script(self.script[0])
         if self.workers < 1 or self.spares < 0:
             raise JobError(f"{self.workers} workers and {self.spares} spares: at least 1 worker is needed")
         if not 1 <= self.least <= self.workers:
@@ -56,6 +56,15 @@ class Order:
             raise JobError("--on-failure spare needs --spares 1 or more")
         if not all(c.isalnum() or c in "._-" for c in self.run) or not self.run or self.run.startswith("-"):
             raise JobError(f"--name {self.run!r}: use letters, digits, dots, dashes and underscores")
+
+    @staticmethod
+    def _check_script(script: str) -> None:
+        if re.fullmatch(r"python[\d.]*", os.path.basename(script)):
+            raise JobError(f"{script!r} is no script: leave it out, meshmend run -n 4 train.py starts Python itself")
+        if not os.path.exists(script):
+            raise JobError(f"there is no script {script!r}")
+        if os.path.isdir(script) and not os.path.exists(os.path.join(script, "__main__.py")):
+            raise JobError(f"{script!r} is a folder without a __main__.py: give a script, such as train.py")
 
     def _check_mesh(self) -> None:
         mesh = Mesh.parse(self.mesh)
