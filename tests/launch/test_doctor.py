@@ -15,14 +15,14 @@ import pytest
 
 from meshmend.errors import JobError
 from meshmend.launch import doctor, selftest
-from meshmend.launch.doctor import Finding, examine, render
+from meshmend.launch.doctor import Finding, line, verdict
 from meshmend.launch.selftest import ask
 
 pytest.importorskip("mpi4py")
 
 
 def finding(name: str, deep: bool = False) -> Finding:
-    return next(one for one in examine(deep) if one.name == name)
+    return next(one for one in doctor.findings(deep) if one.name == name)
 
 
 def program(path: Path, code: str) -> str:
@@ -56,7 +56,7 @@ def test_a_killed_process_is_survived_and_nothing_is_left() -> None:
 
 
 def test_this_machine_can_run_meshmend() -> None:
-    findings = {one.name: one for one in examine(deep=False)}
+    findings = {one.name: one for one in doctor.findings(deep=False)}
     assert list(findings) == list(doctor.CHECKS)
     for name in ("Python", "machine", "/proc", "mpirun", "fault tolerance", "mpi4py"):
         assert findings[name].good is True, findings[name]
@@ -79,13 +79,13 @@ def test_without_mpirun_there_is_advice(monkeypatch: pytest.MonkeyPatch) -> None
     for module in (doctor, ask, selftest):
         monkeypatch.setattr(module, "mpirun", nowhere)
     monkeypatch.setenv("PATH", "/nowhere")
-    findings = {one.name: one for one in examine(deep=False)}
+    findings = {one.name: one for one in doctor.findings(deep=False)}
     assert findings["mpirun"].good is False and "pip install" in findings["mpirun"].advice
     assert findings["fault tolerance"].good is None
     assert findings["kill test"] == Finding("kill test", None, "not tried without mpirun")
     assert findings["ssh"].good is None
     assert doctor._kill_test(True)[0] is None
-    assert "BAD  mpirun" in render(list(findings.values()))
+    assert line(findings["mpirun"]).startswith("BAD  mpirun")
 
 
 @pytest.mark.parametrize(
@@ -178,15 +178,15 @@ def test_a_check_that_fails_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> Non
         raise OSError("disk on fire")
 
     monkeypatch.setitem(doctor.CHECKS, "machine", broken)
-    findings = examine(deep=False)
+    findings = list(doctor.findings(deep=False))
     assert Finding("machine", False, "the check itself failed: OSError: disk on fire") in findings
     assert len(findings) == len(doctor.CHECKS)
-    assert render(findings).endswith("to mend, marked BAD")
+    assert verdict(findings).endswith("to mend, marked BAD")
 
 
 def test_text() -> None:
-    text = render([Finding("mpirun", True, "here"), Finding("ssh", None, "not found", "install it")])
-    assert text.splitlines() == [
+    findings = [Finding("mpirun", True, "here"), Finding("ssh", None, "not found", "install it")]
+    assert [*map(line, findings), verdict(findings)] == [
         "ok   mpirun           here",
         "-    ssh              not found; install it",
         "nothing to mend",

@@ -193,6 +193,7 @@ def doctor(*, quick: bool = False) -> int:
     for finding in launch.findings(deep=not quick):
         findings.append(finding)
         print(launch.line(finding), flush=True)
+    print(launch.verdict(findings))
     return 1 if any(finding.good is False for finding in findings) else 0
 
 

@@ -4,6 +4,7 @@ from meshmend.launch.chaos import wreak as wreak
 from meshmend.launch.cluster import text_for as text_for
 from meshmend.launch.doctor import findings as findings
 from meshmend.launch.doctor import line as line
+from meshmend.launch.doctor import verdict as verdict
 from meshmend.launch.hosts import parse_hosts as parse_hosts
 from meshmend.launch.order import Order as Order
 from meshmend.launch.order import begun as begun

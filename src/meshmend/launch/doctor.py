@@ -45,13 +45,8 @@ class Finding:
     advice: str = ""
 
 
-def examine(deep: bool = True) -> list[Finding]:
-    """All checks in order; without `deep`, nothing is started that takes longer than a moment."""
-    return list(findings(deep))
-
-
 def findings(deep: bool = True) -> Iterator[Finding]:
-    """The same one by one, for those who show them as they come."""
+    """All checks in order, as they come; without `deep`, nothing is started that takes longer than a moment."""
     for name, check in CHECKS.items():
         try:
             yield Finding(name, *check(deep))
@@ -66,11 +61,10 @@ def line(finding: Finding) -> str:
     return f"{mark}  {finding.name:<{max(map(len, CHECKS))}}  {finding.what}{advice}"
 
 
-def render(findings: Sequence[Finding]) -> str:
-    """A line each, and what it comes to."""
+def verdict(findings: Sequence[Finding]) -> str:
+    """What they come to."""
     bad = sum(finding.good is False for finding in findings)
-    end = f"{bad} thing{'s' * (bad > 1)} to mend, marked BAD" if bad else "nothing to mend"
-    return "\n".join([*map(line, findings), end])
+    return f"{bad} thing{'s' * (bad > 1)} to mend, marked BAD" if bad else "nothing to mend"
 
 
 Result = tuple[bool | None, str] | tuple[bool | None, str, str]

@@ -47,11 +47,6 @@ class Account:
         self._phase = 0.0
         """Time since the last checkpoint was written, pauses left out."""
 
-    @property
-    def pausing(self) -> bool:
-        """Whether the job is between two ways of running."""
-        return bool(self._pauses)
-
     def pause(self, *pauses: tuple[Cause, float]) -> None:
         """Stand still for these one after another, instead of what is left of earlier ones."""
         self._pauses = [pause for pause in pauses if pause[1] > 0]
