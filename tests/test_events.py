@@ -111,3 +111,18 @@ def test_one_writer_can_be_read_alone(tmp_path: Path) -> None:
     Log(tmp_path, "launcher").write(died)
     Log(tmp_path, "worker-0").write(struck(1))
     assert read(tmp_path, "launcher") == [died] and len(read(tmp_path)) == 2
+
+
+def test_how_many_steps_are_done_is_told_by_the_ends_of_ledgers(tmp_path: Path) -> None:
+    assert events.steps_done(tmp_path) == 0
+    for seat, steps in ((0, 2000), (1, 1500)):
+        log = Log(tmp_path, f"worker-{seat}")
+        for step in range(steps):
+            log.write(events.Committed(seat=seat, life=0, step=step, by=[[0, 16]], seal="x" * 16))
+    assert (tmp_path / "events" / "worker-0.jsonl").stat().st_size > 2 * events.END
+    assert events.steps_done(tmp_path) == 2000
+    log.write(events.Skipped(seat=1, life=0, step=2000, by=[], why="NaN"))
+    log.write(struck(1))
+    with (tmp_path / "events" / "worker-1.jsonl").open("a") as file:
+        file.write('{"kind":"Committed","step":9000,')
+    assert events.steps_done(tmp_path) == 2001

@@ -11,6 +11,7 @@ holds the account of all.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -24,6 +25,9 @@ from meshmend.errors import FormatError, JobError
 FORMAT = 1
 RUNS = "runs"
 """The folder that holds the folders of runs, in the working directory, unless MESHMEND_RUNS names another."""
+
+END = 1 << 16
+"""Bytes at the end of a ledger that hold its last lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,6 +243,20 @@ def _lines(path: Path, torn: Callable[[str], None]) -> Iterator[Event]:
                 raise FormatError(f"{path}, line {number} is no event ({error}): {line[:80]!r}") from None
             if number < len(lines):
                 torn(f"{path}, line {number} is torn (its writer was killed, or the disk was full) and is left out")
+
+
+def steps_done(folder: Path) -> int:
+    """How many steps the ledger ends with; only the ends of files are read, as a ledger may be long."""
+    most = 0
+    for path in (folder / "events").glob("worker-*.jsonl"):
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - END))
+            lines = file.read().split(b"\n")
+        for line in lines:
+            with contextlib.suppress(ValueError, TypeError, KeyError):
+                event = parse(json.loads(line))
+                most = max(most, event.step + 1 if isinstance(event, Committed | Skipped) else 0)
+    return most
 
 
 def parse(values: dict[str, Any]) -> Event:

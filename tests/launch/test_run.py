@@ -112,6 +112,7 @@ def test_mpirun_is_replaceable(job: Job, undisturbed: Undisturbed) -> None:
     assert job.status == 0, job.output
     assert job.weights == [undisturbed(*options)] * 3, job.output
     assert "world 2 (mpirun was lost)" in job.output
+    assert f"done: 120 steps, 1 failure survived; meshmend audit {job.name} proves them" in job.output
     repairs = [event for event in read(job.path) if isinstance(event, Repaired)]
     assert {event.seat for event in repairs} == {0, 1, 2}
     assert all(event.times["re-form"] > 0 for event in repairs)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from meshmend.errors import JobError
-from meshmend.events import Began, Ended, read, unwritten
+from meshmend.events import Began, Died, Ended, read, steps_done, unwritten
 from meshmend.launch.doctor import require_tolerance
 from meshmend.launch.launcher import Launcher
 from meshmend.launch.order import Order, script_of
@@ -29,7 +29,7 @@ def launch(order: Order) -> int:
     with _room(order):
         launcher.reach.open()
         order.save()
-        return launcher.run()
+        return _told(launcher, launcher.run())
 
 
 def resume(order: Order) -> int:
@@ -51,7 +51,7 @@ def resume(order: Order) -> int:
     with _room(order):
         launcher.reach.open()
         order.save()
-        return launcher.run()
+        return _told(launcher, launcher.run())
 
 
 def attach(order: Order) -> int:
@@ -64,7 +64,18 @@ def attach(order: Order) -> int:
     launcher = Launcher(order, life=max((event.life for event in begun), default=0))
     with _room(order):
         launcher.reach.open(attached=True)
-        return launcher.run(attached=True)
+        return _told(launcher, launcher.run(attached=True))
+
+
+def _told(launcher: Launcher, status: int) -> int:
+    """A last sentence for a run that is done."""
+    run, folder = launcher.order.run, launcher.order.folder
+    steps = steps_done(folder) if status == 0 else 0
+    if steps:
+        failures = sum(isinstance(event, Died) for event in read(folder, "launcher"))
+        survived = f", {failures} failure{'s' * (failures > 1)} survived" if failures else ""
+        launcher.speaker.say(f"done: {steps} step{'s' * (steps > 1)}{survived}; meshmend audit {run} proves them")
+    return status
 
 
 @contextmanager
