@@ -11,7 +11,7 @@ WARM = echo "== compiling the hot loops, once" && $(BIN)/meshmend plan 4x4 -chip
 
 help:
 	@echo "make demo      train on 4 workers, kill some of them, and compare the weights bit for bit"
-	@echo "make test      style, types and all tests"
+	@echo "make test      style, types and all tests but those of test-jobs"
 	@echo "make test-jobs more whole jobs of real processes, several hosts, the demo (ten minutes; hosts need root)"
 	@echo "make bench     the figures of docs/ on this machine (long)"
 	@echo "make paper     the simulated tables and charts of docs/results anew (some minutes)"

@@ -156,7 +156,7 @@ def audit(
 def chaos(
     run: str, *, every: float = 5.0, kinds: str = "kill,hang,courier,mpirun", count: int | None = None, seed: int = 0
 ) -> int:
-    """Kill, stop and flip at random in a run on this host, to see that it goes on.
+    """Kill and stop at random in a run on this host, and flip bits where asked, to see that it goes on.
 
     Parameters
     ----------
@@ -165,7 +165,8 @@ def chaos(
     every
         Seconds between two failures, on average.
     kinds
-        Which, separated by commas: kill, hang, courier, mpirun, flip.
+        Which, separated by commas: kill, hang, courier, mpirun, flip. The last needs 3 workers: of two states that
+        differ, nobody could say which is right.
     count
         How many; by default until the run ends.
     seed

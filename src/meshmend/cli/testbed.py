@@ -27,8 +27,9 @@ def testbed(
     after: str = "5s",
     mend: str | None = None,
 ) -> int:
-    """Run a command on every chip of a real mesh on this machine: namespaces, veth pairs and tc. Needs root.
+    """Run a command on every chip of a real mesh on this machine: namespaces, veth pairs and tc.
 
+    It needs root, or user namespaces, in which it makes itself root over networks that nobody else sees.
     The command is run by mpirun, one rank a chip; `meshmend run …` instead gets the chips as its hosts. The exit
     status is the command's.
 
