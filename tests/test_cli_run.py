@@ -296,6 +296,8 @@ def test_options_of_ours_after_the_script_are_told(
         ("-n 2 python train.py", "'python' is no script: leave it out"),
         ("-n 2 /usr/bin/python3.11 train.py", "'/usr/bin/python3.11' is no script: leave it out"),
         ("-n 1 .", "'.' is a folder without a __main__.py"),
+        ("--nproc_per_node=2 train.py", "--nproc_per_node=2 is torchrun's: give the number of workers with -n"),
+        ("--nproc-per-node 2 train.py", "--nproc-per-node is torchrun's: give the number of workers with -n"),
         ("-n 2 -m", "-m needs the name of a module"),
         ("-n 2 -m nowhere.train", "there is no module 'nowhere.train' here"),
     ],

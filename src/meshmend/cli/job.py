@@ -210,6 +210,8 @@ def leave_script(words: list[str]) -> list[str]:
     """A script's own options are not ours: everything from the script, or from -m, on is left as it is."""
     place = 1
     while place < len(words) and words[place].startswith("-") and words[place] not in ("--help", "-h", "--", "-m"):
+        if words[place].partition("=")[0].replace("_", "-") == "--nproc-per-node":
+            raise JobError(f"{words[place]} is torchrun's: give the number of workers with -n, such as -n 4")
         alone = "=" in words[place] or (words[place][1:2] != "-" and len(words[place]) > 2)  # --name=x, -n4
         place += 1 if alone else 2
     script = words[place:]
