@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 WARM = echo "== compiling the hot loops, once" && $(BIN)/meshmend plan 4x4 -chip@1,1 --json $(VENV)/warm.json > /dev/null \
 	&& $(BIN)/meshmend verify $(VENV)/warm.json > /dev/null
 
-.PHONY: help demo test test-jobs lint bench paper pictures clean
+.PHONY: help demo test test-jobs lint bench peers paper pictures clean
 .DEFAULT_GOAL := help
 
 help:
@@ -14,6 +14,7 @@ help:
 	@echo "make test      style, types and all tests but those of test-jobs"
 	@echo "make test-jobs more whole jobs of real processes, several hosts, the demo (ten minutes; hosts need root)"
 	@echo "make bench     the figures of docs/ on this machine (long)"
+	@echo "make peers     the same work with DDP, torchft, torchrun and bare mpi4py beside it (20 minutes)"
 	@echo "make paper     the simulated tables and charts of docs/results anew (some minutes)"
 	@echo "make pictures  the pictures of README and docs anew"
 	@echo "make clean     remove the virtual environment and caches"
@@ -61,6 +62,9 @@ bench: $(VENV)/run.stamp
 	$(BIN)/python benchmarks/chaos.py
 	$(BIN)/python benchmarks/xla.py
 
+peers:
+	$(PYTHON) benchmarks/peers/run.py
+
 paper: $(VENV)/run.stamp
 	$(BIN)/python benchmarks/paper.py
 
@@ -68,5 +72,5 @@ pictures: $(VENV)/run.stamp
 	$(BIN)/python docs/pictures.py
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.png runs
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.png runs benchmarks/peers/.envs
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -59,6 +59,10 @@ PAGES = {
 }  # fmt: skip
 """Name: title, what it is, the commands that print it, and one more that draws it."""
 
+MEASURED = """Measured, not simulated:
+
+* [Beside other ways to train](peers.md). DDP, torchft, torchrun and bare mpi4py on the same work; `make peers`."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Build the tables and charts of docs/results anew.")
@@ -99,7 +103,7 @@ def index() -> str:
     """All pages."""
     lines = [f"* [{title}]({name}.md). {about}" for name, (title, about, *_) in PAGES.items()]
     head = "# Results\n\nTables and charts of the simulations, with the command of each; `make paper` builds them anew."
-    return "\n".join([head, "", *lines, ""])
+    return "\n".join([head, "", *lines, "", MEASURED, ""])
 
 
 if __name__ == "__main__":

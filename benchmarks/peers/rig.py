@@ -46,6 +46,11 @@ class Process:
         """Its committed steps."""
         return [one for one in self.records if one.get("counted")]
 
+    def parts(self) -> int:
+        """How many workers took part in its last step."""
+        done = self.done()
+        return int(done[-1]["parts"]) if done else 0
+
     def last(self) -> int:
         """How many steps it has committed."""
         done = self.done()
@@ -69,7 +74,7 @@ class Rig:
     def __enter__(self) -> Rig:
         port = free_port()
         if self.system.how == "torchft":
-            self._start(lighthouse(self.system, port), "lighthouse")
+            self._start(lighthouse(self.system, self.size, port), "lighthouse")
         self._lines = lines(self.system, self.size, self.workers, port, self.folder, self.memory)
         for number, line in enumerate(self._lines):
             self.groups.append(self._start(line, f"{number}"))
@@ -146,7 +151,7 @@ class Rig:
         return "\n".join(path.read_text(errors="replace")[-1500:] for path in self.folder.glob("*.out"))
 
     def ledger(self) -> list[Record]:
-        """meshmend's events of committed steps; empty for others."""
+        """The committed steps as meshmend wrote them down; empty for others."""
         found = []
         for path in (self.folder / self.name / "events").glob("worker-*.jsonl"):
             for line in path.read_text().splitlines():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import envs
@@ -15,6 +15,20 @@ ONE_THREAD = {
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
     "JAX_PLATFORMS": "cpu",
 }  # one thread a process: there are already more processes than cores
+
+
+@dataclass(frozen=True)
+class Waits:
+    """How long torchft waits for what, by size: milliseconds, and seconds for a sum."""
+
+    silence: int
+    """Without a heartbeat, before a group is dead."""
+    join: int
+    """For groups that live and have not asked for a quorum yet."""
+    tick: int
+    """Between two looks at who wants a quorum."""
+    heartbeat: int
+    sum: float
 
 
 @dataclass(frozen=True)
@@ -31,7 +45,7 @@ class System:
     goes_on: bool = False
     """Whether it is meant to go on when a worker dies."""
     words: tuple[str, ...] = ()
-    settings: tuple[tuple[str, str], ...] = ()
+    waits: dict[int, Waits] = field(default_factory=dict)
 
     @property
     def plain(self) -> str:
@@ -46,12 +60,11 @@ ALL = {
     ),
     "torchft": System(
         "torchft, tuned", "torchft_ddp.py", "torchft", env="torchft", beside=("ddp",), goes_on=True,
-        words=("--heartbeat_timeout_ms", "500", "--join_timeout_ms", "3000", "--quorum_tick_ms", "20"),
-        settings=(("SUM_SECONDS", "2"), ("HEARTBEAT_MS", "50")),
+        waits={25: Waits(500, 3000, 20, 50, 1), 100: Waits(1000, 3000, 20, 50, 1)},
     ),
     "torchft-default": System(
         "torchft, defaults", "torchft_ddp.py", "torchft", env="torchft", beside=("ddp",), goes_on=True,
-        settings=(("SUM_SECONDS", "5"), ("HEARTBEAT_MS", "100")),
+        waits=dict.fromkeys((25, 100), Waits(5000, 60000, 100, 100, 5)),
     ),
     "torchrun": System("torchrun, restart", "restart.py", "torchrun", beside=("ddp",), goes_on=True),
     "mpi": System("bare mpi4py, PyTorch", "mpi_torch.py", "mpirun"),
@@ -81,10 +94,12 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def lighthouse(system: System, port: int) -> Line:
-    """torchft's lighthouse."""
-    program = str(envs.python(system.env).parent / "torchft_lighthouse")
-    return Line([program, "--min_replicas", "1", "--bind", f"[::]:{port}", *system.words], {"RUST_LOG": "warn"})
+def lighthouse(system: System, size: int, port: int) -> Line:
+    """The lighthouse that torchft needs."""
+    program, waits = str(envs.python(system.env).parent / "torchft_lighthouse"), system.waits[size]
+    words = ["--heartbeat_timeout_ms", str(waits.silence), "--join_timeout_ms", str(waits.join)]
+    words += ["--quorum_tick_ms", str(waits.tick), "--min_replicas", "1", "--bind", f"[::]:{port}"]
+    return Line([program, *words], {"RUST_LOG": "warn"})
 
 
 def lines(system: System, size: int, workers: int, port: int, folder: Path, memory: Path) -> list[Line]:
@@ -95,17 +110,18 @@ def lines(system: System, size: int, workers: int, port: int, folder: Path, memo
         shared = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "WORLD_SIZE": str(workers)}
         return [Line([python, script, str(size)], {**shared, "RANK": str(rank)}) for rank in range(workers)]
     if system.how == "torchft":
-        settings = {
-            **dict(system.settings), "TORCHFT_LIGHTHOUSE": f"http://localhost:{port}",
-            "NUM_REPLICA_GROUPS": str(workers),
-        }  # fmt: skip
+        waits = system.waits[size]
+        settings = {"TORCHFT_LIGHTHOUSE": f"http://localhost:{port}", "NUM_REPLICA_GROUPS": str(workers)}
+        settings |= {"SUM_SECONDS": str(waits.sum), "HEARTBEAT_MS": str(waits.heartbeat)}
         return [
             Line([python, script, str(size)], {**settings, "REPLICA_GROUP_ID": str(group)}) for group in range(workers)
         ]
     if system.how == "torchrun":
         words = ["--nproc-per-node", str(workers), "--max-restarts", "5", "--rdzv-backend", "c10d"]
         words += ["--rdzv-endpoint", f"localhost:{port}"]
-        return [Line([str(beside / "torchrun"), *words, script, str(size), str(folder / "checkpoint.pt")], {})]
+        # Otherwise the restarted find the addresses of the dead in the agent's store, and cannot connect to them.
+        settings = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+        return [Line([str(beside / "torchrun"), *words, script, str(size), str(folder / "checkpoint.pt")], settings)]
     if system.how == "mpirun":
         root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
         words = ["--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "--mca", "pml", "ob1"]
