@@ -40,8 +40,9 @@ MEASURED = """## How it is measured
 * **Lines** changed, added or taken away from the same script for one process; docstrings and notes for the benchmark do
   not count.
 * torchft has a replica group a worker, started again at once when it dies. *Defaults* are those of the lighthouse, with
-  the 5 s for a sum of its own example. *Tuned*: heartbeats every 50 ms, which may stay away for 500 ms (100 MB: 1 s),
-  quorums looked at every 20 ms, 1 s for a sum. TUNING A group's place in the data is not saved, as in its example; its
+  the 5 s for a sum of its own example. *Tuned*: heartbeats every 50 ms, which may stay away for 300 ms,
+  quorums looked at every 20 ms, and 0.5 s for a sum (100 MB: 1 s); these must be longer than the slowest sum, and fit
+  one model on one machine. A group's place in the data is not saved, as in its example; its
   documentation advises to save it often.
 * torchrun restarts all workers from a checkpoint that is written every 10 steps. Its step is one of DDP, with those
   checkpoints in it.

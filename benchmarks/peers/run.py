@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import envs
@@ -108,6 +108,8 @@ def measure(begin: float, chosen: argparse.Namespace) -> None:
             )
             steps = STEPS[turn.size] if turn.kills or not turn.hang else 5
             one = trial.run(turn.name, ALL[turn.name], turn.size, turn.workers, steps, turn.kills, turn.hang, PATIENCE)
+            if turn.hang and not turn.kills:
+                one = replace(one, steps=[], sums=[])  # too few to tell
             if one.error:
                 print(f"    it did not finish: {one.error[:300]}", flush=True)
             results.append(one)

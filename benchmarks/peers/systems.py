@@ -60,7 +60,7 @@ ALL = {
     ),
     "torchft": System(
         "torchft, tuned", "torchft_ddp.py", "torchft", env="torchft", beside=("ddp",), goes_on=True,
-        waits={25: Waits(500, 3000, 20, 50, 1), 100: Waits(1000, 3000, 20, 50, 1)},
+        waits={25: Waits(300, 2000, 20, 50, 0.5), 100: Waits(300, 2000, 20, 50, 1)},
     ),
     "torchft-default": System(
         "torchft, defaults", "torchft_ddp.py", "torchft", env="torchft", beside=("ddp",), goes_on=True,

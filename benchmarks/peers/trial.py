@@ -18,6 +18,8 @@ WARM = 4
 """Steps that are not measured."""
 AFTER = 4
 """Steps after a failure before anything else happens."""
+INTO = 0.2
+"""How far into a step its worker is struck, in steps: computing takes most of one."""
 START = 90
 """Seconds in which it must have begun."""
 
@@ -109,7 +111,8 @@ def _strike(rig: Rig, kind: str, rank: int, patience: float) -> Failure:
     ordinary = statistics.median(recent or [float("nan")])
     known = set(rig.processes)
     seen = sum("drawn" in one for one in victim.records)
-    rig.wait(lambda: True if sum("drawn" in one for one in victim.records) > seen else None, 30)
+    begun = rig.wait(lambda: _begun(victim, seen), 30)
+    time.sleep(max(0.0, begun + INTO * ordinary - time.monotonic()))  # where in the step it is struck, nothing else
     at = time.monotonic()
     os.kill(victim.pid, signal.SIGKILL if kind == "kill" else signal.SIGSTOP)
     last = victim.last()
@@ -141,6 +144,12 @@ def _strike(rig: Rig, kind: str, rank: int, patience: float) -> Failure:
         rejoin = rig.wait(newcomer, patience)["at"] - at
     dropped = [sum("done" in r and not r["counted"] and r["at"] > at for r in one.records) for one in others]
     return Failure(kind, ordinary, row["at"] - at, rejoin, back + max(dropped, default=0))
+
+
+def _begun(one: Process, seen: int) -> float | None:
+    """When it took up the batch after so many."""
+    drawn = [record["at"] for record in one.records if "drawn" in record]
+    return float(drawn[seen]) if len(drawn) > seen else None
 
 
 def _on(rig: Rig, steps: int) -> None:

@@ -43,6 +43,7 @@ class Notes:
 
     def __init__(self, rank: int, parts: int = 1) -> None:
         self.folder = Path(os.environ["PEERS_NOTES"])
+        self.rank = rank
         self.parts = parts
         self.step = 0
         self.begun = 0.0
@@ -86,7 +87,8 @@ class Notes:
 
     def together(self, workers: int) -> None:
         """Wait until all are here; who comes later, in the place of a dead one, goes on at once."""
-        until = time.monotonic() + 60
-        self.early = sum(1 for _ in self.folder.glob("*.jsonl")) <= workers
-        while time.monotonic() < until and sum(1 for _ in self.folder.glob("*.jsonl")) < workers:
+        until, mark = time.monotonic() + 60, self.folder / f"{self.rank}.here"
+        self.early = not mark.exists()
+        mark.touch()
+        while time.monotonic() < until and sum(1 for _ in self.folder.glob("*.here")) < workers:
             time.sleep(0.01)
