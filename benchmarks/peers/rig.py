@@ -72,12 +72,11 @@ class Rig:
         self.groups: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Rig:
-        port = free_port()
-        if self.system.how == "torchft":
-            self._start(lighthouse(self.system, self.size, port), "lighthouse")
-        self._lines = lines(self.system, self.size, self.workers, port, self.folder, self.memory)
-        for number, line in enumerate(self._lines):
-            self.groups.append(self._start(line, f"{number}"))
+        try:
+            self._begin()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(
@@ -96,6 +95,14 @@ class Rig:
         shutil.rmtree(self.folder, ignore_errors=True)
         for left in MEMORY.glob(f"*{self.name}*"):
             shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+
+    def _begin(self) -> None:
+        port = free_port()
+        if self.system.how == "torchft":
+            self._start(lighthouse(self.system, self.size, port), "lighthouse")
+        self._lines = lines(self.system, self.size, self.workers, port, self.folder, self.memory)
+        for number, line in enumerate(self._lines):
+            self.groups.append(self._start(line, f"{number}"))
 
     def _start(self, line: Any, name: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.out").open("ab") as out:
