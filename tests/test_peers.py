@@ -112,7 +112,8 @@ def test_the_page_shows_what_was_measured(peers: dict[str, ModuleType]) -> None:
     hung = trial.Failure("hang", 0.1, why="none in 30 s")
     results = [
         trial.Result("ddp", 100, 4, [0.5, 0.6, 0.7], [0.1], [ended]),
-        trial.Result("ddp", 100, 4, [0.1], [], [hung]),
+        trial.Result("ddp", 100, 4, [], [], [hung]),
+        trial.Result("ddp", 100, 4, [0.2], [], [], round=1),  # a round that the other has not
         trial.Result("meshmend", 100, 4, [0.3, 0.3], [0.05], [killed], tally(100, 100, 0, 0)),
         trial.Result("torchft", 100, 4, [0.9], [0.2], [slow], tally(100, 90, 15, 5)),
     ]

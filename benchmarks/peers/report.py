@@ -80,18 +80,15 @@ def page(results: Sequence[Result], about: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def medians(results: Iterable[Result], name: str, cell: Cell) -> list[float]:
-    """A run's median step, for each run, in seconds."""
-    return [
-        statistics.median(one.steps)
-        for one in results
-        if (one.system, (one.size, one.workers)) == (name, cell) and one.steps
-    ]
+def medians(results: Iterable[Result], name: str, cell: Cell) -> dict[int, float]:
+    """A run's median step in seconds, by round."""
+    mine = [one for one in results if (one.system, (one.size, one.workers)) == (name, cell) and one.steps]
+    return {one.round: statistics.median(one.steps) for one in mine}
 
 
 def step(results: Iterable[Result], name: str, cell: Cell) -> Spread | None:
     """What a step takes."""
-    return Spread.of(medians(results, name, cell))
+    return Spread.of(medians(results, name, cell).values())
 
 
 def sums(results: Iterable[Result], name: str, size: int) -> Spread | None:
@@ -102,8 +99,8 @@ def sums(results: Iterable[Result], name: str, size: int) -> Spread | None:
 
 def cost(results: Sequence[Result], name: str, base: str, cell: Cell) -> Spread | None:
     """Its step beside that of another, round by round."""
-    pairs = zip(medians(results, name, cell), medians(results, base, cell), strict=False)
-    return Spread.of(mine / other for mine, other in pairs)
+    mine, other = medians(results, name, cell), medians(results, base, cell)
+    return Spread.of(mine[number] / other[number] for number in mine.keys() & other.keys())
 
 
 def struck(results: Iterable[Result], name: str, size: int, kind: str) -> list[Failure]:

@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=19, help="of all, environments included")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default=",".join(ALL))
-    parser.add_argument("--sizes", default="100,25")
+    parser.add_argument("--sizes", default="25,100")
     parser.add_argument("--again", action="store_true", help="write the page anew, and measure nothing")
     parser.add_argument("--into", type=Path, default=RESULTS)
     chosen = parser.parse_args()
@@ -110,6 +110,7 @@ def measure(begin: float, chosen: argparse.Namespace) -> None:
             one = trial.run(turn.name, ALL[turn.name], turn.size, turn.workers, steps, turn.kills, turn.hang, PATIENCE)
             if turn.hang and not turn.kills:
                 one = replace(one, steps=[], sums=[])  # too few to tell
+            one = replace(one, round=number)
             if one.error:
                 print(f"    it did not finish: {one.error[:300]}", flush=True)
             results.append(one)

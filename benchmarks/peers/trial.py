@@ -54,6 +54,7 @@ class Result:
     failures: list[Failure] = field(default_factory=list)
     samples: Tally | None = None
     error: str = ""
+    round: int = 0
 
 
 def run(
