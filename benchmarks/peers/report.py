@@ -224,7 +224,7 @@ def targets(results: Sequence[Result]) -> list[str]:
     mine, other = (next_step(results, name, 25, "kill") for name in ("meshmend", "torchft-default"))
     if mine and other:
         out.append(
-            f"Beside torchft with its defaults, 25 MB, it is {other.middle / mine.middle:.0f} times as fast. Nobody can "
+            f"Beside torchft with its defaults, 25 MB, {other.middle / mine.middle:.0f} times as fast. Nobody can "
             "be much quicker than one step, which the others must compute to its end; so the longer a step, the less "
             "there is to gain over waits that fit it."
         )
