@@ -23,7 +23,7 @@ def main(source: str, target: str) -> None:
     results = [loaded(one) for one in json.loads(Path(source).read_text())["results"]]
     with picture(target, 10, 6.4) as figure:
         axes = figure.subplots(2, 2)
-        figure.subplots_adjust(left=0.17, right=0.96, top=0.93, bottom=0.05, hspace=0.32, wspace=0.5)
+        figure.subplots_adjust(left=0.19, right=0.97, top=0.93, bottom=0.05, hspace=0.32, wspace=0.5)
         for column, size in enumerate((25, 100)):
             rows = [(name, report.step(results, name, (size, 4))) for name in ALL]
             bars(axes[0][column], [(n, s) for n, s in rows if s], 1e3, f"a step of {size} MB, 4 workers, ms", 0)

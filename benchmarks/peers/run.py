@@ -117,7 +117,13 @@ def measure(begin: float, chosen: argparse.Namespace) -> None:
             took[turn] = time.monotonic() - begin - elapsed
             about["rounds"] = number + 1
             about["seconds"] = round(time.monotonic() - begin)
-            LAST.write_text(json.dumps({**about, "results": [asdict(result) for result in results]}))
+            keep(about, results)
+    keep(about, results)
+
+
+def keep(about: dict, results: list[trial.Result]) -> None:
+    """Write down what was measured so far."""
+    LAST.write_text(json.dumps({**about, "results": [asdict(result) for result in results]}))
 
 
 def loaded(one: dict) -> trial.Result:
