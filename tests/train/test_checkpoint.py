@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -29,7 +30,7 @@ from meshmend.errors import FormatError, JobError
 from meshmend.train import checkpoint
 from meshmend.train.checkpoint import KINDS, Background, latest, load, save
 from meshmend.train.pace import Pace
-from meshmend.train.wire import leaves_of
+from meshmend.train.wire import leaves_of, rebuilt
 
 DEADLINE = 60.0
 DTYPES = [np.dtype(getattr(ml_dtypes, name, name)) for name in KINDS]
@@ -120,10 +121,10 @@ def test_anybody_can_read_it(tmp_path: Path) -> None:
     with package.safe_open(path, "np") as file:
         found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         notes = file.metadata()
-    assert {name.strip("[]'"): array.tobytes() for name, array in found.items()} == {
+    assert {name: array.tobytes() for name, array in found.items()} == {
         name: array.tobytes() for name, array in tree.items()
     }
-    assert found["['bfloat16']"].dtype == ml_dtypes.bfloat16 and found["['one']"].shape == ()
+    assert found["bfloat16"].dtype == ml_dtypes.bfloat16 and found["one"].shape == ()
     assert (notes["meshmend"], notes["step"], notes["about"]) == ("1", "3", '{"seed": 1}')
 
 
@@ -154,11 +155,11 @@ def test_jax_arrays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("like", "says"),
     [
-        ({"w": np.zeros((3, 4), np.float32)}, r"leaf \"\['w'\]\" of .* is F32\[3, 5\], but here it is F32\[3, 4\]: "),
-        ({"w": np.zeros((3, 5), np.float64)}, r"leaf \"\['w'\]\" of .* is F32\[3, 5\], but here it is F64\[3, 5\]: "),
-        ({"w": np.zeros((3, 5), ">f4")}, r"leaf \"\['w'\]\" of .* is F32\[3, 5\], but here it is >f4\[3, 5\]: "),
-        ({"w": np.zeros((3, 5), np.float32), "x": 1}, r"leaf \"\['x'\]\" of this job's state is not in "),
-        ({}, r"leaf \"\['w'\]\" is not in this job's state but in "),
+        ({"w": np.zeros((3, 4), np.float32)}, r"leaf 'w' of .* is F32\[3, 5\], but here it is F32\[3, 4\]: "),
+        ({"w": np.zeros((3, 5), np.float64)}, r"leaf 'w' of .* is F32\[3, 5\], but here it is F64\[3, 5\]: "),
+        ({"w": np.zeros((3, 5), ">f4")}, r"leaf 'w' of .* is F32\[3, 5\], but here it is >f4\[3, 5\]: "),
+        ({"w": np.zeros((3, 5), np.float32), "x": 1}, r"leaf 'x' of this job's state is not in "),
+        ({}, r"leaf 'w' is not in this job's state but in "),
     ],
 )
 def test_another_state_is_refused_by_name(tmp_path: Path, like: Any, says: str) -> None:
@@ -169,9 +170,31 @@ def test_another_state_is_refused_by_name(tmp_path: Path, like: Any, says: str) 
 
 @pytest.mark.parametrize("value", [np.zeros(2, complex), np.array(["a"]), np.array([{}]), np.zeros(2, ">f4")])
 def test_types_that_cannot_be_saved_are_refused_by_name(tmp_path: Path, value: np.ndarray) -> None:
-    with pytest.raises(JobError, match=r"leaf \"\['w'\]\" is of type"):
+    with pytest.raises(JobError, match=r"leaf 'w' is of type"):
         save(tmp_path, {"w": value}, step=1, about={})
     assert not list(tmp_path.iterdir())
+
+
+KEYS = st.text("abc", min_size=1, max_size=2)
+TREES = st.recursive(
+    st.none() | st.integers(0, 9),
+    lambda tree: (
+        st.dictionaries(KEYS, tree, max_size=3)
+        | st.dictionaries(KEYS, tree, max_size=3).map(OrderedDict)
+        | st.lists(tree, max_size=3)
+        | st.tuples(tree, tree)
+        | st.builds(Moments, tree, tree)
+    ),
+    max_leaves=8,
+)
+
+
+@given(TREES)
+def test_leaves_have_the_same_names_and_order_with_jax_and_without(tree: Any) -> None:
+    leaves, twice = leaves_of(tree), rebuilt(tree, [2 * value for _, value in leaves_of(tree)])
+    with without_jax():
+        assert leaves_of(tree) == leaves
+        assert rebuilt(tree, [2 * value for _, value in leaves]) == twice
 
 
 def test_names_that_clash_are_refused(tmp_path: Path) -> None:

@@ -16,7 +16,12 @@ def leaves_of(tree: Any) -> list[tuple[str, Any]]:
     except (TypeError, ValueError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise JobError(f"JAX cannot take this tree apart ({reason}): give dicts whose keys are of one type") from None
-    return [(jax.tree_util.keystr(path) or "value", leaf) for path, leaf in found]
+    return [(".".join(map(_word, path)) or "value", leaf) for path, leaf in found]
+
+
+def _word(key: Any) -> str:
+    """One step of a path, called as in trees without JAX: it may be loaded in the middle of a job."""
+    return str(next(getattr(key, name) for name in ("key", "idx", "name") if hasattr(key, name)))
 
 
 def rebuilt(tree: Any, values: list[Any]) -> Any:

@@ -43,7 +43,7 @@ from meshmend.train.segment import MOST_LANES
 from meshmend.train.settings import Settings
 from meshmend.train.state import flipped, from_pieces, pieces, seal_of
 from meshmend.train.sums import KINDS, Bf16Sums, ExactSums, FloatSums, NotFinite
-from meshmend.train.wire import Layout, has_jax, settle
+from meshmend.train.wire import Layout
 
 WIRES = ("float32", "bf16")
 NONFINITE = ("error", "skip", "pass")
@@ -132,7 +132,6 @@ class Job:
             self._diary.confirm()
         if self._saver is not None:
             self._saver.close()
-        settle(None)
 
     @property
     def batch(self) -> int:
@@ -171,7 +170,6 @@ class Job:
         newcomers have it compiled when they are needed.
         """
         self._check_process("share")
-        settle(has_jax())
         objects = held(state)
         if objects is None and len(state) != 1:
             raise JobError(f"{len(state)} states were shared: give one tree of arrays, and warm= by its name")

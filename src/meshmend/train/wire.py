@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import sys
 import zlib
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -86,28 +87,15 @@ class Leaf:
         return self.dtype.kind in "iu"
 
 
-_jax: bool | None = None
-
-
-def settle(jax: bool | None) -> None:
-    """Whether trees are JAX's from now on; None: look anew each time.
-
-    A job settles it when its state is shared: names of leaves must not change where JAX is loaded later.
-    """
-    global _jax
-    _jax = jax
-
-
-def has_jax() -> bool:
-    """Whether JAX is loaded."""
-    return "jax" in sys.modules
-
-
 def leaves_of(tree: Any) -> list[tuple[str, Any]]:
-    """The arrays of a tree with their names, in a fixed order; JAX's trees where JAX is loaded."""
+    """The arrays of a tree with their names, in a fixed order.
+
+    Where JAX is loaded it may be any tree of JAX's; those that are possible without it have the same names and order
+    either way, as a script may load JAX when its job has begun.
+    """
     if isinstance(tree, Held):
         return [*tree.leaves()]
-    if has_jax() if _jax is None else _jax:
+    if "jax" in sys.modules:
         from meshmend.train.jax import leaves_of
 
         return leaves_of(tree)
@@ -116,7 +104,7 @@ def leaves_of(tree: Any) -> list[tuple[str, Any]]:
 
 def rebuilt(tree: Any, values: list[Any]) -> Any:
     """A tree of the same shape with other arrays."""
-    if has_jax() if _jax is None else _jax:
+    if "jax" in sys.modules:
         from meshmend.train.jax import rebuilt
 
         return rebuilt(tree, values)
@@ -137,8 +125,9 @@ def _plain_leaves(tree: Any, name: str) -> list[tuple[str, Any]]:
 
 
 def _sorted(tree: dict[Any, Any]) -> list[Any]:
+    """The keys of a dict, as JAX orders them."""
     try:
-        return sorted(tree)
+        return list(tree) if isinstance(tree, OrderedDict) else sorted(tree)
     except TypeError:
         raise JobError(
             f"the keys {list(tree)} of a dict cannot be sorted, and all workers need the same order: give keys of one "
