@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,27 +21,27 @@ def struck(seat: int) -> Struck:
     return Struck(seat=seat, what="kill", time=float(seat))
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder where a file may have 300 bytes."""
+@contextmanager
+def small_files() -> Iterator[None]:
+    """Meanwhile a file may have 300 bytes, also the one that pytest itself may write to."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300, before[1]))
-    yield tmp_path
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, handler)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_a_disk_that_is_full_is_one_sentence(small_disk: Path) -> None:
-    log = Log(small_disk, "launcher")
-    with pytest.raises(JobError) as error:
+def test_a_disk_that_is_full_is_one_sentence(tmp_path: Path) -> None:
+    log = Log(tmp_path, "launcher")
+    with pytest.raises(JobError) as error, small_files():
         for seat in range(9):
             log.write(struck(seat))
-    assert str(error.value).startswith(
-        f"{small_disk / 'events' / 'launcher.jsonl'} cannot be written (File too large):"
-    )
+    assert str(error.value).startswith(f"{tmp_path / 'events' / 'launcher.jsonl'} cannot be written (File too large):")
     assert "\n" not in str(error.value) and "--resume" in str(error.value)
-    assert [event.time for event in read(small_disk)] == [0.0, 1.0, 2.0, 3.0]
+    assert [event.time for event in read(tmp_path)] == [0.0, 1.0, 2.0, 3.0]
 
 
 def test_short_writes_are_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
