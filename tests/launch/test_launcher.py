@@ -35,6 +35,13 @@ class Told:
         pass
 
 
+class Made(SimpleNamespace):
+    """A world that never was."""
+
+    def has(self, seat: int, worker: int) -> bool:
+        return seat >= 0 and worker == 1
+
+
 class Worlds:
     """A launcher whose worlds end at once, on a clock of our own."""
 
@@ -54,7 +61,7 @@ class Worlds:
         del why
         number = len(self.formed) + 1
         self.formed.append(self.now)
-        world: Any = SimpleNamespace(number=number, ended=True, late=lambda _: False, began=self.now)
+        world: Any = Made(number=number, ended=True, late=lambda _: False, began=self.now)
         self.launcher.world = world
         standby = number if self.came else 0
         about: Any = {"process": 1, "ready": True, "active": True, "courier": "lost", "standby": standby}
@@ -90,7 +97,10 @@ def test_couriers_that_wait_for_the_last_to_come_up_are_not_stuck(
 ) -> None:
     worlds = Worlds(tmp_path, monkeypatch, fresh=False, came=False)
     launcher, first, last = worlds.launcher, *worlds.launcher.places.values()
-    launcher.world = cast(Any, SimpleNamespace(number=2, ended=False, late=lambda _: False, began=worlds.now))
+    launcher.world = cast(
+        Any,
+        Made(number=2, ended=False, late=lambda _: False, began=worlds.now),
+    )
     first.view = replace(first.view, courier="alive", standby=2, stuck=True)
     last.view = replace(last.view, courier="none", standby=1)
     worlds.run(20)
@@ -100,6 +110,51 @@ def test_couriers_that_wait_for_the_last_to_come_up_are_not_stuck(
     assert len(worlds.formed) == 1
     worlds.run(2)
     assert len(worlds.formed) > 1
+
+
+def test_a_newcomer_does_not_make_the_world_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worlds = Worlds(tmp_path, monkeypatch, fresh=False, came=True)
+    launcher, world = worlds.launcher, cast(Any, worlds.launcher.world)
+    world.ended, world.began, world.late = False, 0.0, lambda standby: min(standby) < world.number
+    launcher.places[2] = Place(2, HERE, View(2, process=2, ready=True))  # for it, another world is being made ready
+    worlds.run(1)
+    assert len(worlds.formed) == 1
+
+
+def test_a_world_for_newcomers_is_made_while_they_load_unless_the_last_one_was_in_vain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worlds = Worlds(tmp_path, monkeypatch, fresh=False, came=True)
+    launcher, opened = worlds.launcher, list[Any]()
+
+    def open_(why: str) -> Any:
+        members = {place.number: place.view.process for place in launcher.living()}
+        made = Made(number=len(opened) + 2, members=members, ended=False, late=lambda _: False, why=why)
+        made.kill, made.line = lambda: None, []
+        opened.append(made)
+        return made
+
+    def step(**values: Any) -> None:
+        for place in launcher.places.values():
+            place.view = replace(place.view, **values)
+        launcher.let_in()
+
+    entered = list[int]()
+    monkeypatch.setattr(launcher, "open", open_)
+    monkeypatch.setattr(launcher, "enter", lambda world, _: entered.append(world.number))
+    cast(Any, launcher.world).kill = lambda: None
+    launcher.places[1] = Place(1, HERE, View(1, process=7), joining=True)
+    step()
+    assert [world.why for world in opened] == ["worker 1 joins"]
+    step(standby=2)
+    assert entered == []  # its courier is there, and the worker is not yet
+    launcher.places[1] = Place(1, HERE, View(1, process=8), joining=True)  # it died, and is started again
+    step()
+    step()
+    assert len(opened) == 1 and launcher.next is None
+    step(ready=True)
+    step(standby=3)
+    assert len(opened) == 2 and entered == [3]
 
 
 @pytest.mark.parametrize("seats", [2, 3, 4, 5])
@@ -131,7 +186,10 @@ def test_of_a_network_in_parts_one_goes_on_at_most(tmp_path: Path, monkeypatch: 
 
 def test_couriers_that_have_met_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worlds = Worlds(tmp_path, monkeypatch, fresh=False, came=False)
-    worlds.launcher.world = cast(Any, SimpleNamespace(number=2, ended=False, late=lambda _: False, began=worlds.now))
+    worlds.launcher.world = cast(
+        Any,
+        Made(number=2, ended=False, late=lambda _: False, began=worlds.now),
+    )
     for stuck, formed in ((False, False), (True, True)):
         for place in worlds.launcher.places.values():
             place.view = replace(place.view, courier="alive", standby=2, stuck=stuck)

@@ -75,6 +75,8 @@ class Launcher:
     """Members that cannot be reached, until the others have agreed to go on without them."""
     _writer: int = -1
     """The seat that writes the last checkpoint."""
+    _eager: bool = True
+    """The next world need not wait for its newcomers to be ready: the last one was not made in vain."""
     _up: float = 0.0
     """When all couriers of the world were seen to be there."""
     _stale: int = 0
@@ -299,9 +301,9 @@ class Launcher:
         """Throw away a world that was being made ready."""
         if self.next is not None:
             self.next.kill()
-            self.next = None
+            self.next, self._eager = None, False
             for place in self.living():
-                place.joining = self.world is not None and self.world.members.get(place.number) != place.view.process
+                place.joining = self.world is not None and not self.world.has(place.number, place.view.process)
 
     def mind_hangs(self) -> None:
         """End those that hang while others go on; wait for all of them, but not for ever."""
@@ -317,16 +319,17 @@ class Launcher:
 
     def mind_world(self) -> None:
         """Form a world when there is none; a lost courier takes its worker along."""
-        members = [place for place in self.living() if not place.joining]
         if self.world is None:
-            waiting = self.living() if self.order.on_failure == "restart" else members
+            waiting = [p for p in self.living() if self.order.on_failure == "restart" or not p.joining]
             if waiting and self.reach.sure and all(place.view.ready for place in waiting):
                 for place in waiting:
                     place.joining = False
                 self.form(self._why or ("begin" if self.fresh else "restart"))
                 self._why = ""
             return
-        open_ = [place for place in members if not place.view.over]
+        open_ = [
+            place for place in self.living() if self.world.has(place.number, place.view.process) and not place.view.over
+        ]
         lost = [place for place in open_ if place.view.courier == "lost"]
         if any(place.view.over for place in self.places.values()):
             self.end_lost(lost)
@@ -377,13 +380,16 @@ class Launcher:
                 self.end(place, "lost its courier")
 
     def let_in(self) -> None:
-        """When all that were started again are ready, make a world ready with them in it, and then change over."""
+        """Make a world ready with those that were started again, while they load what they need, and then change over.
+
+        Where more die meanwhile, that was in vain; then the next one waits until all are ready.
+        """
         everyone = self.living()
         if self.world is None or any(place.view.over for place in everyone):
             self.abandon()
         elif self.next is None:
             joining = [place for place in everyone if place.joining]
-            if joining and all(place.view.ready for place in joining):
+            if joining and (self._eager or all(place.view.ready for place in joining)):
                 for place in joining:
                     place.joining = False
                 self.next = self.open(join_words([place.number for place in joining]))
@@ -394,7 +400,8 @@ class Launcher:
         ):
             self.abandon()
             self.part()
-        elif all(place.view.standby == self.next.number for place in everyone):
+        elif all(place.view.ready and place.view.standby == self.next.number for place in everyone):
+            self._eager = True
             began = time.time_ns()
             self.world.kill()
             world, self.next = self.next, None

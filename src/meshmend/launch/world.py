@@ -35,6 +35,10 @@ class World:
     process: subprocess.Popen[str]
     began: float = field(default_factory=time.monotonic)
 
+    def has(self, seat: int, worker: int) -> bool:
+        """Whether a worker in a seat is a member; one that was started later is not."""
+        return self.members.get(seat) == worker
+
     @property
     def ended(self) -> bool:
         """Whether mpirun is gone, and all its couriers with it."""
