@@ -242,7 +242,8 @@ class Launcher:
 
     def live_again(self) -> None:
         """The whole job again from the last checkpoint, as without fault tolerance."""
-        before, self.resume = self.resume, str(latest(self.order.folder / "checkpoints") or "")
+        checkpoints = self.order.folder / "checkpoints"
+        before, self.resume = self.resume, str(latest(checkpoints, lambda error: self.speaker.say(str(error))) or "")
         self._stale = self._stale + 1 if self.resume == before else 0
         for place in self.living():
             self.end(place, "restarted")

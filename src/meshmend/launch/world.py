@@ -6,6 +6,7 @@ before it still works, and changing over takes milliseconds instead of the secon
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import threading
@@ -90,8 +91,9 @@ def _pump(stream: IO[str], path: Path, say: Callable[[str], None]) -> None:
     def copy() -> None:
         with path.open("a") as file:
             for line in stream:
-                file.write(line)
-                file.flush()
+                with contextlib.suppress(OSError):  # a full disk: mpirun must not wait for us because of that
+                    file.write(line)
+                    file.flush()
                 if line.startswith("meshmend: "):
                     say(line.removeprefix("meshmend: ").rstrip())
 
