@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshmend.train.protocol import Divergence, Evicted, Memory, Total, check, divide, hand_over, may_go_on
+from meshmend.train.protocol import (
+    Divergence,
+    Evicted,
+    Memory,
+    Total,
+    check,
+    divide,
+    hand_over,
+    may_go_on,
+    right_seal,
+)
 from tests.train.simulator import Kill, World, undisturbed
 
 ROUNDS, LANES = 3, 7
@@ -106,6 +116,41 @@ def test_a_flipped_state_is_found_in_its_round_and_evicted() -> None:
             assert_right(world)
             assert world.members[seat].status == "evicted"
             assert [m.status for m in world.members].count("ended") == 3
+
+
+def test_a_flipped_state_gets_no_second_voice_by_being_copied() -> None:
+    """A member dies while the first one's state is flipped, and a spare gets that: then two states are wrong."""
+    copied = 0
+    for kill in [kill for kill in World(4, ROUNDS, seed=0, spares=1).run().trace if kill.seat == 3]:
+        for number in range(ROUNDS):
+            world = World(4, ROUNDS, seed=1, spares=1, kills=[kill], flips={0: number}).run()
+            assert_right(world)
+            assert [world.members[seat].status for seat in (0, 1, 2)] == ["evicted", "ended", "ended"]
+            copied += world.members[4].status == "evicted"
+    assert copied
+
+
+@pytest.mark.parametrize(
+    ("seals", "origins", "right"),
+    [
+        ({0: 5, 1: 6, 2: 6, 3: 5}, {3: 0}, 6),  # 3 copied the flipped state of 0
+        ({0: 5, 1: 6, 2: 6, 3: 5, 4: 5}, {3: 0, 4: 0}, 6),  # and 4: most are wrong
+        ({0: 6, 1: 5, 2: 5}, {1: 0, 2: 0}, 5),  # 0 was flipped when 1 and 2 had copied it
+        ({0: 5, 1: 6, 2: 5}, {1: 0, 2: 0}, 5),  # 1 was flipped when it had copied
+        ({0: 5, 3: 5, 1: 6}, {3: 0}, 5),  # either 1, or 0 before it was copied: the majority's
+        ({0: 5, 1: 6, 2: 6, 3: 5}, {}, None),
+        ({0: 5, 1: 6}, {1: 0}, None),
+        ({0: 5, 1: 6, 2: 7, 3: 5}, {3: 0}, 5),  # more than one fault
+    ],
+)
+def test_a_state_is_not_right_for_having_been_copied(
+    seals: dict[int, int], origins: dict[int, int], right: int | None
+) -> None:
+    if right is None:
+        with pytest.raises(Divergence):
+            right_seal(seals, origins)
+    else:
+        assert right_seal(seals, origins) == right
 
 
 @pytest.mark.parametrize(

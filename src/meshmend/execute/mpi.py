@@ -81,7 +81,8 @@ class MeshSum:
     ) -> None:
         """`chips[rank]` is the chip that a rank of the group is, by default those alive in their order.
 
-        `idle` is called now and then while nothing comes, and may raise; `halfway` when half of all has come and left.
+        `idle` is called when a sum begins, and now and then while nothing comes, and may raise; `halfway` when half of
+        all has come and left.
         """
         mesh = schedule.mesh
         places = list(mesh.live if chips is None else chips)
@@ -125,6 +126,7 @@ class MeshSum:
         self._total = [total[low:high] for low, high in pairwise(bounds)]
         self._missing = list(self._parts)
         self._begun, self._whole = [False] * chunks, [not told for told in self._told]
+        self._idle()
         if not self._in:
             total[:] = part
             return

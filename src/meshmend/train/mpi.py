@@ -290,15 +290,16 @@ class Mpi:
         return cards
 
     def gather(self, record: Record) -> list[Record]:
-        """Everyone's record, as numbers: seat, done, active, fresh, and a flag for each lane."""
-        mine = np.zeros(4 + self.lanes, np.int64)
-        mine[:4] = record.seat, record.done, record.active, record.fresh
-        mine[[4 + lane for lane in record.lanes]] = 1
+        """Everyone's record, as numbers: seat, done, active, fresh, origin, and a flag for each lane."""
+        mine = np.zeros(5 + self.lanes, np.int64)
+        mine[:5] = record.seat, record.done, record.active, record.fresh, record.origin
+        mine[[5 + lane for lane in record.lanes]] = 1
         every = np.empty((self.world.Get_size(), len(mine)), np.int64)
         patient(self.world.Iallgather(mine, every))
         self.latest = max([-1, *(int(row[1]) for row in every if row[2])])
         return [
-            Record(int(r[0]), int(r[1]), bool(r[2]), tuple(np.flatnonzero(r[4:]).tolist()), bool(r[3])) for r in every
+            Record(int(r[0]), int(r[1]), bool(r[2]), tuple(np.flatnonzero(r[5:]).tolist()), bool(r[3]), int(r[4]))
+            for r in every
         ]
 
     def cast(self, cast: Cast) -> None:

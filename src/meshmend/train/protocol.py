@@ -22,8 +22,8 @@ total is there, and a lane that no survivor is responsible for is given to the s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Generator, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 NEVER = -1
@@ -130,6 +130,8 @@ class Record:
     """The lanes it is responsible for in the round after `done`."""
     fresh: bool = False
     """Whether it knows that no round can have been done yet."""
+    origin: int = -1
+    """The seat whose state it has copied since the last round; its own seat, or -1, if it has not."""
 
 
 @dataclass(frozen=True)
@@ -158,11 +160,18 @@ class Memory:
     done: int = NEVER
     active: bool = False
     assigned: tuple[int, tuple[int, ...]] = (NEVER, ())
+    copied: tuple[int, int] = (NEVER, -1)
+    """(round, seat): whose state after which round this member got."""
 
     @property
     def lanes(self) -> tuple[int, ...]:
         """The lanes this member is responsible for in the round after `done`."""
         return self.assigned[1] if self.assigned[0] == self.done + 1 else ()
+
+    @property
+    def origin(self) -> int:
+        """The seat whose state this is a copy of; its own once it has done a round with it."""
+        return self.copied[1] if self.copied[0] == self.done and self.copied[1] >= 0 else self.seat
 
     def assign(self, lanes: Iterable[int]) -> None:
         """Make this member responsible for these lanes of the round after `done`."""
@@ -181,6 +190,9 @@ class Group:
     """The seats of the active members, as of the last `Enlist`."""
     hosts: Sequence[Sequence[int]] = ()
     """Which seats share a host; without it, all do."""
+    origins: Mapping[int, int] = field(default_factory=dict)
+    """Whose state each active seat had, as of the last `Enlist`, and after which round that was."""
+    round: int = NEVER
 
 
 Steps = Generator[Operation, Any, None]
@@ -215,7 +227,7 @@ def life(
                 return
             yield Work(memory.done + 1, memory.lanes)
             total: Total = yield Sum(memory.done + 1)
-            verdict = check(total, memory.seat)
+            verdict = check(total, memory.seat, group.origins if memory.done == group.round else {})
             if verdict == "leave":
                 return
             if verdict == "evict":
@@ -235,7 +247,8 @@ def _form(memory: Memory, group: Group, lanes: int, wanted: int, again: bool) ->
         group.place = yield Shrink()
     else:
         group.place = yield Begin()
-    records: list[Record] = yield Gather(Record(memory.seat, memory.done, memory.active, memory.lanes, group.fresh))
+    record = Record(memory.seat, memory.done, memory.active, memory.lanes, group.fresh, memory.origin)
+    records: list[Record] = yield Gather(record)
     here = group.place
     active = [place for place, record in enumerate(records) if record.active]
     here_still = {record.seat for record in records}
@@ -257,10 +270,14 @@ def _form(memory: Memory, group: Group, lanes: int, wanted: int, again: bool) ->
             memory.done = latest
     idle = [place for place, record in enumerate(records) if not record.active]
     newcomers = idle[: max(0, wanted - len(active))]
+    origins = {r.seat: r.origin if r.done == latest and r.active else r.seat for r in records}
     if newcomers:
         source = holders[0] if holders else newcomers[0]
+        if not any(record.fresh for record in records):  # where a job begins, there was nothing that could go wrong
+            origins.update({records[place].seat: origins[records[source].seat] for place in newcomers})
         yield Cast(source, "state", take=here in newcomers and here != source)
         if here in newcomers:
+            memory.copied = (latest, origins[memory.seat])
             memory.done, memory.active = latest, True
     group.active = tuple(sorted(active + newcomers))
     held = claims([records[place].lanes if place in holders else () for place in group.active])
@@ -271,6 +288,7 @@ def _form(memory: Memory, group: Group, lanes: int, wanted: int, again: bool) ->
     group.fresh = False
     yield Enlist(group.active)
     group.agreed = frozenset(records[place].seat for place in group.active)
+    group.origins, group.round = origins, latest
 
 
 def may_go_on(active: set[int], left: set[int], agreed: Collection[int], hosts: Sequence[Collection[int]]) -> bool:
@@ -289,15 +307,11 @@ def has_majority(left: set[int], members: set[int]) -> bool:
     return 2 * len(left) > len(members) or (2 * len(left) == len(members) and min(members, default=0) in left)
 
 
-def check(total: Total, seat: int) -> str:
-    """What a total says: "commit", "leave" (all have ended), or "evict" (some states differ from the majority's)."""
-    votes = Counter(total.seals.values())
-    if len(votes) > 1:
-        (majority, most), (_, second) = votes.most_common(2)
-        if most == second:
-            raise Divergence(f"the states of the workers differ and none is in the majority: {total.seals}")
-        if total.seals[seat] != majority:
-            raise Evicted(f"the state of worker {seat} differs from that of {most} others")
+def check(total: Total, seat: int, origins: Mapping[int, int] | None = None) -> str:
+    """What a total says: "commit", "leave" (all have ended), or "evict" (some states are wrong)."""
+    if len(set(total.seals.values())) > 1:
+        if total.seals[seat] != right_seal(total.seals, origins or {}):
+            raise Evicted(f"the state of worker {seat} differs from that of the others")
         return "evict"
     if total.leaving:
         if total.leaving != len(total.seals) or any(total.counts):
@@ -307,6 +321,29 @@ def check(total: Total, seat: int) -> str:
     if wrong:
         raise Divergence(f"lane {wrong[0]} was counted {total.counts[wrong[0]]} times instead of once")
     return "commit"
+
+
+def right_seal(seals: Mapping[int, int], origins: Mapping[int, int]) -> int:
+    """The seal of the right state, where they differ: the only one that a single fault explains, or the majority's.
+
+    One fault makes one member's state wrong; or, where others have copied it since, theirs as well. Counting alone
+    would make a wrong state right for having been copied (`origins`: whose state each has).
+    """
+    families: dict[int, set[int]] = {}
+    for seat in seals:
+        families.setdefault(origins.get(seat, seat), set()).add(seat)
+    explained = []
+    for truth in set(seals.values()):
+        wrong = {seat for seat, seal in seals.items() if seal != truth}
+        alike = len({seals[seat] for seat in wrong}) == 1
+        if len(wrong) == 1 or (alike and wrong in families.values()):
+            explained.append(truth)
+    if len(explained) == 1:
+        return explained[0]
+    (majority, most), (_, second) = Counter(seals.values()).most_common(2)
+    if most == second:
+        raise Divergence(f"the states of the workers differ and none is in the majority: {dict(seals)}")
+    return majority
 
 
 def divide(lanes: int, members: int, which: int) -> tuple[int, ...]:

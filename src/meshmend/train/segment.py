@@ -43,7 +43,7 @@ FIELDS = (
     "left", "saving", "paused",
     # the courier's
     "courier", "daemon", "standby", "asked", "asked_round", "done", "assigned_round", "active", "given", "state_asked",
-    "over", "repairing", "afresh", "agreed",
+    "over", "repairing", "afresh", "agreed", "copied_round", "copied_seat",
 )  # fmt: skip
 _PLACE = {name: place for place, name in enumerate(FIELDS)}
 _ASKED, _ASSIGNED = 64, 64 + MOST_LANES
@@ -63,7 +63,7 @@ class Segment:
         self._bulk: npt.NDArray[np.uint8] | None = None
         self._bells: dict[str, int] = {}
         if create:
-            for name in ("done", "assigned_round", "asked_round", "state_round"):
+            for name in ("done", "assigned_round", "asked_round", "state_round", "copied_round", "copied_seat"):
                 self[name] = NEVER
 
     def path(self, suffix: str) -> Path:
@@ -237,6 +237,17 @@ class SharedMemory(Memory):
     def active(self, value: bool) -> None:
         self._segment["active"] = value
         self._segment.ring("worker")
+
+    @property
+    def copied(self) -> tuple[int, int]:
+        """(round, seat); the round is taken away first and written last."""
+        return self._segment["copied_round"], self._segment["copied_seat"]
+
+    @copied.setter
+    def copied(self, value: tuple[int, int]) -> None:
+        self._segment["copied_round"] = NEVER - 1
+        self._segment["copied_seat"] = value[1]
+        self._segment["copied_round"] = value[0]
 
     @property
     def assigned(self) -> tuple[int, tuple[int, ...]]:
