@@ -27,6 +27,7 @@ class Told:
     """An agent that does as it is told."""
 
     closed = False
+    quiet = False
 
     def do(self, command: str, **values: Any) -> None:
         del command, values

@@ -342,11 +342,11 @@ class Launcher:
         if all(place.view.agreed == self.world.number for place in open_):
             self._unsure.clear()
         if self.settled(open_) and any(place.view.stuck for place in open_):
-            if not self.part():
+            if self.reach.sure and not self.part():
                 self.form("the couriers could not go on by themselves")
         elif open_ and (self.world.ended or self.world.late([place.view.standby for place in open_])):
             if not self.reach.sure:
-                return  # a host is called whose agent is gone: without it, mpirun would only end again
+                return  # a host may be lost: without it, mpirun would only end again
             if time.monotonic() < self.attempts.again or self.part():
                 return
             self.note(Died(seat=-1, what="mpirun", how="lost" if self.world.ended else "late"))

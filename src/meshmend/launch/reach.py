@@ -71,8 +71,9 @@ class Reach:
 
     @property
     def sure(self) -> bool:
-        """Whether it is known of every host if it is lost: none is called whose agent has just gone."""
-        return self.lost.keys() >= self._calls.keys()
+        """Whether it is known of every host if it is lost: none is quiet, or called because its agent has just gone."""
+        quiet = any(isinstance(agent, Remote) and agent.quiet for agent in self.agents.values())
+        return not quiet and self.lost.keys() >= self._calls.keys()
 
     def look(self) -> list[tuple[str, str]]:
         """Hosts that have changed: another agent is there ("again"), one is "lost", or a lost one "back"."""

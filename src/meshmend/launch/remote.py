@@ -21,6 +21,7 @@ from meshmend.launch.lines import read_lines, write_line
 
 SILENCE = 10.0
 """Seconds without a word after which a host counts as lost; agents speak every second."""
+QUIET = 2.5
 
 
 class Remote:
@@ -96,6 +97,11 @@ class Remote:
     def lost(self) -> bool:
         """Whether another agent is needed there."""
         return self.closed or time.monotonic() - self._heard > SILENCE
+
+    @property
+    def quiet(self) -> bool:
+        """Whether it has missed a word or two: then it is not known yet what is wrong there."""
+        return not self.closed and time.monotonic() - self._heard > QUIET
 
     def knock(self) -> Knock:
         """Knock at the host's door."""
