@@ -35,6 +35,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", help="a folder for the runs, which is not removed")
     chosen = parser.parse_args()
+    if chosen.keep:
+        Path(chosen.keep).mkdir(parents=True, exist_ok=True)
     with nullcontext(chosen.keep) if chosen.keep else tempfile.TemporaryDirectory() as folder:
         os.environ.update(MESHMEND_RUNS=folder, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
         meshmend = [sys.executable, "-m", "meshmend"]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from meshmend.launch.hang import FIRST, FLOOR, HANGS, OUTSIDE, PATIENCE, SEEN, Pulse
+from meshmend.launch.hang import FIRST, FLOOR, HANGS, OUTSIDE, PATIENCE, SEEN, STOPPED, Pulse
 
 TICK = 0.01
 
@@ -35,6 +35,12 @@ def until_hang(
 def test_one_that_stands_still_is_found_by_its_own_pace(what: str) -> None:
     pulse, now = paced(10.0, 20)
     assert until_hang(pulse, now, lambda _: (what, 0.0)) == pytest.approx(2 * PATIENCE * 10, abs=3 * TICK)
+
+
+def test_one_that_is_stopped_does_not_go_on_by_itself() -> None:
+    pulse, now = paced(0.001, 50)
+    levels = [pulse.still(pulse.progress, True, True, now + n * TICK, lambda: ("stopped", 0.0)) for n in range(1, 50)]
+    assert set(levels) == {1, STOPPED}
 
 
 @pytest.mark.parametrize("what", ["stopped", "waiting"])

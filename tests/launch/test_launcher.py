@@ -15,7 +15,7 @@ from meshmend.launch import launcher as module
 from meshmend.launch import reach
 from meshmend.launch.agent import REPAIR, View
 from meshmend.launch.attempts import TRIES, VAIN
-from meshmend.launch.hang import HANGS
+from meshmend.launch.hang import HANGS, STOPPED
 from meshmend.launch.hosts import HERE
 from meshmend.launch.launcher import RESTARTS, STANDSTILL, Launcher
 from meshmend.launch.order import Order
@@ -254,4 +254,5 @@ def test_the_next_one_in_the_same_step_has_twice_the_time(tmp_path: Path, monkey
     assert watched.look(0, HANGS) == []
     assert watched.look(0, HANGS + 1) == [(1, "hang")]
     assert watched.look(HANGS + 9) == []  # the last one has the state
+    assert watched.look(0, STOPPED, STOPPED) == [(1, "hang"), (2, "hang")]  # that is not the lane's fault
     assert watched.look(0, HANGS, step=6) == [(1, "hang")]

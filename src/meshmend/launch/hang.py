@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from math import log2
 
 HANGS = 2
+STOPPED = 99
 """See `Pulse.still`."""
 PATIENCE = 1.5
 """Times its longest pause: once on the clock, and then once more in its own time."""
@@ -57,7 +58,7 @@ class Pulse:
         """Look at a worker: its progress counter, where it is, and whether its courier waits for it.
 
         0: it does not stand still. 1: for longer than it ever did. `HANGS`: it hangs, by its own pace; and one more for
-        each time that it then stands still for twice as long.
+        each time that it then stands still for twice as long. `STOPPED`: it hangs, and never goes on by itself.
         """
         if progress != self.progress:
             if self.progress >= 0:
@@ -86,4 +87,6 @@ class Pulse:
         self._looked = now, used
         floor = FLOOR.get(what, OUTSIDE)
         most = max(limit, floor if inside or what == "stopped" else OUTSIDE)
-        return 1 if self.own <= most else HANGS + int(log2(self.own / most))
+        if self.own <= most:
+            return 1
+        return STOPPED if what == "stopped" else HANGS + int(log2(self.own / most))

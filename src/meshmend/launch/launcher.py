@@ -231,7 +231,8 @@ class Launcher:
 
     def start_again(self, place: Place) -> None:
         """Put a new worker into the place of a dead one, unless that dies before it ever takes part."""
-        place.restarts = 1 if place.did_steps else place.restarts + 1
+        blamed = (place.view.status or 0) > 0  # it has ended itself, and may always do so at the same place
+        place.restarts = 1 if (place.did_steps if blamed else place.view.active) else place.restarts + 1
         if place.host in self.reach.lost or not self.active():
             return  # it is of no use, or nobody is left to take the state from
         if place.restarts > RESTARTS:
