@@ -40,6 +40,8 @@ RESTARTS = 3
 """How often a worker is started again that dies before it takes part, and a run that does not come further."""
 STANDSTILL = 1800.0
 """Seconds that all workers may stand still: what they wait for may come, or it is a deadlock, and nobody can tell."""
+HEAD_START = 1.0
+"""Seconds in which those that live do the interrupted step, before couriers are started beside them for a newcomer."""
 SETTLE = 0.1
 """Seconds after which it is clear whether one courier died or their whole world (mpirun ends them one by one)."""
 STATELESS = "it had no state to go on from"
@@ -134,7 +136,7 @@ class Launcher:
             every=order.every, script=list(order.script),
         )  # fmt: skip
         place.dead = place.ending = False
-        place.began = None
+        place.began, place.started = None, time.monotonic()
         self.look()
         self.note(Started(seat=place.number, process=place.view.process, host=place.host))
 
@@ -391,7 +393,8 @@ class Launcher:
             self.abandon()
         elif self.next is None:
             joining = [place for place in everyone if place.joining]
-            if joining and (self._eager or all(place.view.ready for place in joining)):
+            young = any(time.monotonic() - place.started < HEAD_START for place in joining)
+            if joining and all(place.view.ready or (self._eager and not young) for place in joining):
                 for place in joining:
                     place.joining = False
                 self.next = self.open(join_words([place.number for place in joining]))
