@@ -5,7 +5,9 @@ Their memory and their processes are not apart as on real hosts: an agent must t
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -100,7 +102,10 @@ class Hosts:
         return namespaces.processes(space_of(host))
 
     def _end(self, host: str) -> None:
-        namespaces.empty(space_of(host))
+        while found := self.processes(host):  # also what is started meanwhile
+            for process in found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
         if host in self._servers:
             self._servers.pop(host).wait()
 

@@ -11,13 +11,13 @@ from typing import Any, cast
 import pytest
 
 from meshmend.errors import JobError
+from meshmend.launch import agent, reach
 from meshmend.launch import launcher as module
-from meshmend.launch import reach
-from meshmend.launch.agent import REPAIR, View
+from meshmend.launch.agent import REPAIR, Agent, Seat, View
 from meshmend.launch.attempts import TRIES, VAIN
 from meshmend.launch.hang import HANGS, STOPPED
 from meshmend.launch.hosts import HERE
-from meshmend.launch.launcher import RESTARTS, STANDSTILL, Launcher
+from meshmend.launch.launcher import HALT, HEAD_START, RESTARTS, STANDSTILL, UNBEGUN, Launcher
 from meshmend.launch.order import Order
 from meshmend.launch.place import Place
 from meshmend.train.protocol import has_majority, may_go_on
@@ -144,7 +144,10 @@ def test_a_world_for_newcomers_is_made_while_they_load_unless_the_last_one_was_i
     monkeypatch.setattr(launcher, "open", open_)
     monkeypatch.setattr(launcher, "enter", lambda world, _: entered.append(world.number))
     cast(Any, launcher.world).kill = lambda: None
-    launcher.places[1] = Place(1, HERE, View(1, process=7), joining=True)
+    launcher.places[1] = Place(1, HERE, View(1, process=7), joining=True, started=worlds.now)
+    step()
+    assert opened == []  # the step that was cut short comes first
+    worlds.now += HEAD_START
     step()
     assert [world.why for world in opened] == ["worker 1 joins"]
     step(standby=2)
@@ -233,6 +236,14 @@ class Watched:
         self.launcher.mind_hangs()
         return list(self.killed)
 
+    def halt(self, **about: Any) -> list[tuple[int, str]]:
+        """Whom it ends at this look, after it was told to end, when all are like this."""
+        views = [View(seat, process=1, active=True, **about) for seat in range(2)]
+        self.launcher.places = {view.seat: Place(view.seat, HERE, view) for view in views}
+        self.killed.clear()
+        self.launcher.halt()
+        return list(self.killed)
+
 
 def test_one_that_hangs_is_ended_and_a_pause_of_all_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -256,3 +267,46 @@ def test_the_next_one_in_the_same_step_has_twice_the_time(tmp_path: Path, monkey
     assert watched.look(HANGS + 9) == []  # the last one has the state
     assert watched.look(0, STOPPED, STOPPED) == [(1, "hang"), (2, "hang")]  # that is not the lane's fault
     assert watched.look(0, HANGS, step=6) == [(1, "hang")]
+
+
+def test_one_that_is_being_ended_counts_as_one_that_hung_only_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(tmp_path, monkeypatch)
+    assert watched.look(0, 0, HANGS) == [(2, "hang")]
+    watched.launcher.places[2].ending = True
+    for _ in range(10):
+        watched.launcher.mind_hangs()
+    assert watched.killed == [(2, "hang")]
+    assert watched.look(0, HANGS + 1) == [(1, "hang")]
+
+
+def test_one_that_writes_the_checkpoint_is_given_the_time_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(tmp_path, monkeypatch)
+    watched.launcher.halting = "asked to"
+    assert watched.halt(ready=True) == []
+    assert watched.halt(ready=False) == [(0, UNBEGUN), (1, UNBEGUN)]
+    watched.now += HALT + 1
+    assert watched.halt(ready=True, saving=True) == []
+    assert watched.halt(ready=True) == [(0, "halted"), (1, "halted")]
+    watched.launcher.signal = 2  # the second Ctrl-C
+    assert watched.halt(ready=True, saving=True) == [(0, "halted"), (1, "halted")]
+
+
+@pytest.mark.parametrize("paused", [0, 1])
+def test_a_worker_that_said_it_pauses_owes_nothing(paused: int) -> None:
+    segment = {"active": 1, "asked": 0, "answered": 0, "state_asked": 0, "exported": 0, "inside": 0, "worker": 0}
+    seat = Seat(0, cast(Any, segment | {"progress": 0, "paused": 0}))
+    for now in range(50):  # a pace of a sign a second
+        seat.segment["progress"] = now
+        seat.segment["asked"] = now
+        Agent._see_still(seat, now)
+    seat.segment["paused"] = paused
+    stopped: Any = lambda _: ("stopped", 0.0)  # noqa: E731
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agent, "doing", stopped)
+        for tick in range(50, 60):
+            Agent._see_still(seat, tick)
+    assert seat.still == (0 if paused else STOPPED)

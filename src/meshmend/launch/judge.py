@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from meshmend.launch.hang import HANGS
 
@@ -14,8 +14,9 @@ class Judge:
 
     since: float = 0.0
     """Since when all members have stood still, one of them for so long that it hangs; 0 while they do not."""
-    _hung: list[int] = field(default_factory=list)
-    """The steps in which workers hung lately."""
+    _step: int = -1
+    _hung: int = 0
+    """How many have hung in this step."""
 
     def look(self, still: Mapping[int, int], step: int, now: float) -> list[int]:
         """Whom to end of the members, by how each stands still (`Pulse.still`): those that hang while others go on.
@@ -29,10 +30,11 @@ class Judge:
             self.since = now
         if all(still.values()):
             return []  # the cause is outside of them; and the last one has the state
-        self._hung = [hung for hung in self._hung if hung == step]
+        if step != self._step:
+            self._step, self._hung = step, 0
         ended = []
         for seat, level in still.items():
-            if level >= HANGS + len(self._hung):
-                self._hung.append(step)
+            if level >= HANGS + self._hung:
+                self._hung += 1
                 ended.append(seat)
         return ended

@@ -18,6 +18,7 @@ import socket
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 
 from meshmend.errors import JobError
@@ -243,10 +244,16 @@ class Launcher:
         place.joining = True
         self.start(place)
 
+    def last_checkpoint(self) -> Path | None:
+        """The newest one that is whole; those passed over are named."""
+        return latest(
+            self.order.folder / "checkpoints",
+            lambda error: self.speaker.say(f"passed over: {str(error).rpartition(': ')[0]}"),
+        )
+
     def live_again(self) -> None:
         """The whole job again from the last checkpoint, as without fault tolerance."""
-        checkpoints = self.order.folder / "checkpoints"
-        before, self.resume = self.resume, str(latest(checkpoints, lambda error: self.speaker.say(str(error))) or "")
+        before, self.resume = self.resume, str(self.last_checkpoint() or "")
         self._stale = self._stale + 1 if self.resume == before else 0
         for place in self.living():
             self.end(place, "restarted")
@@ -311,7 +318,7 @@ class Launcher:
 
     def mind_hangs(self) -> None:
         """End those that hang while others go on; wait for all of them, but not for ever."""
-        members = [place for place in self.active() if not place.view.over]
+        members = [place for place in self.active() if not place.view.over and not place.ending]
         step, now = max((place.view.step for place in members), default=0), time.monotonic()
         before = self.judge.since
         for seat in self.judge.look({place.number: place.view.still for place in members}, step, now):

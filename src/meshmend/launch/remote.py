@@ -22,6 +22,7 @@ from meshmend.launch.lines import read_lines, write_line
 SILENCE = 10.0
 """Seconds without a word after which a host counts as lost; agents speak every second."""
 QUIET = 2.5
+"""Seconds without a word after which nothing is decided about a host until it speaks again, or is lost."""
 
 
 class Remote:

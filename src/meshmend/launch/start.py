@@ -12,7 +12,6 @@ from meshmend.events import Began, Died, Ended, read, steps_done, unwritten
 from meshmend.launch.doctor import require_tolerance
 from meshmend.launch.launcher import Launcher
 from meshmend.launch.order import Order, script_of
-from meshmend.train.checkpoint import latest
 from meshmend.train.processes import lives
 from meshmend.train.segment import Segment, seats_of
 
@@ -43,9 +42,7 @@ def resume(order: Order) -> int:
         say(f"run {order.run} is done, nothing is left to resume: meshmend audit {order.run} shows it")
         return 0
     require_tolerance()
-    checkpoint = latest(
-        order.folder / "checkpoints", lambda error: say(f"passed over: {str(error).rpartition(': ')[0]}")
-    )
+    checkpoint = launcher.last_checkpoint()
     launcher.resume = str(checkpoint or "")
     say(f"resuming from {checkpoint.name if checkpoint else 'the beginning: there is no checkpoint'}")
     with _room(order):

@@ -1,4 +1,4 @@
-"""Network namespaces by name: made, entered, emptied and removed, also those that a killed process has left.
+"""Network namespaces by name: made, entered and removed, also those that a killed process has left.
 
 A namespace is called `meshmend-PID-NAME`; PID is the process that owns it, so that what is stale can be told from what
 is in use. Processes and files are not apart as on real machines: only the network and the host's name are.
@@ -93,11 +93,6 @@ def _inode(path: Path) -> int:
         return path.stat().st_ino
     except OSError:
         return 0
-
-
-def empty(*spaces: str) -> None:
-    """Kill what runs there, also what is started meanwhile."""
-    _kill_all(_inodes(*spaces))
 
 
 def remove(*spaces: str) -> None:

@@ -10,7 +10,7 @@
 Under `meshmend run` the sums are over all workers, and the loop never sees a failure: `job.sum` calls the function
 again for the lanes of the dead. With plain `python` it is a world of one, and the same script just runs.
 
-PyTorch's objects change in place, so they are shared once, and `job.sum` fills `.grad` (`train/torch.py`):
+PyTorch's objects change in place, so they are shared once, and `job.sum` fills `.grad` (`train/torch/`):
 
         job.share(model, optimizer)
         for step in job.steps(1000):

@@ -1,0 +1,34 @@
+"""The random numbers that a lane may draw: PyTorch's, numpy's and Python's, seeded, kept and put back together."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def seed(key: Sequence[int]) -> None:
+    """Begin anew, by this key."""
+    found = np.random.SeedSequence(key).generate_state(2, np.uint64)
+    torch.manual_seed(int(found[0] >> 1))
+    np.random.seed(int(found[1]) & 0xFFFFFFFF)
+    random.seed(int(found[1]))
+
+
+def states() -> Any:
+    """Where the generators stand."""
+    on_cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    return torch.get_rng_state(), on_cuda, np.random.get_state(), random.getstate()
+
+
+def restore(kept: Any) -> None:
+    """As they stood."""
+    ours, on_cuda, numpys, pythons = kept
+    torch.set_rng_state(ours)
+    if on_cuda is not None:
+        torch.cuda.set_rng_state_all(on_cuda)
+    np.random.set_state(numpys)
+    random.setstate(pythons)
