@@ -144,10 +144,7 @@ def test_a_world_for_newcomers_is_made_while_they_load_unless_the_last_one_was_i
     monkeypatch.setattr(launcher, "open", open_)
     monkeypatch.setattr(launcher, "enter", lambda world, _: entered.append(world.number))
     cast(Any, launcher.world).kill = lambda: None
-    launcher.places[1] = Place(1, HERE, View(1, process=7), joining=True, started=worlds.now)
-    step()
-    assert opened == []  # the step that was cut short comes first
-    worlds.now += HEAD_START
+    launcher.places[1] = Place(1, HERE, View(1, process=7), joining=True)
     step()
     assert [world.why for world in opened] == ["worker 1 joins"]
     step(standby=2)
@@ -310,3 +307,42 @@ def test_a_worker_that_said_it_pauses_owes_nothing(paused: int) -> None:
         for tick in range(50, 60):
             Agent._see_still(seat, tick)
     assert seat.still == (0 if paused else STOPPED)
+
+
+@pytest.mark.parametrize("how", ["a step", "a second"])
+def test_a_new_worker_is_started_after_the_step_that_was_cut_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    watched = Watched(tmp_path, monkeypatch)
+    launcher, started = watched.launcher, list[int]()
+    monkeypatch.setattr(launcher.reach, "has", lambda _: True)
+    monkeypatch.setattr(launcher, "start", lambda place: started.append(place.number))
+    watched.look(0, 0, 0)
+    launcher.order = replace(launcher.order, least=3)
+    dead = launcher.places[2]
+    dead.view = replace(dead.view, status=-9)
+    launcher.ended(dead)
+    launcher.start_due()
+    launcher.mind_size()
+    assert started == [] and not launcher.halting  # one that will be started is not missing
+    if how == "a step":
+        launcher.places[0].view = replace(launcher.places[0].view, step=6)
+    else:
+        watched.now += HEAD_START + 0.01
+    launcher.places[1].view = replace(launcher.places[1].view, over=True)
+    launcher.start_due()
+    assert started == []  # after the last step, nobody is wanted
+    launcher.places[1].view = replace(launcher.places[1].view, over=False)
+    launcher.start_due()
+    assert started == [2]
+
+
+def test_a_host_that_is_lost_takes_along_who_was_to_be_started_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(tmp_path, monkeypatch)
+    watched.look(0, 0, 0)
+    watched.launcher.places[2].due = (5, 0.0)
+    watched.launcher.bury(HERE)
+    watched.launcher.start_due()  # there is no agent that could
+    assert watched.launcher.places[2].due is None

@@ -42,7 +42,7 @@ RESTARTS = 3
 STANDSTILL = 1800.0
 """Seconds that all workers may stand still: what they wait for may come, or it is a deadlock, and nobody can tell."""
 HEAD_START = 1.0
-"""Seconds in which those that live do the interrupted step, before couriers are started beside them for a newcomer."""
+"""Seconds in which those that live do the interrupted step, before another worker is started beside them."""
 SETTLE = 0.1
 """Seconds after which it is clear whether one courier died or their whole world (mpirun ends them one by one)."""
 STATELESS = "it had no state to go on from"
@@ -137,7 +137,7 @@ class Launcher:
             every=order.every, script=list(order.script),
         )  # fmt: skip
         place.dead = place.ending = False
-        place.began, place.started = None, time.monotonic()
+        place.began = place.due = None
         self.look()
         self.note(Started(seat=place.number, process=place.view.process, host=place.host))
 
@@ -154,6 +154,10 @@ class Launcher:
     def active(self) -> list[Place]:
         """Places that hold the state."""
         return [place for place in self.living() if place.view.active]
+
+    def over(self) -> bool:
+        """Whether the last step is done: one is over only when all members have said that they leave."""
+        return any(place.view.over for place in self.places.values())
 
     def look(self) -> None:
         """Hear from all agents."""
@@ -176,6 +180,7 @@ class Launcher:
                 self.halt()
             else:
                 self.mind_hangs()
+                self.start_due()
                 self.mind_world()
                 self.let_in()
                 self.mind_size()
@@ -223,7 +228,7 @@ class Launcher:
 
     def replace(self, place: Place) -> None:
         """What the policy asks for after a death."""
-        if self.halting or any(p.view.over for p in self.places.values()):
+        if self.halting or self.over():
             return
         if self.order.on_failure == "checkpoint":
             self.live_again()
@@ -242,7 +247,18 @@ class Launcher:
             self.speaker.say(f"worker {place.number} did no step in {RESTARTS} attempts: the others go on without it")
             return
         place.joining = True
-        self.start(place)
+        if self.order.on_failure == "restart":
+            self.start(place)
+        else:
+            place.due = max(one.view.step for one in self.active()), time.monotonic() + HEAD_START
+
+    def start_due(self) -> None:
+        """Start those whose time has come: to load a framework is work, and the interrupted step comes first."""
+        step, now = max((place.view.step for place in self.active()), default=-1), time.monotonic()
+        for place in self.places.values():
+            after, at = place.due or (step, now)
+            if (step > after or now > at) and self.reach.has(place.host) and not self.over():
+                self.start(place)
 
     def last_checkpoint(self) -> Path | None:
         """The newest one that is whole; those passed over are named."""
@@ -342,11 +358,11 @@ class Launcher:
             place for place in self.living() if self.world.has(place.number, place.view.process) and not place.view.over
         ]
         lost = [place for place in open_ if place.view.courier == "lost"]
-        if any(place.view.over for place in self.places.values()):
+        if self.over():
             self.end_lost(lost)
             for place in open_:
                 if place.view.stuck and place.view.active:
-                    # One is over only when all members have said that they leave: this one just did not hear it.
+                    # It just did not hear that all leave.
                     self.agents[place.host].do("release", seat=place.number)
             return
         if all(place.view.agreed == self.world.number for place in open_):
@@ -396,12 +412,11 @@ class Launcher:
         Where more die meanwhile, that was in vain; then the next one waits until all are ready.
         """
         everyone = self.living()
-        if self.world is None or any(place.view.over for place in everyone):
+        if self.world is None or self.over():
             self.abandon()
         elif self.next is None:
             joining = [place for place in everyone if place.joining]
-            young = any(time.monotonic() - place.started < HEAD_START for place in joining)
-            if joining and all(place.view.ready or (self._eager and not young) for place in joining):
+            if joining and all(place.view.ready or self._eager for place in joining):
                 for place in joining:
                     place.joining = False
                 self.next = self.open(join_words([place.number for place in joining]))
@@ -421,12 +436,12 @@ class Launcher:
 
     def mind_size(self) -> None:
         """Halt where too few are left, and end where nobody has the state any more."""
-        left = len(self.living())
-        if not self.fresh and left and not self.active() and not any(p.view.over for p in self.places.values()):
+        left = len(self.living()) + sum(place.due is not None for place in self.places.values())
+        if not self.fresh and left and not self.active() and not self.over():
             self.halting = "all workers that had the state are dead"
             for place in self.living():
                 self.end(place, STATELESS)
-        if left < self.order.least and self.active() and not any(p.view.over for p in self.living()):
+        if left < self.order.least and self.active() and not self.over():
             self.halting = f"{left} workers are left, and at least {self.order.least} were asked for"
 
     def mind_hosts(self) -> None:
@@ -466,7 +481,7 @@ class Launcher:
         self.note(Died(seat=-1, what="host", how=host))
         gone = {place.number for place in self.places.values() if place.host == host}
         for number in gone:
-            self.places[number].dead = True
+            self.places[number].dead, self.places[number].due = True, None
         return gone
 
     def go_on(self, left: set[int], why: str) -> None:

@@ -20,8 +20,8 @@ class Place:
     """Its death has been dealt with."""
     losing: float = 0.0
     """Since when its courier is missing."""
-    started: float = 0.0
-    """When its worker was started."""
+    due: tuple[int, float] | None = None
+    """Its worker is to be started after this step, or at this time."""
     began: int | None = None
     """The step in which its worker was first seen to take part."""
     ending: bool = False
