@@ -134,9 +134,7 @@ def _strike(rig: Rig, kind: str, rank: int, patience: float) -> Failure:
         row = rig.wait(earliest, patience)
     except Over:
         return Failure(kind, ordinary, why="ended")
-    except TooLate as e:
-        if os.environ.get("PEERS_DEBUG"):
-            print(e)
+    except TooLate:
         return Failure(kind, ordinary, why=f"none in {patience:.0f} s")
     before = max(one.last() for one in rig.processes.values() if one.path.name in known)
     back = max(0, before - row["done"] + 1) if all(row is not after(one) for one in others) else 0

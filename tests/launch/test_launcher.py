@@ -346,3 +346,17 @@ def test_a_host_that_is_lost_takes_along_who_was_to_be_started_there(
     watched.launcher.bury(HERE)
     watched.launcher.start_due()  # there is no agent that could
     assert watched.launcher.places[2].due is None
+
+
+def test_a_host_that_is_lost_after_the_last_step_takes_nothing_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others have ended well, and the one that is gone had nothing left to do."""
+    watched = Watched(tmp_path, monkeypatch)
+    launcher = watched.launcher
+    watched.look(0, 0, 0)
+    launcher.places[2].host = "far"
+    for seat in (0, 1):
+        launcher.places[seat].view = replace(launcher.places[seat].view, over=True, status=0)
+    launcher.lose("far")
+    assert not launcher.living() and not launcher.halting and launcher.status() == 0

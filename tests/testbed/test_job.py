@@ -25,6 +25,8 @@ from tests.testbed.beds import ALLREDUCE, left, need_testbed
 Undisturbed = Callable[..., str]
 DEADLINE = 150.0
 """Seconds: a lost host is noticed after twenty."""
+GONE = r"host {0} is lost|cannot reach {0}: workers"
+"""A chip is missed by the launcher, or by mpirun: whoever looks first."""
 COMMAND = [sys.executable, "-m", "meshmend", "testbed"]
 RUN = [sys.executable, "-m", "meshmend", "run"]
 
@@ -175,10 +177,10 @@ class Training:
 @pytest.mark.parametrize(
     ("mesh", "hole", "words", "says", "survivors"),
     [
-        ("2x2", "chip@0,0", [], "host chip-0-0 is lost", 3),
-        ("2x2", "link@0,0:0,1", ["--mesh", "2x2"], "sums go over 2x2 -link@0,0:0,1 by", 4),
-        ("2x3", "link@0,0:0,1", ["--mesh", "2x3"], "sums go over 2x3 -link@0,0:0,1 by", 6),
-        ("2x3", "chip@0,1", ["--mesh", "2x3"], "sums go over 2x3 -chip@0,1 by", 5),
+        ("2x2", "chip@0,0", [], GONE.format("chip-0-0"), 3),
+        ("2x2", "link@0,0:0,1", ["--mesh", "2x2"], re.escape("sums go over 2x2 -link@0,0:0,1 by"), 4),
+        ("2x3", "link@0,0:0,1", ["--mesh", "2x3"], re.escape("sums go over 2x3 -link@0,0:0,1 by"), 6),
+        ("2x3", "chip@0,1", ["--mesh", "2x3"], re.escape("sums go over 2x3 -chip@0,1 by"), 5),
     ],
 )
 def test_training_goes_on_round_what_is_lost(
@@ -190,7 +192,7 @@ def test_training_goes_on_round_what_is_lost(
         run.until(r"step 5\b")
         bed.cut(hole)
         weights = run.finish()
-    assert says in run.output
+    assert re.search(says, run.output)
     assert weights == [undisturbed("steps=150")] * survivors, run.output
     events = read(tmp_path / "runs" / "bed")
     assert report.check(events).findings == []
@@ -216,7 +218,7 @@ def test_a_training_run_takes_a_mended_chip_back(tmp_path: Path, undisturbed: Un
         run = Training(bed, tmp_path, str(SCRIPT), "steps=400", "pause=0.1")
         run.until(r"step 5\b")
         bed.cut("chip@0,1")
-        run.until("host chip-0-1 is lost")
+        run.until(GONE.format("chip-0-1"))
         bed.mend("chip@0,1")
         weights = run.finish()
     assert "host chip-0-1 is back" in run.output and run.output.count("mpirun was lost") <= 1, run.output

@@ -473,8 +473,9 @@ class Launcher:
         members = {place.number for place in self.active()}
         gone = self.bury(host)
         self.speaker.say(f"host {host} is lost, and with it workers {sorted(gone)}")
-        self._unsure |= members & gone
-        self.go_on(members - gone, f"host {host} was lost")
+        if not self.over():
+            self._unsure |= members & gone
+            self.go_on(members - gone, f"host {host} was lost")
 
     def bury(self, host: str) -> set[int]:
         """None of a host's workers counts any more; their seats."""
