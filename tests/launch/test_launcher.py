@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -20,6 +22,7 @@ from meshmend.launch.hosts import HERE
 from meshmend.launch.launcher import HALT, HEAD_START, RESTARTS, STANDSTILL, UNBEGUN, Launcher
 from meshmend.launch.order import Order
 from meshmend.launch.place import Place
+from meshmend.train.processes import born
 from meshmend.train.protocol import has_majority, may_go_on
 
 
@@ -360,3 +363,14 @@ def test_a_host_that_is_lost_after_the_last_step_takes_nothing_away(
         launcher.places[seat].view = replace(launcher.places[seat].view, over=True, status=0)
     launcher.lose("far")
     assert not launcher.living() and not launcher.halting and launcher.status() == 0
+
+
+def test_one_that_already_ends_is_not_said_to_have_been_ended_by_us() -> None:
+    """Its courier goes with it at once, and the launcher may miss that before the worker is gone."""
+    child = subprocess.Popen(["sleep", "60"])
+    seat = Seat(0, cast(Any, {"worker": child.pid, "born": born(child.pid)}))
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    Agent._kill(seat, "lost its courier")
+    child.wait()
+    assert seat.how == ""

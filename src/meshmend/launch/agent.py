@@ -23,7 +23,7 @@ from meshmend.launch.knock import Door
 from meshmend.launch.lines import read_lines, write_line
 from meshmend.launch.mpirun import memory_folder
 from meshmend.launch.tail import PIECE, Tail
-from meshmend.train.processes import Deathbed, born, doing, kill, kill_group, lives, name, running, signal_name
+from meshmend.train.processes import Deathbed, born, doing, ends, kill, kill_group, lives, name, running, signal_name
 from meshmend.train.segment import Segment, clean_stale, remove_run, seats_of
 from meshmend.train.settings import Settings
 
@@ -255,7 +255,7 @@ class Agent:
 
     @staticmethod
     def _kill(seat: Seat, how: str) -> None:
-        if lives(seat.segment["worker"], seat.segment["born"]):
+        if not ends(seat.segment["worker"], seat.segment["born"]):
             seat.how = how
             kill(seat.segment["worker"])
 

@@ -26,7 +26,7 @@ from meshmend.train.faults import Faults
 from meshmend.train.mpi import Mpi, Placed, rank
 from meshmend.train.near import Neighbours, host
 from meshmend.train.placing import Placing
-from meshmend.train.processes import kill
+from meshmend.train.processes import ends, kill
 from meshmend.train.protocol import (
     Cut,
     Divergence,
@@ -62,6 +62,9 @@ class Beside:
         self.placing = placing
         self.before = before
         self.trailer = Trailer(segment["lanes"], segment["seats"])
+        self.worker = segment["worker"], segment["born"]
+        self.seen = not ends(*self.worker)
+        """Else its process cannot be seen from here."""
         self.account = Total((), {}, 0)
         """What the last total said."""
 
@@ -70,10 +73,13 @@ class Beside:
         self.segment.ask(round, lanes)
 
     def ready(self, seconds: float) -> bool:
-        """Look, or sleep until the worker rings."""
+        """Look, or sleep until the worker rings; end with it, so that MPI tells the others."""
         if self.segment["answered"] != self.segment["asked"]:
             self.segment.listen("courier", seconds)
-        return self.segment["answered"] == self.segment["asked"]
+        ready = self.segment["answered"] == self.segment["asked"]
+        if not ready and self.seen and ends(*self.worker):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return ready
 
     def part(self) -> npt.NDArray[np.generic]:
         """What the worker has put down."""

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 TICK = 1 / os.sysconf("SC_CLK_TCK")
+EXITING = 4
+"""The kernel's flag of a process that ends (PF_EXITING)."""
 
 
 def born(process: int) -> int:
@@ -23,6 +25,16 @@ def lives(process: int, since: int = 0) -> bool:
     """Whether a process runs (or is stopped), and is the one that was started then. A dead child is not alive."""
     found = _stat(process)
     return found is not None and found[0] not in "ZX" and since in (0, int(found[19]))
+
+
+def ends(process: int, since: int) -> bool:
+    """Whether a process has begun to end, or is gone already.
+
+    It gives back what it held first, and its parent hears of it last: with the memory of a framework that takes 30 to
+    50 ms, longer than all else that a repair needs.
+    """
+    found = _stat(process)
+    return found is None or int(found[19]) != since or bool(int(found[6]) & EXITING)
 
 
 def name(process: int) -> str:
