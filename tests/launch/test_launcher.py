@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -19,10 +17,11 @@ from meshmend.launch.agent import REPAIR, Agent, Seat, View
 from meshmend.launch.attempts import TRIES, VAIN
 from meshmend.launch.hang import HANGS, STOPPED
 from meshmend.launch.hosts import HERE
-from meshmend.launch.launcher import HALT, HEAD_START, RESTARTS, STANDSTILL, UNBEGUN, Launcher
+from meshmend.launch.launcher import FADE, HALT, HEAD_START, RESTARTS, STANDSTILL, UNBEGUN, Launcher
 from meshmend.launch.order import Order
 from meshmend.launch.place import Place
-from meshmend.train.processes import born
+from meshmend.train import processes
+from meshmend.train.processes import EXITING
 from meshmend.train.protocol import has_majority, may_go_on
 
 
@@ -148,6 +147,10 @@ def test_a_world_for_newcomers_is_made_while_they_load_unless_the_last_one_was_i
     monkeypatch.setattr(launcher, "enter", lambda world, _: entered.append(world.number))
     cast(Any, launcher.world).kill = lambda: None
     launcher.places[1] = Place(1, HERE, View(1, process=7), joining=True)
+    launcher.places[5] = Place(5, HERE, View(5, status=-9), dead=True, due=(9, 1e9))
+    step()
+    assert opened == []  # one more will join
+    del launcher.places[5]
     step()
     assert [world.why for world in opened] == ["worker 1 joins"]
     step(standby=2)
@@ -365,12 +368,77 @@ def test_a_host_that_is_lost_after_the_last_step_takes_nothing_away(
     assert not launcher.living() and not launcher.halting and launcher.status() == 0
 
 
-def test_one_that_already_ends_is_not_said_to_have_been_ended_by_us() -> None:
+def test_one_that_already_ends_is_not_said_to_have_been_ended_by_us(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its courier goes with it at once, and the launcher may miss that before the worker is gone."""
-    child = subprocess.Popen(["sleep", "60"])
-    seat = Seat(0, cast(Any, {"worker": child.pid, "born": born(child.pid)}))
-    child.kill()
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    seat = Seat(0, cast(Any, {"worker": 7, "born": 1}))
+    stat = ["R", *"12345", str(EXITING), *"789", *"0123456789", *"0123456789"]
+    stat[19] = "1"
+    monkeypatch.setattr(processes, "_stat", lambda _: stat)
+    assert processes.lives(7, 1)
     Agent._kill(seat, "lost its courier")
-    child.wait()
     assert seat.how == ""
+
+
+def test_spares_are_released_when_the_last_step_is_done_and_not_when_somebody_ends_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched, released = Watched(tmp_path, monkeypatch), list[int]()
+    launcher = watched.launcher
+    told = SimpleNamespace(do=lambda _, seat: released.append(seat))
+    monkeypatch.setattr(launcher.reach, "agents", {HERE: told})
+    watched.look(0, 0, 0)
+    first, second, spare = launcher.places.values()
+    spare.view = replace(spare.view, active=False)
+    first.view = replace(first.view, status=0)  # it said goodbye in the middle
+    launcher.release_spares()
+    assert released == []
+    second.view = replace(second.view, over=True, status=1)  # the script has failed after its last step
+    launcher.release_spares()
+    assert released == [2]
+
+
+def test_a_worker_that_is_about_to_end_is_in_no_new_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worlds = Worlds(tmp_path, monkeypatch, fresh=False, came=True, steps=True)
+    first = worlds.launcher.places[0]
+    first.view = replace(first.view, fading=True)
+    worlds.run(FADE - 0.1)
+    assert len(worlds.formed) == 1  # when it is known how it ended, more may follow from that
+    monkeypatch.setattr(module, "open_world", lambda *about: about[2])
+    assert worlds.launcher.open("begin") == cast(Any, {HERE: {1: 1}})
+    assert [place.number for place in worlds.launcher.active()] == [1]
+    worlds.run(0.2)
+    assert len(worlds.formed) > 1  # its memory may take for ever
+
+
+def test_that_nobody_is_left_is_said_though_nobody_is_left_to_halt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(tmp_path, monkeypatch)
+    launcher = watched.launcher
+    watched.look(0)
+    monkeypatch.setattr(launcher.reach, "has", lambda _: True)
+    monkeypatch.setattr(launcher.reach, "look", list)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: watched.now, sleep=lambda _: None))
+    launcher.places[1] = Place(1, HERE, View(1, status=-9), dead=True, due=(9, 1e9))
+    launcher.places[0].view = replace(launcher.places[0].view, status=None)
+
+    def look() -> None:
+        launcher.places[0].view = replace(launcher.places[0].view, status=-9)
+
+    monkeypatch.setattr(launcher, "look", look)
+    assert launcher.watch() == 1
+    assert any("all workers that had the state are dead" in said for said in watched.said)
+
+
+def test_a_courier_that_comes_for_a_dead_worker_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed = list[int]()
+    monkeypatch.setattr(agent, "kill", killed.append)
+    segment = {"courier": 7, "over": 0}
+    seat = Seat(0, cast(Any, segment))
+    Agent._end_courier(seat)
+    assert killed == []
+    seat.status = -9
+    for process in (7, 7, 0, 8, 8):
+        segment["courier"] = process
+        Agent._end_courier(seat)
+    assert [one for one in killed if one] == [7, 8]  # each once: its number may soon be another's

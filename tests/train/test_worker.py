@@ -211,6 +211,8 @@ def test_a_sum_that_is_not_finite_is_nobodys_mistake(work: Callable[[str], Worke
 
 COURIER = """
     import os
+    import mpi4py
+    mpi4py.rc.initialize = False  # no world is needed for this, and what MPI keeps in /dev/shm would be left behind
     from meshmend.errors import JobError
     from meshmend.train.courier import carry
     from meshmend.train.protocol import Divergence, Failure

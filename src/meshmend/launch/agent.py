@@ -71,6 +71,8 @@ class View:
     """The step it is in; that this changes is no news."""
     saving: bool = False
     """It writes its last checkpoint."""
+    fading: bool = False
+    """It has begun to end; how, is known when its memory is given back."""
     stuck: bool = False
     """Its courier is in a repair that takes too long, or that it must not bring to an end by itself."""
 
@@ -87,6 +89,8 @@ class Seat:
     how: str = ""
     pulse: Pulse = field(default_factory=Pulse)
     still: int = 0
+    mourned: int = 0
+    """The courier that was ended because the worker had."""
     tail: Tail = field(default_factory=Tail)
 
 
@@ -200,6 +204,8 @@ class Agent:
         for seat in self._living():
             self._see_end(seat)
             self._see_still(seat, now)
+        for seat in self.seats.values():
+            self._end_courier(seat)
         return [self._view(seat) for seat in self.seats.values()]
 
     def output(self) -> list[tuple[int, str]]:
@@ -242,8 +248,15 @@ class Agent:
         seat.status = status
         seat.how = seat.how or (signal_name(-status) if status < 0 else f"status {status}")
         if status != 0 or not segment["over"]:
-            kill(segment["courier"])  # so that MPI tells the others
             kill_group(segment["worker"])  # what it has started
+
+    @staticmethod
+    def _end_courier(seat: Seat) -> None:
+        """A courier without a worker is ended, so that MPI tells the others; also one that only comes now."""
+        segment, courier = seat.segment, seat.segment["courier"]
+        if seat.status is not None and courier != seat.mourned and (seat.status != 0 or not segment["over"]):
+            seat.mourned = courier
+            kill(courier)
 
     @staticmethod
     def _see_still(seat: Seat, now: float) -> None:
@@ -263,6 +276,7 @@ class Agent:
     def _view(seat: Seat) -> View:
         segment = seat.segment
         since, courier = segment["repairing"], segment["courier"]
+        carried = "none" if not courier else "alive" if lives(courier) else "lost"
         return View(
             seat=seat.number,
             process=segment["worker"],
@@ -272,13 +286,14 @@ class Agent:
             ready=bool(segment["lanes"]),
             active=bool(segment["active"]),
             over=bool(segment["over"]),
-            courier="none" if not courier else "alive" if lives(courier) else "lost",
+            courier=carried,
             world=segment["world"],
             standby=segment["standby"],
             agreed=segment["agreed"],
             still=seat.still,
             step=segment["step"],
             saving=bool(segment["saving"]),
+            fading=seat.status is None and carried != "alive" and ends(segment["worker"], segment["born"]),
             stuck=bool(since) and (time.monotonic_ns() - since) / 1e9 > REPAIR,
         )
 

@@ -1,6 +1,6 @@
 """`meshmend run`: has agents start workers, forms worlds of couriers over them, and decides what follows a death.
 
-* A worker dies: its agent kills its courier, so that MPI tells the other couriers, and they go on in the same step.
+* A worker dies: its courier ends with it, so that MPI tells the other couriers, and they go on in the same step.
 * A courier dies: its worker is ended with it. A spare or a newcomer takes its place.
 * A worker stands still and others do not: it is ended.
 * mpirun dies, a repair takes too long, or newcomers are ready: a new world of couriers under the living workers.
@@ -45,6 +45,8 @@ HEAD_START = 1.0
 """Seconds in which those that live do the interrupted step, before another worker is started beside them."""
 SETTLE = 0.1
 """Seconds after which it is clear whether one courier died or their whole world (mpirun ends them one by one)."""
+FADE = 2.0
+"""Seconds that a dying worker may take to give back its memory before others are done with it."""
 STATELESS = "it had no state to go on from"
 UNBEGUN = "it had not opened its job yet"
 HALT = 60.0
@@ -82,6 +84,8 @@ class Launcher:
     """The next world need not wait for its newcomers to be ready: the last one was not made in vain."""
     _up: float = 0.0
     """When all couriers of the world were seen to be there."""
+    _fading: float = 0.0
+    """Since when somebody has been about to end."""
     _stale: int = 0
     """Lives that did not come further, one after another."""
 
@@ -151,9 +155,13 @@ class Launcher:
         """Places whose worker has not ended."""
         return [place for place in self.places.values() if place.alive]
 
+    def present(self) -> list[Place]:
+        """Places whose worker has not even begun to end."""
+        return [place for place in self.living() if not place.view.fading]
+
     def active(self) -> list[Place]:
         """Places that hold the state."""
-        return [place for place in self.living() if place.view.active]
+        return [place for place in self.present() if place.view.active]
 
     def over(self) -> bool:
         """Whether the last step is done: one is over only when all members have said that they leave."""
@@ -186,6 +194,8 @@ class Launcher:
                 self.mind_size()
             self.release_spares()
             self.wait()
+        if self.halting and not self._halted:
+            self.halt()  # nobody is left to halt, but it has to be said
         self.look()
         return self.status()
 
@@ -292,7 +302,7 @@ class Launcher:
 
     def open(self, why: str) -> World:
         """Start a new world of couriers for the living workers, without letting it in."""
-        members = [place for place in self.living() if not place.joining]
+        members = [place for place in self.present() if not place.joining]
         seats: dict[str, dict[int, int]] = {}
         for place in members:
             seats.setdefault(place.host, {})[place.number] = place.view.process
@@ -346,8 +356,10 @@ class Launcher:
 
     def mind_world(self) -> None:
         """Form a world when there is none; a lost courier takes its worker along."""
+        if self.fade():
+            return
         if self.world is None:
-            waiting = [p for p in self.living() if self.order.on_failure == "restart" or not p.joining]
+            waiting = [p for p in self.present() if self.order.on_failure == "restart" or not p.joining]
             if waiting and self.reach.sure and all(place.view.ready for place in waiting):
                 for place in waiting:
                     place.joining = False
@@ -355,7 +367,9 @@ class Launcher:
                 self._why = ""
             return
         open_ = [
-            place for place in self.living() if self.world.has(place.number, place.view.process) and not place.view.over
+            place
+            for place in self.present()
+            if self.world.has(place.number, place.view.process) and not place.view.over
         ]
         lost = [place for place in open_ if place.view.courier == "lost"]
         if self.over():
@@ -390,6 +404,12 @@ class Launcher:
         elif len(lost) < len(open_):
             self.end_lost(lost)
 
+    def fade(self) -> bool:
+        """Whether it should first be seen how somebody has ended: what follows from that may be enough."""
+        fading, now = len(self.present()) < len(self.living()), time.monotonic()
+        self._fading = (self._fading or now) if fading else 0.0
+        return fading and now - self._fading < FADE
+
     def settled(self, members: list[Place]) -> bool:
         """Whether the couriers have had time to meet: the first ones wait for the last, which come up seconds later."""
         assert self.world is not None
@@ -411,12 +431,13 @@ class Launcher:
 
         Where more die meanwhile, that was in vain; then the next one waits until all are ready.
         """
-        everyone = self.living()
+        everyone = self.present()
         if self.world is None or self.over():
             self.abandon()
         elif self.next is None:
             joining = [place for place in everyone if place.joining]
-            if joining and all(place.view.ready or self._eager for place in joining):
+            more = any(place.due for place in self.places.values())
+            if joining and not more and all(place.view.ready or self._eager for place in joining):
                 for place in joining:
                     place.joining = False
                 self.next = self.open(join_words([place.number for place in joining]))
@@ -550,8 +571,8 @@ class Launcher:
                 self.end(place, "halted")
 
     def release_spares(self) -> None:
-        """When all members have ended, the spares that were never needed may go."""
-        if any(place.view.status == 0 for place in self.places.values()):
+        """When the last step is done, the spares and newcomers that were never needed may go."""
+        if self.over():
             for place in self.living():
                 if not place.view.active:
                     self.agents[place.host].do("release", seat=place.number)

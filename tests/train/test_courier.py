@@ -1,0 +1,42 @@
+"""A courier ends with its worker, where it can see it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SCRIPT = """
+import os
+import mpi4py
+mpi4py.rc.initialize = False  # no world is needed for this
+from meshmend.train import courier
+
+
+class Segment(dict):
+    def listen(self, bell, seconds):
+        pass
+
+
+ends, killed = False, []
+courier.ends = lambda process, since: ends
+courier.os.kill = lambda process, how: killed.append((process, how))
+segment = Segment(lanes=1, seats=1, worker=7, born=1, asked=2, answered=1)
+beside = courier.Beside(segment, None, None)
+beside.ready(0.0)
+print(len(killed))
+ends = True
+hidden = courier.Beside(segment, None, None)  # another container's: its number means nothing here
+hidden.ready(0.0)
+print(len(killed))
+segment["answered"] = 2
+beside.ready(0.0)  # what it has left behind may be summed
+print(len(killed))
+segment["answered"] = 1
+beside.ready(0.0)
+print(len(killed), killed[0] == (os.getpid(), courier.signal.SIGKILL))
+"""
+
+
+def test_a_courier_ends_with_its_worker_where_it_can_see_it() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["0", "0", "0", "1", "True"], done.stderr
