@@ -442,3 +442,23 @@ def test_a_courier_that_comes_for_a_dead_worker_is_ended_too(monkeypatch: pytest
         segment["courier"] = process
         Agent._end_courier(seat)
     assert [one for one in killed if one] == [7, 8]  # each once: its number may soon be another's
+
+
+@pytest.mark.parametrize(
+    ("ends", "status"),
+    [
+        ([(0, True, True), (0, True, True)], 0),
+        ([(0, True, True), (-9, True, True)], 0),  # a death after the last step
+        ([(0, True, True), (3, True, True)], 1),  # the script fails after it
+        ([(0, True, False), (0, True, False)], 1),  # they left in the middle
+        ([(0, False, False), (0, False, False)], 0),  # a script that has no job
+        ([(-9, True, False), (0, True, False)], 1),
+    ],
+)
+def test_a_run_is_done_when_its_last_step_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: list[tuple[int, bool, bool]], status: int
+) -> None:
+    watched = Watched(tmp_path, monkeypatch)
+    views = [View(seat, status=how, ready=ready, over=over) for seat, (how, ready, over) in enumerate(ends)]
+    watched.launcher.places = {view.seat: Place(view.seat, HERE, view) for view in views}
+    assert watched.launcher.status() == status

@@ -210,7 +210,7 @@ class Launcher:
     def status(self) -> int:
         """0 if the job was done."""
         views = [place.view for place in self.places.values()]
-        if any(view.status == 0 for view in views) and not self.halting:
+        if any(view.status == 0 and (view.over or not view.ready) for view in views) and not self.halting:
             # A death after the last step takes nothing away, but what the script itself says counts.
             return int(any(view.over and (view.status or 0) > 0 for view in views))
         if self._writer in self.places and self.places[self._writer].view.status == HALTED:
