@@ -166,6 +166,7 @@ class Started:
     """A launcher that only says with what it was started."""
 
     made: list[Started]
+    last_checkpoint: Any = Launcher.last_checkpoint
 
     def __init__(self, order: Order, life: int = 0, resume: str = "") -> None:
         self.order, self.life, self.resume, self.said = order, life, resume, list[str]()
