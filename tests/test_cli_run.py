@@ -18,6 +18,7 @@ from meshmend import cli, launch
 from meshmend.cli import job
 from meshmend.events import Began, Ended, Log
 from meshmend.launch import Order, load_order, start
+from meshmend.launch.launcher import Launcher
 from meshmend.train.checkpoint import save
 
 PRINTED = {
