@@ -23,7 +23,7 @@ HANGS = 2
 STOPPED = 99
 """See `Pulse.still`."""
 PATIENCE = 1.5
-"""Times its longest pause: once on the clock, and then once more in its own time."""
+"""Times its longest pause: once on the clock, and then once more in its own time, unless it is stopped."""
 FLOOR = {"stopped": 0.1, "running": 0.5, "waiting": 5.0}
 """Seconds of own time at least, by what it does: a stopped process does not go on by itself, a read may be slow."""
 OUTSIDE = 60.0
@@ -86,7 +86,7 @@ class Pulse:
             self.own += {"running": used - before, "traced": 0.0}.get(what, min(now - past, LAPSE))
         self._looked = now, used
         floor = FLOOR.get(what, OUTSIDE)
-        most = max(limit, floor if inside or what == "stopped" else OUTSIDE)
+        most = floor if what == "stopped" else max(limit, floor if inside else OUTSIDE)
         if self.own <= most:
             return 1
         return STOPPED if what == "stopped" else HANGS + int(log2(self.own / most))
