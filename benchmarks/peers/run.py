@@ -134,4 +134,7 @@ def loaded(one: dict) -> trial.Result:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("ended, and cleaned up; --again writes the page from what was measured so far")
