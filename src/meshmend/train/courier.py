@@ -26,7 +26,7 @@ from meshmend.train.faults import Faults
 from meshmend.train.mpi import Mpi, Placed, rank
 from meshmend.train.near import Neighbours, host
 from meshmend.train.placing import Placing
-from meshmend.train.processes import ends, kill
+from meshmend.train.processes import Deathwatch, kill
 from meshmend.train.protocol import (
     Cut,
     Divergence,
@@ -62,9 +62,7 @@ class Beside:
         self.placing = placing
         self.before = before
         self.trailer = Trailer(segment["lanes"], segment["seats"])
-        self.worker = segment["worker"], segment["born"]
-        self.seen = not ends(*self.worker)
-        """Else its process cannot be seen from here."""
+        self.watch = Deathwatch(segment["worker"], segment["born"])
         self.account = Total((), {}, 0)
         """What the last total said."""
 
@@ -77,7 +75,7 @@ class Beside:
         if self.segment["answered"] != self.segment["asked"]:
             self.segment.listen("courier", seconds)
         ready = self.segment["answered"] == self.segment["asked"]
-        if not ready and self.seen and ends(*self.worker):
+        if not ready and self.watch.ends():
             os.kill(os.getpid(), signal.SIGKILL)
         return ready
 

@@ -89,6 +89,23 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
+class Deathwatch:
+    """Looks at one process often: whether it has begun to end. Its file stays open, which takes a fifth of the time."""
+
+    def __init__(self, process: int, since: int) -> None:
+        self._file = -1
+        if not ends(process, since):  # else it cannot be seen from here
+            with contextlib.suppress(OSError):
+                self._file = os.open(f"/proc/{process}/stat", os.O_RDONLY | os.O_CLOEXEC)
+
+    def ends(self) -> bool:
+        """Whether it has, as far as it can be seen from here."""
+        try:
+            return self._file >= 0 and bool(int(os.pread(self._file, 1024, 0).rpartition(b")")[2].split()[6]) & EXITING)
+        except ProcessLookupError:
+            return True
+
+
 class Deathbed:
     """Wakes when one of some processes ends, so that nobody has to look at them all the time."""
 
