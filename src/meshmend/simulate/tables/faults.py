@@ -53,10 +53,10 @@ class Measured:
 
 
 MEASURED = {
-    "shrink": Measured(0.123, 0.171, 0.043),
-    "spare": Measured(0.541, 0.735, 0.291),
-    "restart": Measured(0.126, 1.155, 0.126 / 2),
-    "checkpoint": Measured(0.128, 1.704, 0.128 / 2),
+    "shrink": Measured(0.119, 0.131, 0.039),
+    "spare": Measured(0.562, 0.843, 0.368),
+    "restart": Measured(0.136, 1.109, 0.136 / 2),
+    "checkpoint": Measured(0.121, 1.455, 0.121 / 2),
 }
 
 
