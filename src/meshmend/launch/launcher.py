@@ -28,10 +28,11 @@ from meshmend.launch.attempts import Attempts
 from meshmend.launch.hosts import spread
 from meshmend.launch.judge import Judge
 from meshmend.launch.order import Order
+from meshmend.launch.outcome import outcome
 from meshmend.launch.place import Place
 from meshmend.launch.reach import Reach
 from meshmend.launch.remote import Remote
-from meshmend.launch.speaker import Speaker
+from meshmend.launch.speaker import Speaker, join_words
 from meshmend.launch.world import START, World, open_world, output_of, why_none
 from meshmend.train.checkpoint import latest
 from meshmend.train.linked import HALTED
@@ -156,12 +157,12 @@ class Launcher:
         return [place for place in self.places.values() if place.alive]
 
     def present(self) -> list[Place]:
-        """Places whose worker has not even begun to end."""
+        """Places whose worker may be in a new world: it has not even begun to end."""
         return [place for place in self.living() if not place.view.fading]
 
     def active(self) -> list[Place]:
         """Places that hold the state."""
-        return [place for place in self.present() if place.view.active]
+        return [place for place in self.living() if place.view.active]
 
     def over(self) -> bool:
         """Whether the last step is done: one is over only when all members have said that they leave."""
@@ -197,7 +198,7 @@ class Launcher:
         if self.halting and not self._halted:
             self.halt()  # nobody is left to halt, but it has to be said
         self.look()
-        return self.status()
+        return outcome([place.view for place in self.places.values()], self._writer, self.halting)
 
     def wait(self) -> None:
         """Until the next look, or a death on this host."""
@@ -206,17 +207,6 @@ class Launcher:
             here[0].wait()
         else:
             time.sleep(LOOK)
-
-    def status(self) -> int:
-        """0 if the job was done."""
-        views = [place.view for place in self.places.values()]
-        if any(view.status == 0 and (view.over or not view.ready) for view in views) and not self.halting:
-            # A death after the last step takes nothing away, but what the script itself says counts.
-            return int(any(view.over and (view.status or 0) > 0 for view in views))
-        if self._writer in self.places and self.places[self._writer].view.status == HALTED:
-            return HALTED
-        errors = [view.error for view in views if view.error]
-        return 2 if errors and all(error["mistake"] for error in errors) else 1
 
     def ended(self, place: Place) -> None:
         """A worker has ended; its agent has ended its courier too."""
@@ -344,7 +334,7 @@ class Launcher:
 
     def mind_hangs(self) -> None:
         """End those that hang while others go on; wait for all of them, but not for ever."""
-        members = [place for place in self.active() if not place.view.over and not place.ending]
+        members = [place for place in self.active() if not place.view.over and not place.going]
         step, now = max((place.view.step for place in members), default=0), time.monotonic()
         before = self.judge.since
         for seat in self.judge.look({place.number: place.view.still for place in members}, step, now):
@@ -558,7 +548,7 @@ class Launcher:
             self.halting = self.halting or f"{signal.Signals(self.signal).name} came"
             self._halted = time.monotonic()
             self.signal = 0
-            self._writer = min((place.number for place in self.active() if not place.ending), default=-1)
+            self._writer = min((place.number for place in self.active() if not place.going), default=-1)
             how = ", with a checkpoint (once more: at once)" if self._writer >= 0 else ""
             self.speaker.say(f"{self.halting}: ending{how}")
             for agent in self.agents.values():
@@ -603,10 +593,3 @@ class Launcher:
         """Once: halt with a checkpoint. Twice: at once."""
         del frame
         self.signal = number
-
-
-def join_words(seats: list[int]) -> str:
-    """Who joins, in words."""
-    if len(seats) == 1:
-        return f"worker {seats[0]} joins"
-    return f"workers {', '.join(map(str, seats[:-1]))} and {seats[-1]} join"

@@ -39,6 +39,11 @@ class Place:
         return self.began is not None and self.view.step > self.began
 
     @property
+    def going(self) -> bool:
+        """Whether it is about to end, by us or by itself."""
+        return self.ending or self.view.fading
+
+    @property
     def alive(self) -> bool:
         """Whether its worker has not ended."""
         return not self.dead and self.view.status is None

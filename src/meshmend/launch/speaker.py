@@ -33,3 +33,10 @@ class Speaker:
         else:
             self.say(f"worker {seat} raised in step {error['step']}:\n{error['trace'].rstrip()}")
         self._told.setdefault(text, seat)
+
+
+def join_words(seats: list[int]) -> str:
+    """Who joins, in words."""
+    if len(seats) == 1:
+        return f"worker {seats[0]} joins"
+    return f"workers {', '.join(map(str, seats[:-1]))} and {seats[-1]} join"
