@@ -18,8 +18,8 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from meshmend import report
-from meshmend.events import Struck, read
-from meshmend.train.segment import seats_of
+from meshmend.job.shm.segment import ranks_of
+from meshmend.telemetry.events import Struck, read
 
 SCRIPT = Path(__file__).parent / "loops" / "recover.py"
 WORKERS = 4
@@ -45,7 +45,7 @@ def main() -> int:
         with Path(folder, "log").open("w+") as log:
             run = [*meshmend, "run", "-n", str(WORKERS), "--name", "chaos", *script]
             job = subprocess.Popen(run, stdout=log, stderr=log)
-            while not seats_of("chaos") and job.poll() is None:
+            while not ranks_of("chaos") and job.poll() is None:
                 time.sleep(0.1)
             options = ["--every", str(chosen.every), "--kinds", KINDS, "--count", str(chosen.failures)]
             subprocess.run([*meshmend, "chaos", *options, "--seed", str(chosen.seed), "chaos"], check=False)

@@ -9,8 +9,8 @@ import sys
 import time
 
 from meshmend import Mesh, plan
-from meshmend.simulate.fleet import Fleet, study, sweep, text
-from meshmend.simulate.progress import Progress
+from meshmend.base.progress import Progress
+from meshmend.simulator.fleet import Fleet, study, sweep, text
 
 LIMIT = 60.0
 """Seconds on two cores."""

@@ -29,7 +29,7 @@ def main() -> None:
         member(chosen.mesh, [float(size) for size in chosen.mb.split(",")], chosen.turns)
         return
     import meshmend as mm
-    from meshmend.launch.mpirun import ON_HOSTS, OPTIONS, mpirun
+    from meshmend.run.world.mpirun import ON_HOSTS, OPTIONS, mpirun
 
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     chips = str(len(mm.Mesh.parse(chosen.mesh).live))
@@ -42,9 +42,9 @@ def member(text: str, sizes: list[float], turns: int) -> None:
     from mpi4py import MPI
 
     import meshmend as mm
-    from meshmend.execute.mpi import MeshSum
-    from meshmend.plan import schedule
-    from meshmend.train.placing import CHUNK, MOST
+    from meshmend.job.transport.mesh_mpi import CHUNK, MOST
+    from meshmend.mesh.executors.mpi import MeshSum
+    from meshmend.mesh.schedule import schedule
 
     world, mesh = MPI.COMM_WORLD, mm.Mesh.parse(text)
     first = world.Get_rank() == 0

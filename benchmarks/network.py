@@ -11,7 +11,7 @@ import resource
 import time
 
 import meshmend as mm
-from meshmend.plan import schedule
+from meshmend.mesh.schedule import schedule
 
 MESH = "128x32 wrap=y -host@32,4 -host@64,16"
 CHUNKS = (125, 320, 640, 1250)

@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from meshmend import report
-from meshmend.events import Committed, Event, Log, Struck, read
+from meshmend.base.processes import kill
+from meshmend.job.shm.segment import Segment, ranks_of
 from meshmend.report import Incident
-from meshmend.train.processes import kill
-from meshmend.train.segment import Segment, seats_of
+from meshmend.telemetry.events import Committed, Event, Log, Struck, read
 
 SCRIPT = Path(__file__).parent / "loops" / "recover.py"
 WORKERS = 4
@@ -84,11 +84,11 @@ def kill_mpirun(job: subprocess.Popen[bytes], folder: Path, steps: list[int]) ->
     """Kill mpirun when the first worker gets to each of these steps."""
     log = None
     for step in steps:
-        while job.poll() is None and not (seats_of("bench") and Segment("bench", 0)["step"] >= step):
+        while job.poll() is None and not (ranks_of("bench") and Segment("bench", 0)["step"] >= step):
             time.sleep(0.005)
         if job.poll() is None:
             log = log or Log(folder, "benchmark")
-            log.write(Struck(seat=-1, what="mpirun"))
+            log.write(Struck(rank=-1, what="mpirun"))
             kill(Segment("bench", 0)["mpirun"])
 
 

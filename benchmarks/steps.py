@@ -10,7 +10,7 @@ other stands stopped; so whatever else the machine does slows both alike. Trust 
                                                          exact   mm.Job(reduction="exact")
 
 `lanes` is the time in the gradients' own computing, `update` that of the update, `other` the rest: packing, summing,
-waiting for the others, unpacking, the seal. A turn's ratio is that of its median step to that of `one` in the same
+waiting for the others, unpacking, the digest. A turn's ratio is that of its median step to that of `one` in the same
 turn: the median over all turns is shown, and the quartiles.
 """
 
@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from meshmend.launch.mpirun import ON_HOSTS, OPTIONS, mpirun
+from meshmend.run.world.mpirun import ON_HOSTS, OPTIONS, mpirun
 
 HERE = Path(__file__).parent / "loops"
 KINDS = "pieces,float,bf16,exact"

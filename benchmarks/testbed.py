@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 
 import meshmend as mm
-from meshmend.plan import schedule
-from meshmend.simulate import Network
+from meshmend.mesh.schedule import schedule
+from meshmend.simulator import Network
 from meshmend.testbed import Testbed
 
 PROGRAM = Path(__file__).parent / "loops" / "linksums.py"

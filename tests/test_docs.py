@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from meshmend.base import env as settings
 from meshmend.cli import main
 from meshmend.testbed import why_not
-from meshmend.train import settings
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "meshmend"
@@ -39,7 +39,7 @@ def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
 @pytest.mark.jobs
 def test_commands_of_jobs_run(tmp_path: Path) -> None:
     """In their order, in one folder; chaos beside a run that lasts long enough, and the demo by its own test."""
-    script = (ROOT / "tests" / "launch" / "regression.py").read_text()
+    script = (ROOT / "tests" / "jobs" / "regression.py").read_text()
     (tmp_path / "package").mkdir()
     for path in (tmp_path / "train.py", tmp_path / "package" / "train.py"):
         path.write_text(script.replace("sys.argv[1:]", "[]"))
@@ -62,7 +62,7 @@ def test_commands_of_jobs_run(tmp_path: Path) -> None:
 
 def test_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text((ROOT / "tests" / "launch" / "regression.py").read_text())
+    (tmp_path / "train.py").write_text((ROOT / "tests" / "jobs" / "regression.py").read_text())
     assert EXAMPLES
     for page, text in EXAMPLES:
         if (page, text) not in TORCH:

@@ -58,11 +58,11 @@ def test_steps_done_again_from_a_checkpoint_count_once(peers: dict[str, ModuleTy
 
 
 def ledger_of(*by: list[list[int]]) -> list[dict[str, Any]]:
-    return [{"step": step, "by": seats} for step, seats in enumerate(by)]
+    return [{"step": step, "by": ranks} for step, ranks in enumerate(by)]
 
 
 def test_a_lane_that_two_have_computed_counts_once(peers: dict[str, ModuleType]) -> None:
-    """Seat 1 dies in the second step after computing its lane; seat 0 does that lane again."""
+    """Seat 1 dies in the second step after computing its lane; rank 0 does that lane again."""
     zero = [drawn(0, [0, 1, 2, 3]), drawn(1, [8, 9, 10, 11]), drawn(1, [12, 13, 14, 15])]
     one = [drawn(0, [4, 5, 6, 7]), drawn(1, [12, 13, 14, 15])]
     notes = [(0, zero), (1, one)]

@@ -13,9 +13,9 @@ import numpy as np
 from mpi4py import MPI
 
 import meshmend as mm
-from meshmend.execute.mpi import MeshSum
-from meshmend.plan import schedule
-from meshmend.train.mpi import patient
+from meshmend.job.courier.mpi import patient
+from meshmend.mesh.executors.mpi import MeshSum
+from meshmend.mesh.schedule import schedule
 
 STREAM, MESSAGE = 4 << 20, 1 << 16
 SMALL = 20

@@ -136,4 +136,4 @@ def arguments() -> tuple[str, int, str, str]:
 
 def first() -> bool:
     """Whether this is the process that writes the times."""
-    return os.environ.get("MESHMEND_SEAT", os.environ.get("OMPI_COMM_WORLD_RANK")) == "0"
+    return os.environ.get("MESHMEND_RANK", os.environ.get("OMPI_COMM_WORLD_RANK")) == "0"

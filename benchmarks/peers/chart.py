@@ -14,7 +14,7 @@ import report
 from run import loaded
 from systems import ALL
 
-from meshmend.paint import FAINT, INK, MUTED, SERIES, bare, picture
+from meshmend.base.theme import FAINT, INK, MUTED, SERIES, bare, picture
 
 OURS, THEIRS = SERIES[1], SERIES[0]
 

@@ -70,7 +70,7 @@ def tally_by_ledger(
 ) -> Tally:
     """meshmend's: a lane counts once for each time that the ledger says somebody did it, and that one noted it.
 
-    The ledger tells how many lanes of a step each seat was counted for; the notes, which samples it computed.
+    The ledger tells how many lanes of a step each rank was counted for; the notes, which samples it computed.
     """
     by = {one["step"]: one["by"] for one in ledger}
     drawn: dict[tuple[int, int], list[tuple[int, ...]]] = {}
@@ -79,20 +79,20 @@ def tally_by_ledger(
             if "drawn" in one and tuple(one["ids"]) not in drawn.setdefault((one["drawn"], rank), []):
                 drawn[one["drawn"], rank].append(tuple(one["ids"]))
     counted: list[tuple[int, list[int]]] = []
-    for step, seats in by.items():
-        left = Counter({seat: 0 for seat, _ in seats})
-        for seat, lanes in seats:
-            left[seat] += lanes
-        lanes_by = Counter(lane for seat in left for lane in set(drawn.get((step, seat), [])))
-        # A lane that only one seat has computed can only be that one's; so those come first.
+    for step, ranks in by.items():
+        left = Counter({rank: 0 for rank, _ in ranks})
+        for rank, lanes in ranks:
+            left[rank] += lanes
+        lanes_by = Counter(lane for rank in left for lane in set(drawn.get((step, rank), [])))
+        # A lane that only one rank has computed can only be that one's; so those come first.
         for lane in sorted(lanes_by, key=lambda lane: lanes_by[lane]):
-            able = [seat for seat in left if left[seat] > 0 and lane in drawn.get((step, seat), [])]
+            able = [rank for rank in left if left[rank] > 0 and lane in drawn.get((step, rank), [])]
             if able:
                 left[able[0]] -= 1
                 counted.append((step // slots, list(lane)))
-        for seat, more in left.items():
+        for rank, more in left.items():
             # It was counted more often than it computed lanes that nobody else was counted for: lanes done twice.
-            again = drawn.get((step, seat), [])
+            again = drawn.get((step, rank), [])
             counted += [(step // slots, list(again[0]))] * more if again else []
     reached: dict[int, int] = {}
     for step in by:

@@ -18,29 +18,32 @@ from meshmend.errors import PictureError as PictureError
 from meshmend.errors import PlanError as PlanError
 from meshmend.errors import SimulateError as SimulateError
 from meshmend.errors import VerifyError as VerifyError
-from meshmend.execute import local as local
+from meshmend.job import Job as Job
 from meshmend.mesh import PRESETS as PRESETS
 from meshmend.mesh import Mesh as Mesh
-from meshmend.plan import ALGORITHMS as ALGORITHMS
-from meshmend.plan import LINKS as LINKS
-from meshmend.plan import Bound as Bound
-from meshmend.plan import Flow as Flow
-from meshmend.plan import LinkSpeed as LinkSpeed
-from meshmend.plan import Plan as Plan
-from meshmend.plan import Schedule as Schedule
-from meshmend.plan import bound as bound
-from meshmend.plan import load as load
-from meshmend.plan import plan as plan
-from meshmend.plan import save as save
-from meshmend.simulate import simulate as simulate
-from meshmend.train import Job as Job
-from meshmend.verify import verify as verify
+from meshmend.mesh.choose import ALGORITHMS as ALGORITHMS
+from meshmend.mesh.choose import plan as plan
+from meshmend.mesh.executors import reference as _reference
+from meshmend.mesh.planners import LINKS as LINKS
+from meshmend.mesh.planners import Bound as Bound
+from meshmend.mesh.planners import Flow as Flow
+from meshmend.mesh.planners import LinkSpeed as LinkSpeed
+from meshmend.mesh.planners import Plan as Plan
+from meshmend.mesh.planners import bound as bound
+from meshmend.mesh.planners import load as load
+from meshmend.mesh.planners import save as save
+from meshmend.mesh.proof import verify as verify
+from meshmend.mesh.schedule import Schedule as Schedule
+from meshmend.simulator import simulate as simulate
+
+local = _reference
+"""The reference executor, numpy in one process."""
 
 if _typing.TYPE_CHECKING:
-    from meshmend.execute import jax as jax
-    from meshmend.train import torch as torch
+    from meshmend.job.frameworks import torch as torch
+    from meshmend.mesh.executors import jax as jax
 
-_LAZY = {"jax": "meshmend.execute.jax", "torch": "meshmend.train.torch"}
+_LAZY = {"jax": "meshmend.mesh.executors.jax", "torch": "meshmend.job.frameworks.torch"}
 """Parts that need a library which not everybody has: imported when they are first asked for."""
 
 

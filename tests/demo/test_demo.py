@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from meshmend import JobError
-from meshmend.demo import demo, show
-from meshmend.events import Log
-from meshmend.train.segment import seats_of
-from tests.launch.jobs import processes, wait_for
-from tests.report.made import Life, run
+from meshmend.demo import demo
+from meshmend.demo import story as show
+from meshmend.job.shm.segment import ranks_of
+from meshmend.telemetry.events import Log
+from tests.jobs.jobs import processes, wait_for
+from tests.report.made import Attempt, run
 
 DEADLINE = 280
 NAME = re.compile(r"demo-\d{4}-\d{6}")
@@ -29,7 +30,7 @@ def start(folder: Path, steps: int) -> subprocess.Popen[str]:
 
 
 def left_of(name: str) -> list[object]:
-    return [*seats_of(name), *Path("/dev/shm").glob(f"meshmend-{name}-*"), *processes(name)]
+    return [*ranks_of(name), *Path("/dev/shm").glob(f"meshmend-{name}-*"), *processes(name)]
 
 
 @pytest.mark.jobs
@@ -81,7 +82,7 @@ def test_the_script_runs_alone() -> None:
 def test_a_broken_promise_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     log = Log(tmp_path / "runs" / "r", "all")
-    for event in run([Life(0, 20, 3, deaths={5: 1})]):
+    for event in run([Attempt(0, 20, 3, deaths={5: 1})]):
         log.write(event)
     alone, disturbed = show.Outcome(0, ["a" * 64], 99.0), show.Outcome(1, ["a" * 64, "b" * 64], 90.0)
     wrong = " ".join(show._verdict(alone, disturbed, tmp_path, "r"))

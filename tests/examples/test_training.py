@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from meshmend.testing import Fault
-from tests.launch.conftest import job as job
-from tests.launch.jobs import Job
+from tests.jobs.conftest import job as job
+from tests.jobs.jobs import Job
 
 FOLDER = Path(__file__).parents[2] / "examples"
 SMALL = {

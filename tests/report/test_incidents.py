@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from meshmend.events import Began, Committed, Died, Ended, Event, Formed, Started, Struck
 from meshmend.report import Incident, incidents
-from tests.report.made import Life, repaired, run
+from meshmend.telemetry.events import Began, Committed, Died, Ended, Event, Formed, Started, Struck
+from tests.report.made import Attempt, repaired, run
 
 END = 30
 
 
-def commits(times: dict[float, int], seats: tuple[int, ...] = (0, 1, 2), life: int = 0) -> list[Event]:
-    by = [[seat, 1] for seat in seats]
-    return [Committed(time=time, seat=0, life=life, step=step, by=by, seal="") for time, step in times.items()]
+def commits(times: dict[float, int], ranks: tuple[int, ...] = (0, 1, 2), attempt: int = 0) -> list[Event]:
+    by = [[rank, 1] for rank in ranks]
+    return [Committed(time=time, rank=0, attempt=attempt, step=step, by=by, digest="") for time, step in times.items()]
 
 
 def steady(begin: int, end: int, at: float) -> dict[float, int]:
@@ -21,7 +21,7 @@ def steady(begin: int, end: int, at: float) -> dict[float, int]:
     return {at + 0.1 * (step - begin): step for step in range(begin, end)}
 
 
-BEFORE = [Formed(time=0, world=1, seats=[0, 1, 2], why="start"), *commits(steady(0, END, 1.0))]
+BEFORE = [Formed(time=0, world=1, ranks=[0, 1, 2], why="start"), *commits(steady(0, END, 1.0))]
 """The last step, 29, is committed at 3.9."""
 
 
@@ -32,8 +32,8 @@ def only(*events: Event) -> Incident:
 
 def test_one_death() -> None:
     incident = only(
-        Struck(time=4.0, seat=2, what="kill"),
-        Died(time=4.005, seat=2, what="worker", how="SIGKILL"),
+        Struck(time=4.0, rank=2, what="kill"),
+        Died(time=4.005, rank=2, what="worker", how="SIGKILL"),
         repaired(0, 4.007, 4.05, [0, 1], revoke=0.001, shrink=0.02),
         repaired(1, 4.006, 4.06, [0, 1], revoke=0.002, shrink=0.01, roll_forward=0.003),
         *commits(steady(30, 50, 4.08), (0, 1)),
@@ -48,9 +48,9 @@ def test_one_death() -> None:
 
 def test_a_step_that_was_under_way_is_not_the_end() -> None:
     incident = only(
-        Struck(time=4.0, seat=2, what="kill"),
+        Struck(time=4.0, rank=2, what="kill"),
         *commits({4.001: 30, 4.002: 30}),
-        Died(time=4.005, seat=2, what="worker", how="SIGKILL"),
+        Died(time=4.005, rank=2, what="worker", how="SIGKILL"),
         repaired(0, 4.01, 4.05, [0, 1]),
         *commits({4.07: 31, 4.2: 32}, (0, 1)),
     )
@@ -59,14 +59,14 @@ def test_a_step_that_was_under_way_is_not_the_end() -> None:
 
 def test_a_straggler_committing_an_old_step_is_not_the_end() -> None:
     incident = only(
-        Struck(time=4.0, seat=2, what="kill"), repaired(0, 4.01, 4.05, [0, 1]), *commits({4.06: 29, 4.08: 30, 4.09: 30})
+        Struck(time=4.0, rank=2, what="kill"), repaired(0, 4.01, 4.05, [0, 1]), *commits({4.06: 29, 4.08: 30, 4.09: 30})
     )
     assert incident.end == 4.08
 
 
 def test_a_courier_may_write_after_its_worker_has_committed() -> None:
     incident = only(
-        Struck(time=4.0, seat=2, what="kill"),
+        Struck(time=4.0, rank=2, what="kill"),
         repaired(0, 4.01, 4.050, [0, 1], first_commit=0.010),
         repaired(1, 4.01, 4.053, [0, 1], first_commit=0.011),
         *commits({4.049: 30, 4.052: 30, 4.15: 31}, (0, 1)),
@@ -76,13 +76,13 @@ def test_a_courier_may_write_after_its_worker_has_committed() -> None:
 
 def test_killed_while_the_first_is_being_repaired() -> None:
     incident = only(
-        Struck(time=4.0, seat=2, what="kill"),
+        Struck(time=4.0, rank=2, what="kill"),
         repaired(0, 4.01, 4.05, [0, 1], revoke=0.001, shrink=0.01),
         repaired(1, 4.01, 4.05, [0, 1], revoke=0.003, shrink=0.01),
-        Struck(time=4.04, seat=1, what="kill"),
+        Struck(time=4.04, rank=1, what="kill"),
         *commits({4.06: 30}, (0, 1)),  # its part was in already
         repaired(0, 4.08, 4.12, [0], revoke=0.004, shrink=0.02),
-        Died(time=4.085, seat=1, what="worker", how="SIGKILL"),
+        Died(time=4.085, rank=1, what="worker", how="SIGKILL"),
         *commits({4.13: 31, 4.23: 32}, (0,)),
     )
     assert incident.what == ["worker 2", "worker 1 SIGKILL"]
@@ -91,7 +91,7 @@ def test_killed_while_the_first_is_being_repaired() -> None:
 
 
 def test_deaths_far_apart_are_two_incidents() -> None:
-    found = incidents(run([Life(0, 40, 4, {10: 1, 12: 3})]))
+    found = incidents(run([Attempt(0, 40, 4, {10: 1, 12: 3})]))
     assert [(incident.number, incident.step, incident.what) for incident in found] == [
         (1, 10, ["worker 1 SIGKILL"]),
         (2, 12, ["worker 3 SIGKILL"]),
@@ -103,21 +103,21 @@ def test_a_death_reported_late_is_no_new_incident() -> None:
     late = [
         repaired(0, 4.01, 4.05, [0, 1]),
         *commits(steady(30, 50, 4.06), (0, 1)),
-        Died(time=4.3, seat=2, what="courier", how="lost"),
-        Died(time=4.31, seat=2, what="worker", how="SIGKILL"),
+        Died(time=4.3, rank=2, what="courier", how="lost"),
+        Died(time=4.31, rank=2, what="worker", how="SIGKILL"),
     ]
     incident = only(*late)
     assert (incident.begin, incident.end, incident.what) == (4.01, 4.06, ["courier 2 lost"])
     assert "detect" not in incident.times
-    again = [Started(time=5.0, seat=2, process=1), Died(time=5.1, seat=2, what="worker", how="status 1")]
+    again = [Started(time=5.0, rank=2, process=1), Died(time=5.1, rank=2, what="worker", how="status 1")]
     assert [found.what for found in incidents([*BEFORE, *late, *again])] == [["courier 2 lost"], ["worker 2 status 1"]]
 
 
 def test_a_hang_is_seen_only_later() -> None:
     incident = only(
-        Struck(time=4.0, seat=2, what="hang"),
+        Struck(time=4.0, rank=2, what="hang"),
         *commits({4.05: 30}),
-        Died(time=7.0, seat=2, what="worker", how="SIGKILL"),
+        Died(time=7.0, rank=2, what="worker", how="SIGKILL"),
         repaired(0, 7.01, 7.05, [0, 1]),
         *commits({7.06: 31}, (0, 1)),
     )
@@ -127,9 +127,9 @@ def test_a_hang_is_seen_only_later() -> None:
 
 def test_a_flip_is_found_after_any_number_of_steps() -> None:
     incident = only(
-        Struck(time=4.0, seat=2, what="flip"),
+        Struck(time=4.0, rank=2, what="flip"),
         *commits(steady(30, 40, 4.1)),
-        Died(time=6.0, seat=2, what="worker", how="evicted"),
+        Died(time=6.0, rank=2, what="worker", how="evicted"),
         repaired(0, 6.01, 6.05, [0, 1]),
         *commits({6.06: 40}, (0, 1)),
     )
@@ -138,18 +138,18 @@ def test_a_flip_is_found_after_any_number_of_steps() -> None:
 
 def test_an_eviction_is_reported_by_the_courier_and_by_the_launcher() -> None:
     events = [
-        Struck(time=4.0, seat=2, what="flip"),
-        Died(time=4.02, seat=2, what="worker", how="evicted"),
+        Struck(time=4.0, rank=2, what="flip"),
+        Died(time=4.02, rank=2, what="worker", how="evicted"),
         *commits({4.05: 30, 4.15: 31, 4.25: 32}, (0, 1)),
-        Died(time=4.18, seat=2, what="worker", how="SIGKILL"),
+        Died(time=4.18, rank=2, what="worker", how="SIGKILL"),
     ]
     assert only(*events).end == 4.05
 
 
 def test_mpirun_is_a_new_world() -> None:
     incident = only(
-        Died(time=4.0, seat=-1, what="mpirun", how="lost"),
-        Formed(time=4.01, world=2, seats=[0, 1, 2], why="mpirun was lost"),
+        Died(time=4.0, rank=-1, what="mpirun", how="lost"),
+        Formed(time=4.01, world=2, ranks=[0, 1, 2], why="mpirun was lost"),
         *commits({4.02: 30}),
         repaired(0, 4.01, 5.2, [0, 1, 2], re_form=0.9),
         *commits({5.3: 31}),
@@ -161,8 +161,8 @@ def test_mpirun_is_a_new_world() -> None:
 def test_mpirun_can_be_lost_again() -> None:
     def lost(at: float, step: int) -> list[Event]:
         return [
-            Died(time=at, seat=-1, what="mpirun", how="lost"),
-            Formed(time=at + 0.01, world=2, seats=[0, 1, 2], why="mpirun was lost"),
+            Died(time=at, rank=-1, what="mpirun", how="lost"),
+            Formed(time=at + 0.01, world=2, ranks=[0, 1, 2], why="mpirun was lost"),
             repaired(0, at + 0.01, at + 1.2, [0, 1, 2], re_form=0.9),
             *commits(steady(step, step + 5, at + 1.3)),
         ]
@@ -175,43 +175,43 @@ def test_mpirun_can_be_lost_again() -> None:
 
 
 def test_a_joining_worker_is_a_new_world_of_its_own() -> None:
-    first, second = incidents(run([Life(0, 40, 3, {10: 1}, {20: 1})]))
+    first, second = incidents(run([Attempt(0, 40, 3, {10: 1}, {20: 1})]))
     assert (first.tier, first.what) == (1, ["worker 1 SIGKILL"])
     assert (second.tier, second.what, second.step) == (2, ["worker 1 joins"], 20)
     assert second.total == pytest.approx(1.0)
 
 
 def test_a_new_life() -> None:
-    begin = Began(time=60.0, life=1, workers=3, spares=0, on_failure="replace")
-    form = Formed(time=60.1, world=1, seats=[0, 1, 2], why="start")
-    after = commits(steady(25, 40, 61.0), life=1)
-    deaths = [Died(time=4.0 + seat / 100, seat=seat, what="worker", how="SIGKILL") for seat in range(3)]
+    begin = Began(time=60.0, attempt=1, workers=3, spares=0, on_failure="replace")
+    form = Formed(time=60.1, world=1, ranks=[0, 1, 2], why="start")
+    after = commits(steady(25, 40, 61.0), attempt=1)
+    deaths = [Died(time=4.0 + rank / 100, rank=rank, what="worker", how="SIGKILL") for rank in range(3)]
     incident = only(*deaths, Ended(time=5.0, status=1), begin, form, *after)
     assert (incident.tier, incident.begin, incident.end, incident.step) == (3, 4.0, 61.0, 30)
-    assert incident.what == [f"worker {seat} SIGKILL" for seat in range(3)]
-    assert only(Ended(time=5.0, status=1), begin, form, *after).what == ["resumed as life 1"]
+    assert incident.what == [f"worker {rank} SIGKILL" for rank in range(3)]
+    assert only(Ended(time=5.0, status=1), begin, form, *after).what == ["resumed as attempt 1"]
     assert incidents([*BEFORE, Ended(time=5.0, status=0), begin, form, *after]) == []
 
 
 def test_a_launcher_that_attaches_again_forms_a_new_world() -> None:
     incident = only(
-        Began(time=9.0, life=0, workers=3, spares=0, on_failure="replace", attached=True),
-        Formed(time=9.1, world=1, seats=[0, 1, 2], why="the launcher came back"),
+        Began(time=9.0, attempt=0, workers=3, spares=0, on_failure="replace", attached=True),
+        Formed(time=9.1, world=1, ranks=[0, 1, 2], why="the launcher came back"),
         *commits(steady(30, 40, 10.0)),
     )
     assert (incident.tier, incident.what) == (2, ["the launcher came back"])
 
 
 def test_without_a_further_step_it_has_no_end() -> None:
-    incident = only(Struck(time=4.0, seat=2, what="kill"), repaired(0, 4.01, 4.05, [0, 1]))
+    incident = only(Struck(time=4.0, rank=2, what="kill"), repaired(0, 4.01, 4.05, [0, 1]))
     assert (incident.end, incident.total) == (None, None)
 
 
 def test_before_the_first_step() -> None:
-    (incident,) = incidents([Struck(time=0.5, seat=2, what="kill"), *commits({1.0: 0, 1.1: 1, 1.2: 2})])
+    (incident,) = incidents([Struck(time=0.5, rank=2, what="kill"), *commits({1.0: 0, 1.1: 1, 1.2: 2})])
     assert (incident.step, incident.ordinary, incident.end) == (0, None, 1.0)
 
 
 def test_a_quiet_run_has_none() -> None:
-    assert incidents(run([Life(0, 20, 3)])) == []
+    assert incidents(run([Attempt(0, 20, 3)])) == []
     assert incidents([]) == []

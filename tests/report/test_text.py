@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from meshmend.events import Committed
 from meshmend.report import check, incidents, render, to_json
-from tests.report.made import Life, opened, repaired, run
+from meshmend.telemetry.events import Committed
+from tests.report.made import Attempt, opened, repaired, run
 
-EVENTS = run([Life(0, 30, 4, {10: 1}, {20: 1}), Life(25, 40, 4)], skips=[33])
+EVENTS = run([Attempt(0, 30, 4, {10: 1}, {20: 1}), Attempt(25, 40, 4)], skips=[33])
 
 
 def test_a_clean_run() -> None:

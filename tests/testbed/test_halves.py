@@ -9,9 +9,9 @@ import pytest
 
 from meshmend import Mesh, report, testbed
 from meshmend.errors import Chip
-from meshmend.events import Committed, Died, Saved, Started, read
-from tests.launch.conftest import undisturbed as undisturbed
-from tests.launch.jobs import SCRIPT
+from meshmend.telemetry.events import Committed, Died, Saved, Started, read
+from tests.jobs.conftest import undisturbed as undisturbed
+from tests.jobs.jobs import SCRIPT
 from tests.testbed.beds import need_testbed
 from tests.testbed.test_job import Training
 
@@ -33,9 +33,9 @@ def assert_nothing_more(folder: Path, ended: list[int]) -> None:
     events = read(folder / "runs" / "bed")
     assert report.check(events).findings == []
     cut = min(event.time for event in events if isinstance(event, Died))
-    again = {event.seat: event.time for event in events if isinstance(event, Started) and event.time > cut}
-    late = [event for event in events if isinstance(event, Committed) and event.seat in ended and event.time > cut]
-    assert all(event.time > again.get(event.seat, float("inf")) for event in late), late
+    again = {event.rank: event.time for event in events if isinstance(event, Started) and event.time > cut}
+    late = [event for event in events if isinstance(event, Committed) and event.rank in ended and event.time > cut]
+    assert all(event.time > again.get(event.rank, float("inf")) for event in late), late
 
 
 def test_the_larger_half_goes_on(tmp_path: Path, undisturbed: Undisturbed) -> None:

@@ -17,9 +17,9 @@ import pytest
 
 from meshmend import Mesh, report, testbed
 from meshmend.errors import Chip
-from meshmend.events import Died, read
-from tests.launch.conftest import undisturbed as undisturbed
-from tests.launch.jobs import SCRIPT
+from meshmend.telemetry.events import Died, read
+from tests.jobs.conftest import undisturbed as undisturbed
+from tests.jobs.jobs import SCRIPT
 from tests.testbed.beds import ALLREDUCE, left, need_testbed
 
 Undisturbed = Callable[..., str]

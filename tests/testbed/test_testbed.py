@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from meshmend import Mesh, MeshmendError, testbed
+from meshmend.base.units import read_rate
 from meshmend.testbed import namespaces
 from meshmend.testbed.wiring import address
-from meshmend.units import read_rate
 from tests.testbed.beds import flow, left, need_testbed, said, wait_until_gone, way
 
 RATE = "40mbit"

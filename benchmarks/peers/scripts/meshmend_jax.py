@@ -11,7 +11,7 @@ from work import BATCH, EPOCHS, RATE, SAMPLES, WIDTHS, Notes, samples
 import meshmend as mm
 
 size = int(sys.argv[1])
-notes = Notes(rank=int(os.environ["MESHMEND_SEAT"]), parts=int(sys.argv[2]))
+notes = Notes(rank=int(os.environ["MESHMEND_RANK"]), parts=int(sys.argv[2]))
 data = samples()
 random = np.random.default_rng(2)
 shapes = list(zip(WIDTHS[size], WIDTHS[size][1:], strict=False))

@@ -13,7 +13,7 @@ import meshmend as mm
 torch.set_num_threads(1)
 torch.manual_seed(0)
 size = int(sys.argv[1])
-notes = Notes(rank=int(os.environ["MESHMEND_SEAT"]), parts=int(sys.argv[2]))
+notes = Notes(rank=int(os.environ["MESHMEND_RANK"]), parts=int(sys.argv[2]))
 dataset = TensorDataset(*map(torch.from_numpy, samples()))
 layers = [part for n, m in zip(WIDTHS[size], WIDTHS[size][1:], strict=False) for part in (nn.Linear(n, m), nn.ReLU())]
 model = nn.Sequential(*layers[:-1])

@@ -10,7 +10,7 @@ from cyclopts import CycloptsError
 from meshmend.cli import simulate_fleet as simulate_fleet
 from meshmend.cli.app import app
 from meshmend.cli.job import leave_script
-from meshmend.cli.mesh import join_mesh
+from meshmend.cli.plan import join_mesh
 from meshmend.cli.simulate import simulate as simulate
 from meshmend.cli.simulate_step import step as step
 from meshmend.cli.testbed import testbed as testbed

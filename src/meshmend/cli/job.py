@@ -79,7 +79,7 @@ def run(
         Print a Slurm script or a Kubernetes MPIJob that runs this, with all options, and run nothing.
 
     """
-    from meshmend import launch
+    from meshmend import run as launch
 
     places = launch.parse_hosts(hosts) if hosts else None
     most, least = _range(workers) if workers else (None, None)
@@ -98,7 +98,7 @@ def run(
             raise JobError(
                 f"--attach {attach} goes on with a run as it was begun: leave out the script and all options"
             )
-        return launch.attach(launch.load_order(attach))
+        return launch.attach(launch.load_spec(attach))
     if print_:
         words = {
             "--name": name, "--resume": resume, "--spares": spares, "--min-workers": given.get("least"),
@@ -111,9 +111,9 @@ def run(
     if resume and name:
         raise JobError(f"--resume {resume} --name {name}: a run keeps its name, leave out --name")
     if resume and (launch.begun(resume) or not script):
-        return launch.resume(launch.load_order(resume, **given))
+        return launch.resume(launch.load_spec(resume, **given))
     called = resume or name or f"{time.strftime('%m%d-%H%M%S')}-{os.getpid()}"
-    return launch.launch(launch.Order(**{"run": called, "script": (), "workers": 1, **given}))
+    return launch.launch(launch.RunSpec(**{"run": called, "script": (), "workers": 1, **given}))
 
 
 @app.command
@@ -137,7 +137,7 @@ def audit(
 
     """
     from meshmend import report
-    from meshmend.events import folder_of, read
+    from meshmend.telemetry.events import folder_of, read
 
     events = read(folder_of(run), torn=lambda text: print(f"meshmend: {text}", file=sys.stderr))
     account, incidents = report.check(events), report.incidents(events)
@@ -173,7 +173,7 @@ def chaos(
         Seed of what is chosen.
 
     """
-    from meshmend import launch
+    from meshmend import run as launch
 
     return launch.wreak(run, every=every, kinds=kinds.split(","), count=count, seed=seed)
 
@@ -188,7 +188,7 @@ def doctor(*, quick: bool = False) -> int:
         Leave out what starts processes.
 
     """
-    from meshmend import launch
+    from meshmend import run as launch
 
     findings = []
     for finding in launch.findings(deep=not quick):
@@ -226,7 +226,7 @@ def _as_file(script: tuple[str, ...]) -> tuple[str, ...]:
         raise JobError("-m needs the name of a module: meshmend run -n 4 -m package.train")
     if not PathFinder.find_spec(script[1].partition(".")[0], [os.getcwd(), *sys.path]):
         raise JobError(f"there is no module {script[1]!r} here: expected its name with dots, such as package.train")
-    from meshmend.launch import module
+    from meshmend.run import run_module as module
 
     return (str(module.__file__), *script[1:])
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from cyclopts import App
 
+from meshmend.base.units import read_bytes, read_seconds, size_text, time_text
 from meshmend.cli.app import app
-from meshmend.cli.mesh import load_plan
+from meshmend.cli.plan import load_plan
 from meshmend.errors import SimulateError
-from meshmend.units import read_bytes, read_seconds, size_text, time_text
 
 if TYPE_CHECKING:
-    from meshmend.plan import Plan
-    from meshmend.simulate import Flight, Network
+    from meshmend.mesh.planners import Plan
+    from meshmend.simulator import Flight, Network
 
 simulate = App(name="simulate", help="What an all-reduce, a step, or weeks of a fleet would cost.")
 app.command(simulate)
@@ -77,7 +77,7 @@ def all_reduce(
         Write the figures to this JSON file.
 
     """
-    from meshmend.simulate import simulate as fly
+    from meshmend.simulator import simulate as fly
 
     check_files(draw, trace, json)
     if (trace or draw) and "," in algorithm:
@@ -107,9 +107,9 @@ def _network(
 ) -> Network:  # fmt: skip
     from dataclasses import replace
 
-    from meshmend.simulate import network
+    from meshmend.simulator import network_for
 
-    net = network(link)
+    net = network_for(link)
     if bandwidth is not None:
         net = replace(net, bandwidth=read_bytes(bandwidth))
     if latency is not None:

@@ -87,10 +87,10 @@ def fleet(
         Write all figures to this JSON file.
 
     """
+    from meshmend.base.progress import Progress
     from meshmend.mesh import Mesh
-    from meshmend.simulate.fleet import Fleet, Step, study, text, words
-    from meshmend.simulate.fleet import sweep as over_sizes
-    from meshmend.simulate.progress import Progress
+    from meshmend.simulator.fleet import Fleet, Step, study, text, words
+    from meshmend.simulator.fleet import sweep as over_sizes
 
     if sweep and mesh:
         raise SimulateError(f"a sweep has its own meshes of 512 to 65,536 chips: leave {mesh!r} out, or --sweep")
@@ -123,7 +123,7 @@ def fleet(
             said, figures = text.describe(done), text.data(done)
     print(said)
     if draw:
-        from meshmend.simulate.fleet.chart import draw_sweep, draw_time
+        from meshmend.simulator.fleet.chart import draw_sweep, draw_time
 
         draw_sweep(swept, draw) if sweep else draw_time(done, draw)
         print(f"drew   {draw}")

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from meshmend.cli.mesh import MeshText
+from meshmend.base.units import read_bytes
+from meshmend.cli.plan import MeshText
 from meshmend.cli.simulate import check_files, simulate, write_json
 from meshmend.errors import SimulateError
-from meshmend.units import read_bytes
 
 if TYPE_CHECKING:
-    from meshmend.simulate.step import Setting, Step
+    from meshmend.simulator.step.step import Setting, Step
 
 EXAMPLES = 32
 """Examples a chip where no batch is given."""
@@ -77,16 +77,16 @@ def step(
             raise SimulateError(f"--table {table} has its own models: leave {model!r} out")
         return _table(table, json, draw)
     if not model:
-        from meshmend.simulate.models import MODELS
+        from meshmend.simulator.step.models import MODELS
 
         raise SimulateError(f"which model? Give one of {', '.join(MODELS)}, or --table")
     from meshmend.mesh import Mesh
-    from meshmend.simulate.machine import machine as machine_of
-    from meshmend.simulate.machine import mesh_of
-    from meshmend.simulate.models import model as model_of
-    from meshmend.simulate.step import Setting
-    from meshmend.simulate.step import step as simulate_step
-    from meshmend.simulate.tables.charts import draw_step
+    from meshmend.simulator.papers.charts import draw_step
+    from meshmend.simulator.step.hardware import machine as machine_of
+    from meshmend.simulator.step.hardware import mesh_of
+    from meshmend.simulator.step.models import model as model_of
+    from meshmend.simulator.step.step import Setting
+    from meshmend.simulator.step.step import step as simulate_step
 
     if mesh and chips is not None:
         raise SimulateError(f"--chips {chips} and --mesh {mesh!r} say the same thing twice: give one of them")
@@ -117,8 +117,8 @@ def step(
 
 
 def _table(name: str, json: str | None, draw: str | None) -> int:
-    from meshmend.simulate.progress import Progress
-    from meshmend.simulate.tables import TABLES
+    from meshmend.base.progress import Progress
+    from meshmend.simulator.papers import TABLES
 
     with Progress() as progress:
         made = TABLES[name](tell=lambda doing: progress.say(f"{doing} …"))
@@ -132,7 +132,7 @@ def _table(name: str, json: str | None, draw: str | None) -> int:
 
 
 def _text(setting: Setting, done: Step, *, stated: bool) -> str:
-    from meshmend.simulate.tables.layout import ms
+    from meshmend.simulator.papers.layout import ms
 
     model, machine = setting.model, setting.machine
     rate = f"{100 * setting.of_peak:.3g} % of the peak{'' if stated else ' (assumed: say --of-peak)'}"

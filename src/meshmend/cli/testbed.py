@@ -9,10 +9,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from meshmend.base.units import read_rate, read_seconds
 from meshmend.cli.app import app
-from meshmend.cli.mesh import MeshText
+from meshmend.cli.plan import MeshText
 from meshmend.errors import Chip, TestbedError
-from meshmend.units import read_rate, read_seconds
 
 if TYPE_CHECKING:
     from meshmend.testbed import Testbed
@@ -74,7 +74,7 @@ def testbed(
 def _run(
     bed: Testbed, command: Sequence[str], head: Chip, fail: str | None, after: float, mend: float | None
 ) -> int:  # fmt: skip
-    from meshmend.train.processes import die_with_parent
+    from meshmend.base.processes import die_with_parent
 
     job = _as_job(bed, command)
     line = bed.line(head, *job) if job else bed.mpirun(*command, head=head)

@@ -1,3 +1,3 @@
 """`meshmend demo`: a real model is trained while its workers are killed, and loses nothing."""
 
-from meshmend.demo.show import demo as demo
+from meshmend.demo.story import demo as demo

@@ -1,6 +1,6 @@
 """What exists and what is dead."""
 
-from meshmend.mesh.map import text_map as text_map
+from meshmend.mesh.ascii import text_map as text_map
 from meshmend.mesh.mesh import WAYS as WAYS
 from meshmend.mesh.mesh import Mesh as Mesh
 from meshmend.mesh.presets import PRESETS as PRESETS

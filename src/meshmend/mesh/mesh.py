@@ -150,7 +150,7 @@ class Mesh:
 
     def fail_random(self, seed: int, **counts: float) -> Mesh:
         """Kill `chips=`, `links=`, `boards=`, `hosts=` at random: an int is a count, a float under 1 a rate."""
-        from meshmend.mesh.failures import fail_random
+        from meshmend.mesh.random_holes import fail_random
 
         return fail_random(self, seed, **counts)
 
@@ -252,7 +252,7 @@ class Mesh:
         """Raise `Disconnected`, with the sizes and the map, unless the live chips form one piece."""
         if self.connected:
             return
-        from meshmend.mesh.map import text_map
+        from meshmend.mesh.ascii import text_map
 
         sizes = tuple(len(p) for p in self.components)
         listed = ", ".join(map(str, sizes[:8])) + (", …" if len(sizes) > 8 else "")

@@ -1,10 +1,10 @@
 """What a run's events prove and show: the audit of its ledger, its incidents, and pictures of both."""
 
-from meshmend.report.curve import draw_loss as draw_loss
+from meshmend.report.audit import Account as Account
+from meshmend.report.audit import check as check
+from meshmend.report.audit import compare as compare
 from meshmend.report.incidents import Incident as Incident
 from meshmend.report.incidents import incidents as incidents
-from meshmend.report.ledger import Account as Account
-from meshmend.report.ledger import check as check
-from meshmend.report.ledger import compare as compare
+from meshmend.report.loss_plot import draw_loss as draw_loss
 from meshmend.report.text import render as render
 from meshmend.report.text import to_json as to_json

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from meshmend.events import Began, Died, Ended, Event, Formed, Repaired, Started, Struck
-from meshmend.report.commits import BEFORE, LIFE, Commits
-from meshmend.report.draft import Draft, Who, seen, who
+from meshmend.report.incident_builder import Draft, Who, seen, who
+from meshmend.report.timeline import ATTEMPT, BEFORE, Commits
+from meshmend.telemetry.events import Began, Died, Ended, Event, Formed, Repaired, Started, Struck
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ def incidents(events: Iterable[Event]) -> list[Incident]:
     gone: dict[Who, Draft] = {}
     for event in sorted(_relevant(ordered), key=seen):
         if isinstance(event, Started):
-            gone.pop(event.seat, None)
+            gone.pop(event.rank, None)
             for draft in found:
-                draft.dead.discard(event.seat)
+                draft.dead.discard(event.rank)
         elif isinstance(event, Died) and who(event) in gone:
             gone[who(event)].tell(event)
         else:
@@ -66,7 +66,7 @@ def incidents(events: Iterable[Event]) -> list[Incident]:
             found[-1].add(event)
             if isinstance(event, Repaired):
                 gone |= dict.fromkeys(found[-1].members - {*event.active}, found[-1])
-                gone = {seat: draft for seat, draft in gone.items() if seat not in event.active}
+                gone = {rank: draft for rank, draft in gone.items() if rank not in event.active}
             elif isinstance(event, Died) and isinstance(who(event), int):
                 gone[who(event)] = found[-1]
     return [_incident(number, draft) for number, draft in enumerate(found, 1)]
@@ -80,18 +80,18 @@ def _incident(number: int, draft: Draft) -> Incident:
         end=draft.end,
         what=draft.what(),
         tier=draft.tier,
-        step=0 if top == BEFORE else top % LIFE + 1,
+        step=0 if top == BEFORE else top % ATTEMPT + 1,
         times=draft.times(),
         ordinary=draft.commits.ordinary(draft.begin),
     )
 
 
 def _relevant(ordered: list[Event]) -> Iterator[Event]:
-    """Causes, repairs and starts; a life's first world is no incident, nor is going on after a good end."""
+    """Causes, repairs and starts; a attempt's first world is no incident, nor is going on after a good end."""
     first, ended_well = True, False
     for event in ordered:
         if isinstance(event, Began) and not event.attached:
-            if event.life > 0 and not ended_well:
+            if event.attempt > 0 and not ended_well:
                 yield event
             first = True
         elif isinstance(event, Formed):

@@ -1,228 +1,89 @@
-"""The audit: proof, from events alone, that each lane of each step and each sample of each epoch was counted once.
+"""The lines of a ledger in their order: which count, and which were rolled back.
 
-The couriers check this in every round while the job runs. The audit does not trust them: it takes what the workers
-wrote down, works out anew which samples every lane holds (`Lanes`), and adds up. A **finding** is one sentence about
-what is wrong; a run without findings is clean.
+A run may take several **attempts**: each later one resumes from a checkpoint, so it begins at a step that an earlier
+one may have passed. A step belongs to the latest attempt that began at or before it; lines of other attempts are void:
+
+    attempt 0   0 1 2 3 4 5 6 ✝          began at 0, all died in step 7
+    attempt 1           4 5 6 7 8 …      began at 4 from a checkpoint: lines 4 to 6 of attempt 0 are void
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
+from meshmend.errors import JobError
+from meshmend.job.data.lanes import Lanes
+from meshmend.telemetry.events import Committed, Event, Opened, Skipped
 
-from meshmend.errors import FormatError
-from meshmend.events import Event, Skipped
-from meshmend.report.book import Book, Line, read_book, seal_of
-from meshmend.train.lanes import Ids, Lanes
-
-Counts = npt.NDArray[np.int64]
-SEATS = 1 << 32
-"""More than there can be, so that life and seat make one number."""
+Line = Committed | Skipped
 
 
-@dataclass(frozen=True, kw_only=True)
-class Account:
-    """What the ledger of a run adds up to."""
+@dataclass(frozen=True)
+class Book:
+    """A run's ledger, sorted into lines that count, void ones and stray ones."""
 
-    steps: int
-    """Steps in the ledger, skipped ones included."""
-    size: int
-    """Samples in an epoch."""
-    batch: int
-    epochs: float
-    samples: int
-    """Samples that were trained on."""
-    lanes: int
-    """Lanes that were counted, over all steps."""
-    repeated: int
-    """Steps that were rolled back and done again because the run was resumed from a checkpoint before them."""
-    skipped: int
-    """Steps whose sum was not finite and was left out, as the user asked; their samples count as seen once."""
-    workers: int
-    """Seats that took part."""
-    findings: list[str]
-    seal: str
-    """The hash of the state after the last step."""
+    data: Lanes
+    opened: dict[tuple[int, int], int]
+    """From which step on a rank took part in a attempt, by (attempt, rank)."""
+    starts: dict[int, int]
+    """The first step of each attempt."""
+    lines: dict[int, list[Line]] = field(default_factory=dict)
+    """By step: what the workers wrote in the attempt that the step belongs to."""
+    void: dict[tuple[int, int], Line] = field(default_factory=dict)
+    """By (attempt, step): one line of each step that was rolled back."""
+    stray: list[Line] = field(default_factory=list)
+    """Lines of steps before their attempt began, or of a attempt that nobody opened."""
 
     @property
-    def clean(self) -> bool:
-        """Whether nothing is wrong."""
-        return not self.findings
+    def end(self) -> int:
+        """The step after the last that must be there; where the last attempt begins, all steps before were done."""
+        return max([step + 1 for step in self.lines] + [self.starts[max(self.starts)]])
 
 
-def check(events: Iterable[Event]) -> Account:
-    """Audit the ledger of a run; raises only where there is none, or where its workers had different data."""
-    book = read_book(events)
-    split = [step for step in sorted(book.lines) if _differ(book.lines[step])]
-    lines = {step: book.lines[step][0] for step in sorted(book.lines)} | {s: _most(book.lines[s]) for s in split}
-    counts, wrong_lanes = _count_lanes(book, lines)
-    skipped = sum(isinstance(line, Skipped) for line in lines.values())
-    lane_size = book.data.lane_size
-    return Account(
-        steps=len(lines),
-        size=book.data.size,
-        batch=book.data.batch,
-        epochs=book.end * book.data.batch / book.data.size,
-        samples=int(counts.sum()) * lane_size - skipped * book.data.batch,
-        lanes=int(counts.sum()),
-        repeated=len(book.void),
-        skipped=skipped,
-        workers=len({seat for _, seat in book.opened}),
-        findings=[*_missing(book), *_stray(book), *wrong_lanes, *_samples(book, counts), *_disagreements(book, split)],
-        seal=next((seal_of(line) for line in reversed(lines.values()) if not isinstance(line, Skipped)), ""),
-    )
-
-
-def compare(a: Iterable[Event], b: Iterable[Event]) -> int | None:
-    """The first step after which two runs differ in their state, or that only one of them did; None if there is none.
-
-    None is the proof that both runs trained to the same bits, whoever died in them.
-    """
-    ours, theirs = read_book(a).lines, read_book(b).lines
-    for step in sorted(ours.keys() | theirs.keys()):
-        seals = [{seal_of(line) for line in lines.get(step, [])} for lines in (ours, theirs)]
-        if seals[0] != seals[1] or len(seals[0]) != 1:
-            return step
-    return None
-
-
-def _differ(lines: list[Line]) -> bool:
-    first = lines[0]
-    return any(line.by != first.by or seal_of(line) != seal_of(first) for line in lines)
-
-
-def _most(lines: list[Line]) -> Line:
-    """The line that most workers wrote; the audit goes on with it, and the others are findings."""
-    votes = Counter(content for _, content in {(line.seat, _content(line)) for line in lines})
-    return max(lines, key=lambda line: votes[_content(line)])
-
-
-def _content(line: Line) -> tuple[str, str]:
-    """What a line says, in words: who computed which lanes, and the state after the step."""
-    return f"({_who(line.by)})", "that it was skipped" if isinstance(line, Skipped) else f"seal {line.seal}"
-
-
-def _missing(book: Book) -> Iterator[str]:
-    there = np.array(sorted(book.lines), np.int64)
-    edges = np.concatenate([[-1], there, [book.end]])
-    for gap in np.flatnonzero(np.diff(edges) > 1):
-        yield f"{_range('step', edges[gap] + 1, edges[gap + 1] - 1)} missing in the ledger"
-
-
-def _stray(book: Book) -> Iterator[str]:
-    seats: dict[tuple[int, int], set[int]] = {}
-    for line in book.stray:
-        seats.setdefault((line.life, line.step), set()).add(line.seat)
-    for (life, step), some in sorted(seats.items()):
-        start = book.starts.get(life)
-        why = "in which no worker had opened a job" if start is None else f"which began only at step {start}"
-        yield f"step {step}: {_workers(some)} wrote a line of life {life}, {why}"
-
-
-def _disagreements(book: Book, split: list[int]) -> Iterator[str]:
-    for step in split:
-        wrote: dict[int, set[tuple[str, str]]] = {}
-        for line in book.lines[step]:
-            wrote.setdefault(line.seat, set()).add(_content(line))
-        for seat in sorted(seat for seat, contents in wrote.items() if len(contents) > 1):
-            parts = [sorted({*part}) for part in zip(*wrote.pop(seat), strict=True)]
-            kinds = "; ".join(" and ".join(part) for part in parts if len(part) > 1)
-            yield f"step {step}: worker {seat} wrote it more than once in life {line.life}, differently: {kinds}"
-        for part, what in enumerate(("lines disagree in who computed which lanes", "states differ after it")):
-            camps: dict[str, list[int]] = {}
-            for seat, (content,) in sorted(wrote.items()):
-                camps.setdefault(content[part], []).append(seat)
-            if len(camps) > 1:
-                yield f"step {step}: the workers' {what}: {_camps(camps, len(wrote))}"
-
-
-def _camps(camps: dict[str, list[int]], workers: int) -> str:
-    """Who wrote what, the odd ones first and by name."""
-    ordered = sorted(camps.items(), key=lambda camp: len(camp[1]))
-    whose = (("most" if 2 * len(seats) > workers else _workers(seats), content) for content, seats in ordered)
-    return ", ".join(f"{who} wrote {content}" for who, content in whose)
-
-
-def _count_lanes(book: Book, lines: dict[int, Line]) -> tuple[Counts, list[str]]:
-    """How often each lane of the endless row of lanes was counted, and findings about lanes and seats.
-
-    Lanes that a step has too many are those that come next in the row: just what a worker would have computed.
-    """
-    lanes, end = book.data.lanes, book.end
-    for step, line in lines.items():
-        if any(len(run) != 2 or run[1] < 0 for run in line.by):
-            raise FormatError(f"step {step}: by={line.by} is no list of [seat, how many lanes]")
-    steps = np.fromiter(lines, np.int64, len(lines))
-    sizes = np.fromiter((len(line.by) for line in lines.values()), np.int64, len(lines))
-    flat = chain.from_iterable(chain.from_iterable(line.by for line in lines.values()))
-    seats, runs = np.fromiter(flat, np.int64, 2 * int(sizes.sum())).reshape(-1, 2).T
-    row = np.repeat(np.arange(len(lines)), sizes)
-    sums = np.bincount(row, runs, minlength=len(lines)).astype(np.int64)
-    findings = []
-    for at in np.flatnonzero(sums != lanes):
-        step, total = int(steps[at]), int(sums[at])
-        who = _who(lines[step].by)
-        if total < lanes:
-            findings.append(f"step {step}: {_range('lane', total, lanes - 1, past=True)} counted by nobody ({who})")
+def read_book(events: Iterable[Event]) -> Book:
+    """Sort a run's ledger; raises where the workers did not train over the same data."""
+    events = list(events)
+    opened = [event for event in events if isinstance(event, Opened)]
+    book = Book(_data(opened), {}, {})
+    for event in opened:
+        book.starts[event.attempt] = min(event.step, book.starts.get(event.attempt, event.step))
+        key = event.attempt, event.rank
+        book.opened[key] = min(event.step, book.opened.get(key, event.step))
+    until = {
+        attempt: min([s for later, s in book.starts.items() if later > attempt], default=None)
+        for attempt in book.starts
+    }
+    for line in events:
+        if not isinstance(line, Line):
+            continue
+        attempt, step = line.attempt, line.step
+        if attempt not in book.starts or step < book.starts[attempt]:
+            book.stray.append(line)
+        elif (limit := until[attempt]) is not None and step >= limit:
+            book.void.setdefault((attempt, step), line)
         else:
-            findings.append(f"step {step}: {total} lanes were counted where there are {lanes}, so some twice ({who})")
-    lives = np.fromiter((line.life for line in lines.values()), np.int64, len(lines))[row]
-    _, sample, which = np.unique(lives * SEATS + seats, return_index=True, return_inverse=True)
-    opened = np.array([book.opened.get((int(lives[at]), int(seats[at])), end) for at in sample], np.int64)
-    for at in np.flatnonzero(steps[row] < opened[which]):
-        life, seat, step = int(lives[at]), int(seats[at]), int(steps[row[at]])
-        since = book.opened.get((life, seat))
-        why = "which never took part" if since is None else f"which took part only from step {since} on"
-        findings.append(f"step {step}: {_plural(int(runs[at]), 'lane')} counted for worker {seat}, {why}")
-    change = np.zeros(end * lanes + 1, np.int64)
-    np.add.at(change, steps * lanes, 1)
-    np.add.at(change, np.minimum(steps * lanes + sums, end * lanes), -1)
-    return np.cumsum(change)[:-1], findings
+            book.lines.setdefault(step, []).append(line)
+    return book
 
 
-def _samples(book: Book, counts: Counts) -> Iterator[str]:
-    """Findings about samples of each epoch; those of the last epoch that are still to come are not missed."""
-    size, end = book.data.size, book.end * book.data.batch
-    for epoch in range(-(-end // size)):
-        low, high = epoch * size, min((epoch + 1) * size, end)
-        own = counts[low // book.data.lane_size : -(-high // book.data.lane_size)]
-        times = None if (own == 1).all() else counts[np.arange(low, high) // book.data.lane_size]
-        seen = np.bincount(epoch_ids(book.data, epoch)[: high - low], times, minlength=size)
-        if (seen > 1).any():
-            yield f"epoch {epoch}: {_some(seen > 1)} counted more than once"
-        if (seen < 1).any() and high == low + size:
-            yield f"epoch {epoch}: {_some(seen < 1)} never counted"
+def digest_of(line: Line) -> str:
+    """The hash of the state after a step; a skipped one leaves the state as it was."""
+    return line.digest if isinstance(line, Committed) else "skipped"
 
 
-def epoch_ids(data: Lanes, epoch: int) -> Ids:
-    """The samples of an epoch in the order in which steps take them: a whole epoch is one big lane."""
-    return Lanes(data.size, data.size, 1, data.seed).ids(epoch, 0)
+def _data(opened: list[Opened]) -> Lanes:
+    if not opened:
+        raise JobError("these events hold no ledger: no worker has opened a job yet")
+    first = opened[0]
+    for other in opened:
+        if _settings(other) != _settings(first):
+            raise JobError(
+                f"worker {first.rank} opened {_settings(first)}, but worker {other.rank} {_settings(other)}: "
+                f"all workers of a run must be given the same data, batch, lanes and seed"
+            )
+    return Lanes(first.size, first.batch, first.lanes, first.seed)
 
 
-def _who(by: list[list[int]]) -> str:
-    return ", ".join(f"worker {seat}: {_plural(count, 'lane')}" for seat, count in by)
-
-
-def _some(bad: npt.NDArray[np.bool_]) -> str:
-    first, *others = np.flatnonzero(bad)
-    return f"sample {first} and {_plural(len(others), 'other')} were" if others else f"sample {first} was"
-
-
-def _range(noun: str, low: int, high: int, *, past: bool = False) -> str:
-    if low == high:
-        return f"{noun} {low} {'was' if past else 'is'}"
-    return f"{noun}s {low} to {high} {'were' if past else 'are'}"
-
-
-def _workers(seats: Iterable[int]) -> str:
-    first, *others = sorted(seats)
-    return f"workers {', '.join(map(str, [first, *others]))}" if others else f"worker {first}"
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' * (count != 1)}"
+def _settings(event: Opened) -> str:
+    return f"{event.size} samples with batch={event.batch}, lanes={event.lanes}, seed={event.seed}"

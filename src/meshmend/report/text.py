@@ -7,9 +7,9 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from meshmend.report.draft import PARTS
+from meshmend.report.audit import Account
+from meshmend.report.incident_builder import PARTS
 from meshmend.report.incidents import Incident
-from meshmend.report.ledger import Account
 
 WIDTH = 100
 SHOWN = 20
@@ -71,8 +71,8 @@ def _more(account: Account) -> str:
     if account.skipped:
         samples = _count(account.skipped * account.batch, "sample")
         parts.append(f"{_count(account.skipped, 'step')} ({samples}) skipped as asked: not finite.")
-    if account.seal:
-        parts.append(f"Seal of the last state: {account.seal}.")
+    if account.digest:
+        parts.append(f"Digest of the last state: {account.digest}.")
     return " ".join(parts)
 
 

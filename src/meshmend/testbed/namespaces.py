@@ -15,8 +15,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from meshmend.base.processes import is_alive, kill
 from meshmend.errors import TestbedError
-from meshmend.train.processes import kill, lives
 
 PREFIX = "meshmend-"
 RUN = Path("/var/run/netns")
@@ -150,9 +150,9 @@ def homes(owner: int | None = None) -> list[Path]:
 
 def remove_stale() -> list[str]:
     """Remove what the killed have left, and say what it was."""
-    stale = [space for space in existing() if not lives(owner_of(space))]
+    stale = [space for space in existing() if not is_alive(owner_of(space))]
     remove(*stale)
     for home in homes():
-        if not lives(owner_of(home.name)):
+        if not is_alive(owner_of(home.name)):
             remove_home(home)
     return stale

@@ -23,14 +23,14 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from meshmend.base.units import read_rate
 from meshmend.errors import Chip, TestbedError
-from meshmend.launch.mpirun import KEEPALIVE, OPTIONS, mpirun
 from meshmend.mesh import Mesh
+from meshmend.run.world.mpirun import KEEPALIVE, OPTIONS, mpirun
 from meshmend.testbed import namespaces
-from meshmend.testbed.ending import undisturbed, unwinding
 from meshmend.testbed.routes import routes
+from meshmend.testbed.signals import undisturbed, unwinding
 from meshmend.testbed.wiring import DEVICE, Wiring, address, host, space
-from meshmend.units import read_rate
 
 MOST_CHIPS = 256
 OVER_LINKS = [

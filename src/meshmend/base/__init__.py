@@ -1,0 +1,1 @@
+"""What knows no domain: units, clocks, processes, tables, progress, environment variables."""

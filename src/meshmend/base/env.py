@@ -1,0 +1,68 @@
+"""What a launcher tells its workers and couriers, and users may set: every environment variable meshmend reads.
+
+| variable | set by | meaning |
+|---|---|---|
+| MESHMEND_RUN | launcher | the run's name |
+| MESHMEND_RANK | launcher | the worker's number, from 0; what other launchers call a rank |
+| MESHMEND_FOLDER | launcher | where the run keeps its files on this host |
+| MESHMEND_ATTEMPT | launcher | how often the run has been resumed from a checkpoint |
+| MESHMEND_RESUME | launcher | the checkpoint to begin with |
+| MESHMEND_EVERY | launcher | how often a checkpoint is written: "60s", "5min", "100" (steps), "auto" |
+| MESHMEND_CHIP | `meshmend testbed` | the row,col of the chip that a process is on |
+| MESHMEND_RUNS | user | the folder that holds the folders of runs; `runs` in the working directory by default |
+| MESHMEND_LINKS | user, testbed | the devices that lead north, east, south and west from this chip: "n,e,s,w" |
+| MESHMEND_FAULTS | `mm.testing` | failures to bring about on purpose, as JSON |
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+_worker: tuple[int, Settings] | None = None
+"""The process that is a worker, and its settings: children inherit variables and memory, but are other processes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """A worker's place in its run."""
+
+    run: str
+    rank: int
+    folder: Path
+    attempt: int = 0
+    resume: str = ""
+    every: str = ""
+
+    @classmethod
+    def here(cls) -> Settings | None:
+        """Those of this worker; None outside `meshmend run`, and in children of a worker."""
+        return _worker[1] if _worker is not None and _worker[0] == os.getpid() else None
+
+    @classmethod
+    def begin(cls) -> Settings:
+        """Take what the launcher told this process, which is a worker from now on."""
+        global _worker
+        found = os.environ
+        settings = cls(
+            run=found["MESHMEND_RUN"],
+            rank=int(found["MESHMEND_RANK"]),
+            folder=Path(found["MESHMEND_FOLDER"]),
+            attempt=int(found.get("MESHMEND_ATTEMPT", "0")),
+            resume=found.get("MESHMEND_RESUME", ""),
+            every=found.get("MESHMEND_EVERY", ""),
+        )
+        _worker = os.getpid(), settings
+        return settings
+
+    def environment(self) -> dict[str, str]:
+        """The variables that tell it."""
+        return {
+            "MESHMEND_RUN": self.run,
+            "MESHMEND_RANK": str(self.rank),
+            "MESHMEND_FOLDER": str(self.folder),
+            "MESHMEND_ATTEMPT": str(self.attempt),
+            "MESHMEND_RESUME": self.resume,
+            "MESHMEND_EVERY": self.every,
+        }

@@ -1,0 +1,155 @@
+"""Verbs of the mesh half: plan and verify."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from meshmend.base.units import read_bytes
+from meshmend.cli.app import app
+from meshmend.errors import PlanError
+from meshmend.mesh import PRESETS
+
+if TYPE_CHECKING:
+    from meshmend.mesh.planners import Plan
+
+MeshText = Annotated[
+    str, Parameter(help="ROWSxCOLS or a preset, then wrap=…, -ROWSxCOLS@ROW,COL, -chip@…, -link@…, -board@…, -host@…")
+]
+_MESH = re.compile(rf"(\d+x\d+|{'|'.join(PRESETS)})(\s.*)?")
+_MESH_WORD = re.compile(r"-(\d+x|[a-z]+@).*|wrap=.*")
+
+
+@app.command
+def plan(
+    mesh: MeshText,
+    *,
+    algorithm: Literal["auto", "trees", "ring", "rowpair", "rowcol"] = "auto",
+    nbytes: str = "102MB",
+    link: str = "tpu-v3",
+    random: str | None = None,
+    seed: int = 0,
+    largest: bool = False,
+    flow: int = 0,
+    draw: str | None = None,
+    json: str | None = None,
+) -> int:
+    """Plan the all-reduce round a hole, prove it, and show it.
+
+    Parameters
+    ----------
+    algorithm
+        Which scheme; auto takes the fastest predicted for this payload.
+    nbytes
+        The payload, such as 102MB or 64MiB.
+    link
+        Kind of link, for predicted times: tpu-v3, ethernet-100g or ethernet-10g.
+    random
+        Kill more at random, such as chips=5% or hosts=2,links=3.
+    seed
+        Seed of --random.
+    largest
+        If the live chips fall apart, go on with the biggest piece.
+    flow
+        Which flow --draw shows as arrows.
+    draw
+        Write a picture to this SVG file.
+    json
+        Write the plan to this JSON file.
+
+    """
+    from meshmend import Mesh, verify
+    from meshmend.mesh.choose import plan as make
+
+    where = Mesh.parse(mesh)
+    if random:
+        where = where.fail_random(seed, **_counts(random))
+    if largest:
+        where = where.largest()
+    made = make(where, read_bytes(nbytes), algorithm, link)
+    verify(made)
+    if draw:
+        made.draw(draw, flow=flow)
+    if json:
+        made.save(json)
+    print(made)
+    print("proof  every flow is a pair of spanning trees of the live chips over live links, and the shares add up to 1")
+    if draw:
+        print(f"drew   {draw}")
+    if json:
+        print(f"wrote  {json}")
+    return 0
+
+
+@app.command
+def verify(file: str, *, chunks: int | None = None) -> int:
+    """Prove a plan file right, and the schedule made from it.
+
+    Parameters
+    ----------
+    file
+        What `meshmend plan --json` wrote.
+    chunks
+        Chunks of the schedule (2,048 unless there are more flows).
+
+    """
+    from meshmend import verify as prove
+
+    made = load_plan(file)
+    prove(made)
+    of_bound = f"{made.algbw:.3f} B ({100 * made.efficiency:.1f} % of the bound)"
+    print(f"plan      right: {len(made)} flow{'s' * (len(made) > 1)} on {made.mesh}, {of_bound}")
+    schedule = made.schedule(chunks)
+    prove(schedule)
+    print(
+        f"schedule  right: {len(schedule)} transfers of {schedule.chunks} chunks in {schedule.slots} slots, "
+        f"{schedule.algbw:.3f} B with filling and draining"
+    )
+    return 0
+
+
+def load_plan(file: str) -> Plan:
+    """A plan that `meshmend plan --json` wrote."""
+    from meshmend.mesh.planners import Plan, load
+
+    made = load(file)
+    if not isinstance(made, Plan):
+        raise PlanError(f"{file!r} holds the mesh {made}, not a plan: make one with meshmend plan MESH --json F")
+    return made
+
+
+def _counts(text: str) -> dict[str, float]:
+    """chips=5%,hosts=2 …"""
+    counts: dict[str, float] = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"(\w+)=(?:(\d+)|([0-9.]+)(%?))", part.strip())
+        try:
+            if not match:
+                raise ValueError
+            counts[match[1]] = int(match[2]) if match[2] else float(match[3]) / (100 if match[4] else 1)
+        except ValueError:
+            raise PlanError(
+                f"cannot read {part!r} in --random: expected chips, links, boards or hosts = a count or a rate, "
+                "such as chips=5% or hosts=2"
+            ) from None
+    return counts
+
+
+def join_mesh(words: list[str]) -> list[str]:
+    """A mesh is one argument, though people type it as several words, some of which look like options.
+
+    What follows a -- is somebody else's.
+    """
+    if "--" in words:
+        end = words.index("--")
+        return [*join_mesh(words[:end]), *words[end:]]
+    holes = [word for word in words if _MESH_WORD.fullmatch(word)]
+    rest = [word for word in words if not _MESH_WORD.fullmatch(word)]
+    before = words.index(holes[0]) - 1 if holes else 0
+    at = next((i for i, word in enumerate(rest) if _MESH.fullmatch(word)), before)
+    if at < 1:
+        return words
+    rest[at] = " ".join([rest[at], *holes])
+    return rest

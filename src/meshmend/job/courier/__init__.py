@@ -1,0 +1,1 @@
+"""The MPI process beside each worker that carries its sums."""

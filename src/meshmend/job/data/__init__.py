@@ -1,0 +1,1 @@
+"""Which samples a lane holds, and where they come from."""

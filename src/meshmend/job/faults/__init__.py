@@ -1,0 +1,1 @@
+"""Failures on purpose, for tests and chaos."""

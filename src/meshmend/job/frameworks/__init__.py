@@ -1,0 +1,1 @@
+"""What a state is in numpy, JAX and PyTorch."""

@@ -1,0 +1,228 @@
+"""PyTorch's models, optimizers and schedulers as a job's state, and a lane as PyTorch computes it.
+
+A lane gives the same whoever computes it, and whatever was computed before it on the same worker: it begins with no
+gradients, with the buffers (batch-norm statistics) of the last commit, and with random numbers that depend on seed,
+step and lane. What is summed over lanes is
+
+    grads      of every parameter, zeros where this lane gave it none
+    found      1 for each parameter that has a gradient: where nobody found one, `.grad` is None on every worker
+    buffers    how much the lane changed them: each takes the average of the lanes' changes
+    metrics    what the function returned
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from meshmend.errors import JobError
+from meshmend.job.frameworks.base import Held, Leaves
+from meshmend.job.frameworks.torch import rng as chance
+from meshmend.job.frameworks.torch.state_dict import Listing, restored
+from meshmend.job.reduction.wire import leaves_of, rebuilt
+
+REST = "objects"
+"""The leaf that holds all that is no tensor."""
+
+
+class TorchState(Held):
+    """What `job.share(model, optimizer, …)` holds; at least one of the objects is a module."""
+
+    def __init__(self, objects: tuple[Any, ...]) -> None:
+        self.objects = objects if len(objects) > 1 else objects[0]
+        self._named = dict(zip(_names(objects), objects, strict=True))
+        modules = {name: one for name, one in self._named.items() if isinstance(one, torch.nn.Module)}
+        if not modules:
+            raise JobError(f"{', '.join(self._named)} was shared without a model: share the torch.nn.Module too")
+        # Tied weights are one parameter of two names: the first name stands for both.
+        self._every: dict[str, Any] = {}
+        self._buffers: dict[str, tuple[Any, str]] = {}
+        self._constants: dict[str, tuple[Any, str]] = {}
+        self._fixed: list[str] = []
+        seen: set[int] = set()
+        for name, module in modules.items():
+            persistent = set(module.state_dict(keep_vars=True))
+            for path, value in [*module.named_parameters(), *module.named_buffers()]:
+                if id(value) in seen:
+                    continue
+                seen.add(id(value))
+                where, _, key = path.rpartition(".")
+                if isinstance(value, torch.nn.Parameter):
+                    self._every[f"{name}.{path}"] = value
+                elif path in persistent and value.dtype != torch.bool and not value.is_complex():
+                    self._buffers[f"{name}.{path}"] = module.get_submodule(where), key
+                else:
+                    self._constants[f"{name}.{path}"] = module.get_submodule(where), key
+                    if path in persistent or value.dtype == torch.bool:
+                        self._fixed.append(f"{name}.{path}")
+        self._check_optimizers()
+        self._trained = [name for name, value in self._every.items() if value.requires_grad]
+        for name in self._trained:
+            if self._every[name].is_complex():
+                raise JobError(
+                    f"{name!r} is complex, and such gradients are not summed: keep it as two real parameters"
+                )
+        self._generators: Any = None
+        self._tensors: list[bool] = []
+        self.commit()
+
+    def _check_optimizers(self) -> None:
+        known = {id(value) for value in self._every.values()}
+        for name, one in self._named.items():
+            if isinstance(one, torch.optim.Optimizer) and any(
+                id(value) not in known for group in one.param_groups for value in group["params"]
+            ):
+                raise JobError(f"{name} has parameters that are in no shared model: share the model that holds them")
+
+    def commit(self) -> None:
+        """Keep the buffers of now, which lanes will change, and list the arrays."""
+        live = self._live()
+        self._kept = {name: value.detach().clone() for name, value in live.items()}
+        swaps = {id(value): self._kept[name] for name, value in live.items()}
+        listing = Listing(swaps)
+        rest = {name: listing.described(_dict_of(one), name) for name, one in self._named.items()}
+        text = np.frombuffer(json.dumps(rest, separators=(",", ":")).encode(), np.uint8)
+        self._leaves = [*listing.leaves, (REST, text)]
+
+    def leaves(self) -> Leaves:
+        """Parameters as they are, and copies of the buffers: other threads may read them while a lane is computed."""
+        return self._leaves
+
+    def adopt(self, leaves: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Load state dicts made of these arrays, and prove that they arrived."""
+        rest = json.loads(bytes(leaves[REST]))
+        if rest.keys() != self._named.keys():
+            raise JobError(
+                f"a state of {', '.join(rest)} came, but this worker shares {', '.join(self._named)}: all workers must "
+                "run the same script"
+            )
+        for name, one in self._named.items():
+            found = restored(rest[name], leaves)
+            if isinstance(one, torch.nn.Module):
+                found = OrderedDict(found)
+                setattr(found, "_metadata", getattr(one.state_dict(), "_metadata", {}))  # noqa: B010
+            try:
+                one.load_state_dict(found)
+            except (RuntimeError, ValueError, KeyError) as error:
+                raise JobError(
+                    f"the {name} that came does not fit this worker's ({error}): all workers must run the same script"
+                ) from error
+        self.commit()
+        for name, mine in self._leaves:
+            if name not in leaves or mine.tobytes() != leaves[name].tobytes():
+                raise JobError(f"{name!r} is not the same after load_state_dict: its class must load what it saves")
+
+    def begin(self, key: Sequence[int]) -> None:
+        """No gradients, the buffers of the last commit, and random numbers of this lane's own."""
+        self._clear()
+        if self._generators is None:
+            self._generators = chance.states()
+        chance.seed(key)
+
+    def end(self, metrics: Any) -> Any:
+        """The lane's tree; the user's random numbers go on where they were."""
+        self._random_again()
+        odd = [name for name, value in self._every.items() if value.grad is not None and name not in self._trained]
+        if odd:
+            raise JobError(f"{odd[0]!r} was frozen when it was shared, but has a gradient: share it with requires_grad")
+        grads = {name: self._every[name].grad for name in self._trained}
+        live = self._live()
+        changes = {name: _change(live[name].detach(), self._kept[name]) for name in self._buffers}
+        for name in self._fixed:
+            if not torch.equal(live[name], self._kept[name]):
+                kind = "truth values" if live[name].dtype == torch.bool else "complex numbers"
+                raise JobError(f"buffer {name!r} of {kind} was changed in a lane: it has no average")
+        found = leaves_of(metrics)
+        self._tensors = [isinstance(value, torch.Tensor) for _, value in found]
+        values = [_metric(value) for _, value in found]
+        return {
+            "grads": {name: _grad(grads[name], self._every[name]) for name in self._trained},
+            "found": np.array([grads[name] is not None for name in self._trained], np.float32),
+            "buffers": {name: change.to("cpu").numpy() for name, change in changes.items()},
+            "metrics": rebuilt(metrics, values),
+        }
+
+    def drop(self) -> None:
+        """As it was before the lane."""
+        self._clear()
+        self._random_again()
+
+    def take(self, total: Any, lanes: int, *, mean: bool = False) -> Any:
+        """Fill `.grad`, and move each buffer by the average of its changes."""
+        self._clear()
+        divisor = np.float32(lanes)
+        for name, count in zip(self._trained, total["found"], strict=True):
+            parameter = self._every[name]
+            if count > 0:
+                grad = total["grads"][name]
+                grad = torch.from_numpy(np.asarray(grad / divisor) if mean else grad)
+                parameter.grad = grad.to(parameter.device, parameter.dtype)
+        live = self._live()
+        with torch.no_grad():
+            for name in self._buffers:
+                old, change = live[name], torch.from_numpy(np.asarray(total["buffers"][name] / divisor))
+                change = (change if old.is_floating_point() else change.round()).to(old.device, old.dtype)
+                old.copy_(torch.where(change == 0, old, old + change))  # -0.0 + 0.0 would be 0.0
+        self._kept.update({name: live[name].detach().clone() for name in self._buffers})
+        values = [np.asarray(value / divisor) if mean else value for _, value in leaves_of(total["metrics"])]
+        values = [torch.from_numpy(v) if was else v for v, was in zip(values, self._tensors, strict=True)]
+        return rebuilt(total["metrics"], values)
+
+    def _live(self) -> dict[str, Any]:
+        """The buffers that modules hold now: some modules put another tensor in the old one's place."""
+        return {name: one._buffers[key] for name, (one, key) in {**self._buffers, **self._constants}.items()}
+
+    def _clear(self) -> None:
+        for parameter in self._every.values():
+            parameter.grad = None
+        with torch.no_grad():
+            for name, value in self._live().items():
+                value.copy_(self._kept[name])
+
+    def _random_again(self) -> None:
+        if self._generators is not None:
+            chance.restore(self._generators)
+            self._generators = None
+
+
+def _dict_of(one: Any) -> Any:
+    return one.state_dict(keep_vars=True) if isinstance(one, torch.nn.Module) else one.state_dict()
+
+
+def _names(objects: tuple[Any, ...]) -> list[str]:
+    names: list[str] = []
+    for one in objects:
+        kinds = {"model": torch.nn.Module, "optimizer": torch.optim.Optimizer}
+        name = next((name for name, kind in kinds.items() if isinstance(one, kind)), type(one).__name__.lower())
+        same = sum(other.rstrip("0123456789") == name for other in names)
+        names.append(f"{name}{same + 1}" if same else name)
+    return names
+
+
+def _change(live: Any, kept: Any) -> Any:
+    """How much a lane changed a buffer: exactly nothing where it is the same, also where that is Inf or NaN."""
+    if not live.is_floating_point():
+        return live.to(torch.int64) - kept.to(torch.int64)
+    same = (live == kept) | (live.isnan() & kept.isnan())
+    return torch.where(same, 0.0, live - kept).to(torch.float32)
+
+
+def _grad(grad: Any, parameter: Any) -> npt.NDArray[Any]:
+    if grad is None:
+        return np.zeros(parameter.shape, np.float32)
+    dense = grad.detach().to_dense() if grad.is_sparse else grad.detach()
+    found: npt.NDArray[Any] = dense.to("cpu", torch.float32).numpy()
+    return found
+
+
+def _metric(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    found = value.detach().to("cpu")
+    return found.to(torch.float32).numpy() if found.is_floating_point() else found.numpy()

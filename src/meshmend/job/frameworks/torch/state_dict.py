@@ -1,0 +1,87 @@
+"""State dicts as arrays by name, and all that is no tensor (rates, betas, counts) as JSON: no pickle."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from meshmend.errors import JobError
+from meshmend.job.frameworks.base import Leaves
+
+
+class Listing:
+    """State dicts as arrays by name, and what is left as JSON that tells them apart."""
+
+    def __init__(self, swaps: Mapping[int, Any]) -> None:
+        self.leaves: Leaves = []
+        self._swaps = swaps
+        self._known: dict[Any, str] = {}
+        self._alive: list[Any] = []
+
+    def described(self, value: Any, path: str) -> Any:
+        """A value as JSON: `["tensor", leaf, type]`, and so on for all that JSON cannot say itself."""
+        if isinstance(value, torch.Tensor):
+            return ["tensor", self._leaf(value, path), str(value.dtype).removeprefix("torch.")]
+        if isinstance(value, (np.ndarray, np.generic)):
+            return ["array", self._leaf(torch.from_numpy(np.array(value)), path)]
+        if isinstance(value, dict):
+            # Sorted, so that the order in which two workers came to the same entries does not matter.
+            items = sorted(value.items(), key=lambda item: (str(type(item[0])), item[0]))
+            kind = "counter" if isinstance(value, Counter) else "dict"
+            return [kind, *([self.described(k, path), self.described(v, f"{path}.{k}")] for k, v in items)]
+        if isinstance(value, (list, tuple)):
+            kind = "list" if isinstance(value, list) else "tuple"
+            return [kind, *(self.described(one, f"{path}.{number}") for number, one in enumerate(value))]
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        raise JobError(
+            f"{path} of the shared state is a {type(value).__name__}, which cannot be given to another worker: keep "
+            "tensors, numbers, text, lists and dicts in state_dict"
+        )
+
+    def _leaf(self, tensor: Any, path: str) -> str:
+        tensor = self._swaps.get(id(tensor), tensor).detach()
+        self._alive.append(tensor)
+        place = tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+        if tensor.numel() == 0 or place not in self._known:
+            self.leaves.append((path, _array(tensor)))
+            self._known[place] = path
+            return path
+        return self._known[place]
+
+
+def restored(value: Any, leaves: Mapping[str, npt.NDArray[Any]]) -> Any:
+    """What a listing described."""
+    if not isinstance(value, list):
+        return value
+    kind, *rest = value
+    if kind == "tensor":
+        # Its own memory: some load_state_dict keep what they are given.
+        return _tensor(np.array(leaves[rest[0]]), getattr(torch, rest[1]))
+    if kind == "array":
+        return np.array(leaves[rest[0]])[()]
+    if kind in ("dict", "counter"):
+        made = {restored(key, leaves): restored(one, leaves) for key, one in rest}
+        return Counter(made) if kind == "counter" else made
+    made_of = [restored(one, leaves) for one in rest]
+    return tuple(made_of) if kind == "tuple" else made_of
+
+
+def _array(tensor: Any) -> npt.NDArray[Any]:
+    """A tensor's memory as numpy sees it; types that numpy has not are given as whole numbers of that size."""
+    tensor = tensor.to("cpu").contiguous()
+    try:
+        found: npt.NDArray[Any] = tensor.numpy()
+    except TypeError:
+        found = tensor.view({1: torch.uint8, 2: torch.uint16}[tensor.element_size()]).numpy()
+    return found
+
+
+def _tensor(array: npt.NDArray[Any], dtype: Any) -> Any:
+    found = torch.from_numpy(array)
+    return found if found.dtype == dtype else found.view(dtype)

@@ -1,0 +1,1 @@
+"""What couriers do in every round and after a failure: pure decisions, no input or output."""

@@ -1,0 +1,1 @@
+"""How gradients are added: float32, bf16 on the wire, exact."""

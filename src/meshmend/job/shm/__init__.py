@@ -1,0 +1,1 @@
+"""The memory that a worker, its courier and its agent share."""

@@ -1,0 +1,1 @@
+"""A state as named leaves, as bytes, as a digest and as a file."""

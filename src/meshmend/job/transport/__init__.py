@@ -1,0 +1,1 @@
+"""The ways a sum takes between workers."""

@@ -1,0 +1,85 @@
+"""The verb of this folder: the best known plan for a mesh and a payload, and why it is that one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from meshmend.base.units import size_text, time_text
+from meshmend.errors import PlanError
+from meshmend.mesh import Mesh
+from meshmend.mesh.planners.bound import bound
+from meshmend.mesh.planners.cost import LinkSpeed, chunks_for, link_speed, seconds
+from meshmend.mesh.planners.plan import Plan
+from meshmend.mesh.planners.ring import ring
+from meshmend.mesh.planners.rowcol import rowcol
+from meshmend.mesh.planners.rowpair import rowpair
+from meshmend.mesh.planners.trees import trees
+from meshmend.mesh.schedule.schedule import schedule
+
+ALGORITHMS: dict[str, Callable[[Mesh], Plan]] = {"trees": trees, "ring": ring, "rowpair": rowpair, "rowcol": rowcol}
+FEW = (1, 3, 9)
+"""Small payloads are all latency: one shallow tree, or a few."""
+CLOSE = 1.5
+FEW_TRANSFERS = 600_000
+"""Candidates predicted within this factor of the best are put on the clock, where that takes a fraction of a second."""
+RESNET50 = 102e6
+"""Bytes of ResNet-50's gradients in float32."""
+
+
+def plan(mesh: Mesh | str, nbytes: float = RESNET50, algorithm: str = "auto", link: str | LinkSpeed = "tpu-v3") -> Plan:
+    """Plan the all-reduce of `nbytes` round the hole; `auto` ranks what fits by predicted time."""
+    if isinstance(mesh, str):
+        mesh = Mesh.parse(mesh)
+    if not 0 < nbytes < math.inf:
+        raise PlanError(f"nbytes={nbytes}: a payload has at least 1 byte, and an end")
+    speed = link_speed(link)
+    mesh.require_connected()
+    if algorithm in ALGORITHMS:
+        return ALGORITHMS[algorithm](mesh).because("asked for by name")
+    if algorithm != "auto":
+        raise PlanError(f"no algorithm is called {algorithm!r}: choose from auto, {', '.join(ALGORITHMS)}")
+    found: list[Found] = []
+    for label, candidate in _candidates(mesh):
+        # A plan whose busiest link or whose hops alone take longer than the best so far needs no closer look.
+        time = max(nbytes * candidate.max_load / speed.bandwidth, candidate.hops * speed.latency)
+        over = any(time >= other.time for other in found)
+        found.append(Found(label, candidate, time if over else seconds(candidate, nbytes, speed), over))
+    limit = CLOSE * min(other.time for other in found)
+    found = [_on_the_clock(other, nbytes, speed) if other.time <= limit else other for other in found]
+    # Within a percent they are equal, and the first in the list of algorithms is taken.
+    least = min(other.time for other in found)
+    best = next(other for other in found if other.time <= 1.01 * least)
+    found.sort(key=lambda other: (other is not best, other.time))
+    times = ", ".join(f"{other.label} {'over ' * other.over}{time_text(other.time)}" for other in found)
+    return best.plan.because(f"predicted for {size_text(nbytes)}: {times}")
+
+
+class Found(NamedTuple):
+    """A candidate, and how long it is thought to take."""
+
+    label: str
+    plan: Plan
+    time: float
+    over: bool
+    """Whether that is only the least it can take."""
+
+
+def _on_the_clock(found: Found, nbytes: float, speed: LinkSpeed) -> Found:
+    """Small payloads are close calls, and small schedules are quickly made: then the clock decides."""
+    chunks = chunks_for(found.plan, nbytes, speed)
+    if chunks * 2 * len(found.plan.mesh.live) > FEW_TRANSFERS:
+        return found
+    exact = schedule(found.plan, chunks, nbytes=nbytes, link=speed).seconds(nbytes, speed)
+    return found._replace(time=exact, over=False)
+
+
+def _candidates(mesh: Mesh) -> Iterator[tuple[str, Plan]]:
+    for name, make in ALGORITHMS.items():
+        try:
+            yield name, make(mesh)
+        except PlanError:
+            continue  # this scheme does not exist on this mesh
+    for flows in FEW if bound(mesh).value > 1 else ():
+        yield f"{flows} tree{'s' * (flows > 1)}", trees(mesh, flows)

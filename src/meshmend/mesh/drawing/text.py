@@ -1,0 +1,35 @@
+"""A plan as text: a map with one flow drawn as arrows, and the figures with the bound and its reason."""
+
+from __future__ import annotations
+
+from meshmend.mesh import text_map
+from meshmend.mesh.planners.plan import Plan
+
+ARROWS = "↑→↓←"
+TALL = 40
+"""Rows of the map that are printed; the middle of taller meshes is left out."""
+
+
+def describe(plan: Plan) -> str:
+    """What `print(plan)` shows."""
+    up = plan.up[0]
+    marks = {int(chip): ARROWS[up[chip]] if up[chip] >= 0 else "*" for chip in plan.mesh.live}
+    lines = text_map(plan.mesh, marks=marks, links=False).splitlines()
+    if len(lines) > TALL:
+        half = TALL // 2
+        lines[half:-half] = [f"… {len(lines) - 2 * half} more rows …"]
+    flows = f"{len(plan)} flow{'s' * (len(plan) > 1)}"
+    figures = {
+        "mesh": f"{plan.mesh}, {len(plan.mesh.live)} live chips and {len(plan.mesh.links)} live links",
+        "plan": f"{plan.algorithm}, {flows}, depth {plan.depth}, {plan.hops} hops up and down"
+        + ("" if plan.overlap else "; all reducing ends before broadcasting begins"),
+        "speed": f"{plan.algbw:.3f} B of at most {plan.bound.value:.3f} B ({100 * plan.efficiency:.1f} %)",
+        "bound": plan.bound.reason,
+        "load": f"the busiest link carries {plan.max_load:.3f} of the payload"
+        if plan.overlap
+        else f"the busiest links of the two phases carry {plan.max_load:.3f} of the payload together",
+    }
+    if plan.why:
+        figures["why"] = plan.why
+    caption = f"flow 0 (of 0 to {len(plan) - 1}): each chip sends its part along the arrow, * is the root, x is dead"
+    return "\n".join([*lines, caption, "", *(f"{name:<6} {text}" for name, text in figures.items())])

@@ -1,0 +1,220 @@
+"""Runs a plan on XLA devices: an all-reduce for use inside `shard_map`, over the live devices only.
+
+    reduce = mm.jax.allreduce(plan)                 # jax.devices(), or those given, placed on the plan's mesh
+    step = jax.jit(jax.shard_map(train, mesh=reduce.mesh, in_specs=(P(), P("chips"), reduce.spec), out_specs=P(),
+                                 check_vma=False))  # train calls reduce(gradients, tables)
+    state = step(state, batch, reduce.tables)
+
+The program is one loop over the slots with four neighbour permutations, so its size does not grow with the schedule.
+Who sends what is in tables, which are arguments: another plan for the same mesh runs in the program that is compiled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from meshmend.errors import PlanError
+from meshmend.mesh import Mesh
+from meshmend.mesh.executors.placement import placed
+from meshmend.mesh.executors.slots import HOP, ORDER, moves, neighbours, turns
+from meshmend.mesh.planners import Plan
+from meshmend.mesh.schedule import Schedule
+
+AXIS = "chips"
+EACH, ALL = PartitionSpec(AXIS), PartitionSpec()  # type: ignore[no-untyped-call]
+"""A row on each chip; the same on all chips."""
+LINE = 128
+"""Numbers in a line of a TPU's tile."""
+
+
+@partial(
+    jax.tree_util.register_dataclass, data_fields=["send", "land", "copy", "slots"], meta_fields=["mesh", "chunks"]
+)
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """A schedule as arrays, of which each device holds its own rows, and what they are made for."""
+
+    send: Any
+    land: Any
+    copy: Any
+    slots: Any
+    mesh: Mesh
+    chunks: int
+
+
+@dataclass(frozen=True, eq=False)
+class Allreduce:
+    """The all-reduce of one plan over its live devices."""
+
+    schedule: Schedule
+    """What the tables say; `meshmend.local.allreduce` runs the same in numpy."""
+    mesh: jax.sharding.Mesh
+    """The live devices, in order of the plan's `mesh.live`, along the axis "chips"."""
+    tables: Tables = field(repr=False)
+    """The argument that goes with `spec`."""
+
+    @property
+    def spec(self) -> Tables:
+        """How the tables are divided: an entry for `in_specs`."""
+        return _spec(self.tables.mesh, self.tables.chunks)
+
+    def __call__(self, tree: Any, tables: Tables) -> Any:
+        """The sums over all live devices of an array or a tree of them: for use inside `shard_map`."""
+        if (tables.mesh, tables.chunks) != (self.tables.mesh, self.tables.chunks):
+            raise PlanError(
+                f"tables for {tables.mesh} in {tables.chunks} chunks were given to an all-reduce for "
+                f"{self.tables.mesh} in {self.tables.chunks}: give its own, or those of replanned()"
+            )
+        return _reduced(tree, tables)
+
+    def sum(self, tree: Any) -> Any:
+        """The sums over the first axis of each leaf, one row a live chip; each live device gets all of them."""
+        for leaf in jax.tree.leaves(tree):
+            if np.ndim(leaf) == 0 or len(leaf) != self.mesh.size:
+                raise PlanError(
+                    f"a leaf of shape {np.shape(leaf)} was given for {self.mesh.size} live chips: "
+                    "the first axis has one row a live chip"
+                )
+        return _summing(self.mesh, self.tables.mesh, self.tables.chunks)(tree, self.tables)
+
+    def replanned(self, plan: Plan) -> Allreduce:
+        """The same with another plan for the same mesh: programs that are compiled take its tables as they are.
+
+        Only a plan that needs more slots than the tables hold is compiled anew.
+        """
+        if plan.mesh != self.schedule.mesh:
+            raise PlanError(
+                f"a plan for {plan.mesh} cannot replace one for {self.schedule.mesh}: "
+                "the live chips and links differ, so call allreduce(plan, devices) again"
+            )
+        return _made(plan.schedule(self.schedule.chunks, hop=HOP), self.mesh, self.tables.send.shape[1])
+
+    def replicate(self, tree: Any) -> Any:
+        """The tree on every live device. What lived on more devices before comes from the survivors' own copies."""
+        return jax.tree.map(partial(_replicated, NamedSharding(self.mesh, ALL)), tree)
+
+
+def allreduce(plan: Plan, devices: Sequence[Any] | None = None, *, chunks: int | None = None) -> Allreduce:
+    """Prepare the all-reduce of a plan: `devices` are those of all its chips, or of the live ones.
+
+    On a TPU each device is placed by its own coordinates, elsewhere by its order. Without `chunks` there are as many as
+    keep the links busy half of the time.
+    """
+    mesh = plan.mesh
+    here = placed(mesh, jax.devices() if devices is None else devices)
+    if chunks is None:
+        chunks = max(len(plan), math.ceil(HOP * plan.hops / plan.max_load)) if plan.max_load else 1
+    line = jax.sharding.Mesh(np.array(here), (AXIS,))
+    return _made(plan.schedule(chunks, hop=HOP), line, 0)
+
+
+def _made(schedule: Schedule, mesh: jax.sharding.Mesh, least: int) -> Allreduce:
+    slots = turns(schedule)
+    # Room for other plans: hardly one needs more than a ring that reduces all before it broadcasts. Tables of large
+    # meshes would grow too big for that, and get room for four times the slots.
+    room = max(least, slots, min(2 * schedule.chunks + 2 * HOP * mesh.size, 4 * slots))
+    rows = moves(schedule, 1 << (room - 1).bit_length() if room else 1)
+    values = Tables(*rows, np.asarray(slots, np.int32), schedule.mesh, schedule.chunks)
+    return Allreduce(schedule, mesh, jax.tree.map(partial(_put, mesh), values, _spec(schedule.mesh, schedule.chunks)))
+
+
+def _spec(mesh: Mesh, chunks: int) -> Tables:
+    return Tables(EACH, EACH, EACH, ALL, mesh, chunks)
+
+
+def _put(mesh: jax.sharding.Mesh, value: Any, spec: PartitionSpec) -> jax.Array:
+    return jax.make_array_from_callback(value.shape, NamedSharding(mesh, spec), lambda index: value[index])
+
+
+def _replicated(sharding: NamedSharding, leaf: Any) -> Any:
+    if isinstance(leaf, jax.Array) and leaf.is_fully_replicated:
+        held = {shard.device: shard.data for shard in leaf.addressable_shards}
+        mine = [device for device in sharding.mesh.devices.flat if device in sharding.addressable_devices]
+        if all(device in held for device in mine):
+            return jax.make_array_from_single_device_arrays(leaf.shape, sharding, [held[device] for device in mine])
+        leaf = next((held[device] for device in mine if device in held), leaf)
+    return jax.device_put(leaf, sharding)
+
+
+@cache
+def _summing(devices: jax.sharding.Mesh, mesh: Mesh, chunks: int) -> Any:
+    def own(tree: Any, tables: Tables) -> Any:
+        return _reduced(jax.tree.map(lambda leaf: leaf[0], tree), tables)
+
+    specs = EACH, _spec(mesh, chunks)
+    return jax.jit(jax.shard_map(own, mesh=devices, in_specs=specs, out_specs=ALL, check_vma=False))
+
+
+def _reduced(tree: Any, tables: Tables) -> Any:
+    """One buffer for each type of number, cut into chunks, with the spare row behind them."""
+    chunks = tables.chunks
+    leaves, shape = jax.tree.flatten(tree)
+    leaves = [jnp.asarray(leaf) for leaf in leaves]
+    for kind in {leaf.dtype: None for leaf in leaves}:  # in the order of the leaves, the same on every device
+        which = [i for i, leaf in enumerate(leaves) if leaf.dtype == kind]
+        for i in which:
+            _check(leaves[i])
+        flat = jnp.concatenate([leaves[i].ravel() for i in which])
+        if flat.size == 0:
+            continue
+        width = -(-flat.size // chunks)
+        held = _loop(_buffer(flat, chunks, width), tables)
+        flat = held[:chunks].reshape(chunks, -1)[:, :width].ravel()[: flat.size]
+        ends = np.cumsum([leaves[i].size for i in which])[:-1]
+        for i, part in zip(which, jnp.split(flat, ends), strict=True):
+            leaves[i] = part.reshape(leaves[i].shape)
+    return jax.tree.unflatten(shape, leaves)
+
+
+def _buffer(flat: jax.Array, chunks: int, width: int) -> jax.Array:
+    """[chunk, line, number in the line]: a TPU's tiles lie in the last two axes, so that each chunk has its own."""
+    line = min(LINE, width)
+    rows = jnp.pad(flat, (0, chunks * width - flat.size)).reshape(chunks, width)
+    return jnp.pad(rows, ((0, 1), (0, -width % line))).reshape(chunks + 1, -1, line)
+
+
+def _check(leaf: jax.Array) -> None:
+    if leaf.dtype == bool:
+        raise PlanError("a leaf of booleans has no sum: turn it into integers first")
+    if _varies(lax.axis_index(AXIS)) and not _varies(leaf):
+        raise PlanError(
+            f"a leaf of shape {leaf.shape} is the same on all chips already (jax.grad inside shard_map adds up by "
+            "itself what belongs to replicated weights): give shard_map check_vma=False"
+        )
+
+
+def _varies(value: jax.Array) -> bool:
+    """Whether JAX thinks that the value differs between chips; with check_vma=False it does not say so of any."""
+    kind = getattr(jax.typeof(value), "manual_axis_type", None)
+    return kind is None or AXIS in kind.varying
+
+
+def _loop(buffer: jax.Array, tables: Tables) -> Any:
+    permute: Any = lax.ppermute
+    links = neighbours(tables.mesh)
+    ways = [way for way in ORDER if links[way]]
+    spare = tuple(buffer[-1:] for _ in ways)
+
+    def slot(t: Any, held: Any) -> Any:
+        buffer, taken, came = held
+        send, land, copy = tables.send[0, t], tables.land[0, t], tables.copy[0, t]
+        goes = tuple(permute(chunk, AXIS, links[way]) for way, chunk in zip(ways, taken, strict=True))
+        # Land first, then take: the other way round XLA copies the whole buffer in every slot.
+        for way, chunk in zip(ways, came, strict=True):
+            has = lax.dynamic_slice_in_dim(buffer, land[way], 1)
+            chunk = jnp.where(copy[way], chunk, has + chunk)
+            buffer = lax.dynamic_update_slice_in_dim(buffer, chunk, land[way], 0)
+        taken = tuple(lax.dynamic_slice_in_dim(buffer, send[way], 1) for way in ways)
+        return buffer, taken, goes
+
+    return lax.fori_loop(0, tables.slots, slot, (buffer, spare, spare))[0]

@@ -1,0 +1,111 @@
+"""Plans and meshes as JSON files, and back. A tree is a string of N E S W, one letter a chip, `.` where there is none.
+
+{"meshmend": "plan", "format": 1, "mesh": "2x2", "algorithm": "trees", …,
+"flows": [{"share": 0.5, "up": "S.NW", "down": "S.NW"}, …]}
+"""
+
+from __future__ import annotations
+
+import json
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from meshmend.errors import Chip, FormatError, MeshmendError
+from meshmend.mesh import WAYS, Mesh
+from meshmend.mesh.planners.plan import Plan, Ways
+
+FORMAT = 1
+
+
+def to_json(thing: Plan | Mesh) -> dict[str, Any]:
+    """What `save` writes, as plain lists and dictionaries."""
+    if isinstance(thing, Mesh):
+        return {"meshmend": "mesh", "format": FORMAT, "mesh": str(thing)}
+    return {
+        "meshmend": "plan",
+        "format": FORMAT,
+        "mesh": str(thing.mesh),
+        "algorithm": thing.algorithm,
+        "overlap": thing.overlap,
+        "why": thing.why,
+        "flows": [
+            {"share": float(share), "root": list(thing.mesh.chip(root)), "up": _letters(up), "down": _letters(down)}
+            for share, root, up, down in zip(thing.share, thing.root, thing.up, thing.down, strict=True)
+        ],
+    }
+
+
+def from_json(data: Any) -> Plan | Mesh:
+    """Read what `to_json` made; anything else is a `FormatError` that says what is wrong."""
+    if not isinstance(data, dict) or data.get("meshmend") not in ("plan", "mesh"):
+        raise FormatError("this JSON holds neither a plan nor a mesh: make one with meshmend plan MESH --json F")
+    if data.get("format") != FORMAT:
+        raise FormatError(
+            f"this {data['meshmend']} has format {data.get('format')!r}, but this version reads format {FORMAT}: "
+            "make the file anew"
+        )
+    try:
+        mesh = Mesh.parse(data["mesh"])
+        if data["meshmend"] == "mesh":
+            return mesh
+        flows = data["flows"]
+        up = np.stack([_ways(flow["up"], mesh) for flow in flows])
+        down = np.stack([_ways(flow["down"], mesh) for flow in flows])
+        share = np.array([float(flow["share"]) for flow in flows])
+        root = np.array([mesh.index(_chip(*flow["root"])) for flow in flows], np.int32)
+        algorithm, overlap, why = str(data["algorithm"]), bool(data["overlap"]), str(data.get("why", ""))
+    except MeshmendError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise FormatError(f"the plan is damaged ({type(error).__name__}: {error}): make the file anew") from None
+    return Plan(mesh, algorithm, share, root, up, down, overlap, why)
+
+
+def save(thing: Plan | Mesh, path: str) -> None:
+    """Write a plan or a mesh."""
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(to_json(thing), file, separators=(",", ":"), ensure_ascii=False)
+            file.write("\n")
+    except OSError as error:
+        raise FormatError(f"cannot write {path!r} ({error.strerror}): give a path in a folder that exists") from None
+
+
+def load(path: str) -> Plan | Mesh:
+    """Read a file that `save` wrote."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
+    except OSError as error:
+        raise FormatError(f"cannot read {path!r} ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path!r} is not JSON ({error}): make it with meshmend plan MESH --json F") from None
+    try:
+        return from_json(data)
+    except MeshmendError as error:
+        raise FormatError(f"cannot read {path!r}: {error}") from None
+
+
+_LETTERS = np.frombuffer((WAYS + ".").encode(), np.uint8)
+
+
+def _chip(row: int, col: int) -> Chip:
+    return index(row), index(col)
+
+
+def _letters(tree: Ways) -> str:
+    return _LETTERS[tree].tobytes().decode()
+
+
+def _ways(letters: str, mesh: Mesh) -> Ways:
+    values = np.frombuffer(letters.encode(), np.uint8)
+    if len(values) != mesh.size:
+        raise ValueError(f"a tree has {len(values)} letters for {mesh.size} chips")
+    tree = np.full(mesh.size, -2, np.int8)
+    for way, letter in enumerate(_LETTERS):
+        tree[values == letter] = way if way < 4 else -1
+    if (tree == -2).any():
+        raise ValueError(f"a tree holds {letters[int(np.argmax(tree == -2))]!r}, not one of {WAYS}.")
+    return tree

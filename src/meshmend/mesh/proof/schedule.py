@@ -1,0 +1,155 @@
+"""Is a schedule right? Every chunk is replayed, with the set of chips whose part each chip holds.
+
+A chip begins with its own part of each chunk. A transfer takes what its sender holds in that slot and arrives `hop`
+slots later: **reduce** adds it to what the receiver holds, **copy** puts it in its place. The schedule is right when
+at the end every live chip holds every live chip's part of every chunk exactly once. On the way it is refused when
+
+* a link does not exist, is dead, or carries two chunks in one slot;
+* a part would be added to a sum that has it already (it would count twice);
+* a sum is copied before it is whole (it is sent before it is there).
+
+A transfer only ever uses what arrived in an earlier slot, so no wait can form a cycle: an executor that keeps each
+link's order cannot deadlock.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from meshmend.base.kernels import kernel
+from meshmend.errors import VerifyError
+from meshmend.mesh import WAYS
+from meshmend.mesh.schedule.schedule import Schedule
+
+Ints = npt.NDArray[np.int64]
+
+_REASONS = {
+    1: "adds a sum that holds {other}'s part to one that has it already, so it would count twice",
+    2: "copies a sum that still lacks {other}'s part: it is sent before it is there",
+}
+
+
+def verify_schedule(schedule: Schedule) -> None:
+    """Raise a `VerifyError` that names chip, chunk and slot, unless the schedule is right."""
+    _verify_table(schedule)
+    mesh = schedule.mesh
+    place = mesh.place.astype(np.int64)
+    order = np.argsort(schedule.chunk, kind="stable")  # slots stay in order within a chunk
+    begin = np.searchsorted(schedule.chunk[order], np.arange(schedule.chunks + 1))
+    reason, at, other = _replay(
+        len(mesh.live), begin, schedule.slot[order].astype(np.int64), place[schedule.sender[order]],
+        place[schedule.receiver[order]], schedule.copy[order], schedule.hop,
+    )  # fmt: skip
+    if reason == 0:
+        return
+    missing = mesh.chip(mesh.live[other])
+    if reason == 5:
+        chunk, chip = int(at) // len(mesh.live), mesh.chip(mesh.live[int(at) % len(mesh.live)])
+        raise VerifyError(
+            f"chunk {chunk}: chip {chip[0]},{chip[1]} ends without the part of chip {missing[0]},{missing[1]}",
+            chip=chip,
+            chunk=chunk,
+        )
+    _refuse(schedule, int(order[at]), _REASONS[int(reason)], missing)
+
+
+def _verify_table(schedule: Schedule) -> None:
+    mesh, size = schedule.mesh, len(schedule.slot)
+    kinds = {"slot": "i", "link": "i", "chunk": "i", "copy": "b"}
+    for name, kind in kinds.items():
+        column = getattr(schedule, name)
+        if not isinstance(column, np.ndarray) or column.ndim != 1 or column.dtype.kind != kind:
+            raise VerifyError(f"column {name} is not a flat array of {'integers' if kind == 'i' else 'booleans'}")
+    if not len(schedule.link) == len(schedule.chunk) == len(schedule.copy) == size:
+        raise VerifyError("the columns of the schedule have different lengths")
+    if schedule.hop < 1 or schedule.chunks < 1:
+        raise VerifyError(f"hop={schedule.hop} and chunks={schedule.chunks}: both must be at least 1")
+    if size == 0:
+        return
+    ranges = {"slot": None, "chunk": schedule.chunks, "link": 4 * mesh.size}
+    for name, end in ranges.items():
+        column = getattr(schedule, name)
+        bad = (column < 0) | (column >= (end if end is not None else np.iinfo(np.int32).max))
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise VerifyError(f"transfer {row} has {name} {column[row]}, out of range", slot=int(schedule.slot[row]))
+    backwards = np.diff(schedule.slot) < 0
+    if backwards.any():
+        _refuse(schedule, int(np.argmax(backwards)) + 1, "stands behind a later slot: transfers must be in order", None)
+    dead = schedule.receiver < 0
+    if dead.any():
+        _refuse(schedule, int(np.argmax(dead)), "uses a link that is dead or does not exist", None)
+    both = schedule.slot.astype(np.int64) * (4 * mesh.size) + schedule.link
+    order = np.argsort(both, kind="stable")
+    twice = np.diff(both[order]) == 0
+    if twice.any():
+        row = int(order[int(np.argmax(twice)) + 1])
+        _refuse(schedule, row, "crosses a link that carries another in this slot", None)
+
+
+def _refuse(schedule: Schedule, row: int, why: str, other: tuple[int, int] | None) -> None:
+    sender, way = divmod(int(schedule.link[row]), 4)
+    receiver = schedule.mesh.neighbour[sender, way]
+    chip, slot, chunk = schedule.mesh.chip(sender), int(schedule.slot[row]), int(schedule.chunk[row])
+    to = "chip {},{}".format(*schedule.mesh.chip(receiver)) if receiver >= 0 else "nowhere"
+    why = why.format(to=to, other=f"chip {other[0]},{other[1]}" if other else "")
+    raise VerifyError(
+        f"slot {slot}: chunk {chunk} from chip {chip[0]},{chip[1]} {WAYS[way]} to {to} {why}",
+        chip=chip,
+        chunk=chunk,
+        slot=slot,
+    )
+
+
+@kernel
+def _replay(
+    chips: int, begin: Ints, slot: Ints, sender: Ints, receiver: Ints, copy: npt.NDArray[np.bool_], hop: int
+) -> tuple[int, int, int]:
+    """Replay each chunk's transfers: (0, 0, 0), or (reason, transfer, the chip whose part is at stake)."""
+    words = (chips + 63) // 64
+    most = 0
+    for chunk in range(len(begin) - 1):
+        most = max(most, begin[chunk + 1] - begin[chunk])
+    holds = np.zeros((chips, words), np.uint64)
+    parts = np.zeros(chips, np.int64)
+    flying = np.zeros((most, words), np.uint64)
+    flying_parts = np.zeros(most, np.int64)
+    one = np.uint64(1)
+    for chunk in range(len(begin) - 1):
+        holds[:] = 0
+        for chip in range(chips):
+            holds[chip, chip // 64] = one << np.uint64(chip % 64)
+            parts[chip] = 1
+        landed = begin[chunk]
+        for i in range(begin[chunk], begin[chunk + 1] + 1):
+            while landed < i and (i == begin[chunk + 1] or slot[landed] + hop <= slot[i]):
+                to, bits = receiver[landed], flying[landed - begin[chunk]]
+                if copy[landed]:
+                    holds[to] = bits
+                    parts[to] = flying_parts[landed - begin[chunk]]
+                else:
+                    for word in range(words):
+                        twice = holds[to, word] & bits[word]
+                        if twice != 0:
+                            bit = 0
+                            while (twice >> np.uint64(bit)) & one == 0:
+                                bit += 1
+                            return 1, landed, 64 * word + bit
+                        holds[to, word] |= bits[word]
+                    parts[to] += flying_parts[landed - begin[chunk]]
+                landed += 1
+            if i == begin[chunk + 1]:
+                break
+            if copy[i] and parts[sender[i]] < chips:
+                for chip in range(chips):
+                    if (holds[sender[i], chip // 64] >> np.uint64(chip % 64)) & one == 0:
+                        return 2, i, chip
+            flying[i - begin[chunk]] = holds[sender[i]]
+            flying_parts[i - begin[chunk]] = parts[sender[i]]
+        for chip in range(chips):
+            if parts[chip] < chips:
+                for other in range(chips):
+                    if (holds[chip, other // 64] >> np.uint64(other % 64)) & one == 0:
+                        return 5, chunk * chips + chip, other
+    return 0, 0, 0

@@ -1,0 +1,146 @@
+"""A plan cut into chunks and put on the clock: who sends which chunk over which link in which slot.
+
+The payload is cut into equal chunks and each flow gets a whole number of them, as near to its share as rounding
+allows. A slot is the time one chunk occupies a link; a chunk sent in slot t can be sent on from slot `t + hop`, so
+`hop` is 1 plus the link's latency in slots.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from meshmend.errors import PlanError
+from meshmend.mesh import Mesh
+from meshmend.mesh.planners.cost import LinkSpeed, chunks_for, hop_slots, link_speed
+from meshmend.mesh.planners.plan import Plan
+from meshmend.mesh.schedule.scheduler import on_the_clock
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """Transfers in order of slots, as parallel arrays: in `slot`, `chunk` crosses `link` and is added or copied."""
+
+    mesh: Mesh
+    chunks: int
+    hop: int
+    """Slots from sending a chunk until it can be sent on."""
+    slot: npt.NDArray[np.int32] = field(repr=False)
+    link: npt.NDArray[np.int32] = field(repr=False)
+    """`4 * chip + way`: the chip that sends, and the way."""
+    chunk: npt.NDArray[np.int32] = field(repr=False)
+    copy: npt.NDArray[np.bool_] = field(repr=False)
+    """True: the result replaces what the receiver has. False: the part is added to it."""
+
+    def __len__(self) -> int:
+        return len(self.slot)
+
+    @property
+    def slots(self) -> int:
+        """Slots until the last chunk has arrived."""
+        return int(self.slot.max()) + self.hop if len(self) else 0
+
+    @property
+    def algbw(self) -> float:
+        """Payload per time in units of B, filling and draining included."""
+        return self.chunks / self.slots if len(self) else float("inf")
+
+    @property
+    def sender(self) -> npt.NDArray[np.int32]:
+        """The chip each transfer leaves."""
+        return self.link // 4
+
+    @property
+    def receiver(self) -> npt.NDArray[np.int32]:
+        """The chip each transfer reaches."""
+        return self.mesh.neighbour[self.link // 4, self.link % 4]
+
+    def seconds(self, nbytes: float, link: str | LinkSpeed = "tpu-v3") -> float:
+        """The time of one all-reduce of `nbytes` on links whose latency this schedule's `hop` covers."""
+        speed = link_speed(link)
+        needed = hop_slots(nbytes, self.chunks, speed)
+        if needed > self.hop:
+            raise PlanError(
+                f"{nbytes:.0f} bytes in {self.chunks} chunks need hop={needed} on this link, but the schedule has "
+                f"hop={self.hop}: make it with schedule(nbytes=…, link=…)"
+            )
+        return self.slots * nbytes / self.chunks / speed.bandwidth
+
+
+def schedule(
+    plan: Plan,
+    chunks: int | None = None,
+    *,
+    nbytes: float | None = None,
+    link: str | LinkSpeed = "tpu-v3",
+    hop: int | None = None,
+) -> Schedule:
+    """Put a plan on the clock. `nbytes` and `link` set chunks and hop by rule; else 2,048 chunks and no latency."""
+    if nbytes is not None and not 0 < nbytes < math.inf:
+        raise PlanError(f"nbytes={nbytes}: a payload has at least 1 byte")
+    if chunks is None:
+        chunks = max(2048, len(plan)) if nbytes is None else chunks_for(plan, nbytes, link)
+    for name, number in (("chunks", chunks), ("hop", hop)):
+        if number is not None and (isinstance(number, bool) or not isinstance(number, (int, np.integer))):
+            raise PlanError(f"{name}={number!r}: give a whole number")
+    if chunks < 1:
+        raise PlanError(f"chunks={chunks}: a payload is cut into at least 1 chunk (better, several for each flow)")
+    if hop is None:
+        hop = 1 if nbytes is None else hop_slots(nbytes, chunks, link)
+    if hop < 1:
+        raise PlanError(f"hop={hop}: a chunk can be sent on in the next slot at the earliest, so hop is at least 1")
+    if hop * (plan.hops + 1) > np.iinfo(np.int32).max // 2:
+        raise PlanError(f"hop={hop} over {plan.hops} hops makes more slots than can be counted: give fewer chunks")
+    streams, timing = on_the_clock(plan, share_out(plan, chunks), hop)
+    chunks_of = streams.count[streams.flow]
+    first_chunk = np.concatenate([[0], np.cumsum(streams.count)[:-1]])
+    chunk = np.arange(streams.first[-1]) + np.repeat(first_chunk[streams.flow] - streams.first[:-1], chunks_of)
+    return Schedule(
+        plan.mesh,
+        chunks,
+        hop,
+        timing.when[timing.order],
+        np.repeat(streams.link, chunks_of)[timing.order],
+        chunk.astype(np.int32)[timing.order],
+        timing.order >= streams.first[streams.ups],
+    )
+
+
+def share_out(plan: Plan, chunks: int) -> Ints:
+    """Whole chunks for each flow: the shares rounded down, then the rest to flows over the least loaded links."""
+    count = np.floor(plan.share * chunks + 1e-9).astype(np.int64)
+    rest = chunks - int(count.sum())
+    if rest == 0 or len(plan.mesh.live) == 1:
+        count[0] += rest
+        return count
+    use = _uses(plan)
+    load = (count @ use).astype(np.float64) + 1
+    open_flows = np.ones(len(plan), bool)
+    while rest:
+        if not open_flows.any():
+            open_flows[:] = True
+        flows = np.flatnonzero(open_flows)
+        # A high power of the loads looks at the busiest links first and at all the others behind them.
+        pressure = use[flows] @ ((load / load.max()) ** 64).astype(np.float32)
+        best = flows[np.argsort(pressure, kind="stable")[: math.ceil(rest / 64)]]
+        count[best] += 1
+        load += use[best].sum(0)
+        open_flows[best] = False
+        rest -= len(best)
+    return count
+
+
+def _uses(plan: Plan) -> npt.NDArray[np.float32]:
+    """[flow, directed link]: how often the flow crosses the link, over links in use."""
+    use = np.zeros((len(plan), 4 * plan.mesh.size), np.float32)
+    flow, chip = np.nonzero(plan.up >= 0)
+    np.add.at(use, (flow, 4 * chip + plan.up[flow, chip]), 1)
+    flow, chip = np.nonzero(plan.down >= 0)
+    way = plan.down[flow, chip]
+    np.add.at(use, (flow, 4 * plan.mesh.neighbour[chip, way] + (way ^ 2)), 1)
+    return use[:, use.any(0)]

@@ -1,0 +1,164 @@
+"""A picture of a run: the loss over its steps, what failed when, and how many workers there were.
+
+Labels stand above the curve in stairs that fall to the right: a label's line reaches up to it, and since every label
+to the left of it whose text reaches over that line stands higher, no line crosses a text and no two texts overlap.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from meshmend.base.theme import FAINT, INK, MUTED, SERIES, bare, picture
+from meshmend.errors import JobError
+from meshmend.report.incidents import Incident, incidents
+from meshmend.report.ledger import Book, read_book
+from meshmend.telemetry.events import Committed, Event
+
+VOID = "#b9c2d0"
+"""The colour of what was rolled back."""
+TIERS = {1: ("#389c8a", "repaired"), 2: ("#e8590c", "new world"), 3: ("#c2188b", "resumed")}
+WIDE, HIGH, STAIR = 10.0, 4.6, 0.17
+"""Inches: the picture without its head, and one stair of labels in its head."""
+LEFT, RIGHT = 0.07, 0.98
+"""Margins, as shares of the width."""
+MOST = 14
+"""Stairs; where more would be needed, labels are only numbers, as in `meshmend audit`, or none if these do not fit."""
+SPAN = 200.0
+"""How many times the lowest value the highest may be before the scale is logarithmic."""
+LONGEST = 34
+"""Characters in a label."""
+
+
+def draw_loss(events: Iterable[Event], path: str | os.PathLike[str], metric: str = "loss") -> None:
+    """Write the picture as PNG or SVG, as the path says; `metric` is one that the job's script commits."""
+    events = list(events)
+    book = read_book(events)
+    steps, values = _curve(book, metric)
+    failures = incidents(events)
+    with picture(path, WIDE, HIGH) as figure:
+        above, below = figure.subplots(2, 1, sharex=True, height_ratios=[5, 1])
+        _draw_void(above, book, metric)
+        _draw_curve(above, steps, values, metric)
+        _draw_workers(below, book)
+        above.set_xlim(0, max(book.end - 1, 1, *(incident.step for incident in failures)))
+        _mark(figure, above, below, failures)
+
+
+def _curve(book: Book, metric: str) -> tuple[list[int], list[float]]:
+    lines = [line for step in sorted(book.lines) for line in book.lines[step][:1] if isinstance(line, Committed)]
+    found = [(line.step, line.metrics[metric]) for line in lines if metric in line.metrics]
+    if not found:
+        names = sorted({name for line in lines for name in line.metrics})
+        there = f"its metrics are {', '.join(names)}" if names else "it has no metrics: give some to job.commit"
+        raise JobError(f"no step of this run has a metric {metric!r}: {there}")
+    return [step for step, _ in found], [value for _, value in found]
+
+
+def _draw_curve(axes: Any, steps: list[int], values: list[float], metric: str) -> None:
+    axes.plot(steps, values, color=SERIES[0], linewidth=1.3, marker="." if len(steps) == 1 else "", zorder=3)
+    low, high = min(values), max(values)
+    logarithmic = low > 0 and high > SPAN * low
+    axes.set_ylabel(f"{metric} (log)" if logarithmic else metric, color=MUTED)
+    axes.set_yscale("log" if logarithmic else "linear")
+    axes.minorticks_off()
+    _bare(axes)
+    axes.grid(axis="y", color=FAINT, linewidth=0.7)
+
+
+def _draw_void(axes: Any, book: Book, metric: str) -> None:
+    """What was rolled back, faintly: it was seen while the job ran."""
+    for attempt in book.starts:
+        lines = sorted((s, v) for (own, s), v in book.void.items() if own == attempt and isinstance(v, Committed))
+        points = [(step, line.metrics[metric]) for step, line in lines if metric in line.metrics]
+        axes.plot(*zip(*points, strict=True), color=VOID, linewidth=1, zorder=2) if points else None
+
+
+def _draw_workers(axes: Any, book: Book) -> None:
+    steps = sorted(book.lines)
+    active = [len({rank for rank, _ in book.lines[step][0].by}) for step in steps]
+    most = max(active, default=1)
+    axes.step([*steps, steps[-1] + 1], [*active, active[-1]], where="post", color=INK, linewidth=1)
+    axes.set_ylim(0, most * 1.25)
+    axes.set_yticks(sorted({0, min(active), most}) if most - min(active) > most / 5 else [0, most])
+    axes.set_ylabel("workers", color=MUTED)
+    axes.set_xlabel("step", color=MUTED)
+    _bare(axes)
+
+
+def _bare(axes: Any) -> None:
+    bare(axes)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+
+
+def _mark(figure: Any, above: Any, below: Any, failures: Sequence[Incident]) -> None:
+    """A line for each incident, with its label over it, and a key of the tiers that occur."""
+    labels = [_label(incident) for incident in failures]
+    wide, stairs = _stairs(figure, above, failures, labels)
+    if max(stairs, default=0) >= MOST:
+        labels = [str(incident.number) for incident in failures]
+        wide, stairs = _stairs(figure, above, failures, labels)
+    crowded = max(stairs, default=0) >= MOST
+    if crowded:
+        wide, stairs = RIGHT - LEFT, [-1] * len(failures)
+    style = {"linewidth": 0.5, "alpha": 0.4} if crowded else {"linewidth": 0.8, "alpha": 0.8}
+    head = 0.5 + STAIR * (max(stairs, default=-1) + 1)
+    high = HIGH + head
+    figure.set_size_inches(WIDE, high)
+    figure.subplots_adjust(left=LEFT, right=LEFT + wide, bottom=0.5 / high, top=1 - head / high, hspace=0.12)
+    inches = above.get_position().height * high
+    for incident, label, stair in zip(failures, labels, stairs, strict=True):
+        colour, reach = TIERS[incident.tier][0], 1 + max(0, STAIR * (stair + 0.75) / inches)
+        below.axvline(incident.step, color=colour, zorder=2, **style)
+        above.axvline(incident.step, ymax=reach, color=colour, zorder=2, clip_on=False, **style)
+        if not crowded:
+            above.annotate(
+                label, (incident.step, reach), xycoords=above.get_xaxis_transform(), xytext=(3, 0),
+                textcoords="offset points", va="center", ha="left", fontsize=8, color=colour, annotation_clip=False,
+            )  # fmt: skip
+    _key(figure, failures, high)
+
+
+def _key(figure: Any, failures: Sequence[Incident], high: float) -> None:
+    tiers = [tier for tier in TIERS if any(incident.tier == tier for incident in failures)]
+    figure.text(LEFT, 1 - 0.22 / high, _title(failures), color=INK, fontsize=10, va="center")
+    right = RIGHT
+    for tier in reversed(tiers):
+        text = figure.text(
+            right, 1 - 0.22 / high, f"━ {TIERS[tier][1]}", color=TIERS[tier][0], ha="right", va="center", fontsize=8
+        )
+        right -= text.get_window_extent().width / (WIDE * figure.dpi) + 0.02
+
+
+def _title(failures: Sequence[Incident]) -> str:
+    count = len(failures)
+    return "no failures" if not count else "1 incident" if count == 1 else f"{count} incidents"
+
+
+def _label(incident: Incident) -> str:
+    text = ", ".join(incident.what)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1].rstrip(', ')}…"
+
+
+def _stairs(figure: Any, axes: Any, failures: Sequence[Incident], labels: Sequence[str]) -> tuple[float, list[int]]:
+    """How wide the curve may be for the labels to fit beside it, and the stair of each label, from right to left."""
+    low, high = axes.get_xlim()
+    places = [(incident.step - low) / (high - low) for incident in failures]
+    widths = [_width(figure, label) + 0.01 for label in labels]
+    room = [(RIGHT - LEFT - own) / place for place, own in zip(places, widths, strict=True) if place > 0]
+    wide = min([RIGHT - LEFT, *room])
+    order = sorted(range(len(labels)), key=lambda index: (places[index], -index))
+    stairs = [0] * len(labels)
+    for at in reversed(range(len(order))):
+        this = order[at]
+        over = places[this] + widths[this] / wide
+        stairs[this] = max((stairs[right] + 1 for right in order[at + 1 :] if places[right] <= over), default=0)
+    return wide, stairs
+
+
+def _width(figure: Any, label: str) -> float:
+    text = figure.text(0, 0, label, fontsize=8)
+    width: float = text.get_window_extent().width / (WIDE * figure.dpi)
+    text.remove()
+    return width

@@ -1,0 +1,1 @@
+"""One process per host that owns its workers and couriers."""

@@ -1,0 +1,1 @@
+"""Schedulers that a run can be submitted to."""

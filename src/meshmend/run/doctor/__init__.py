@@ -1,0 +1,1 @@
+"""Can this machine run jobs? Kills a process to find out."""

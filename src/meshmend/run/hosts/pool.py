@@ -1,0 +1,139 @@
+"""Which hosts the launcher can reach: an agent on each; one that is gone is called again, and given up in the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from meshmend.errors import JobError
+from meshmend.run.agent.agent import LOOK, Agent
+from meshmend.run.hosts.remote import Remote
+from meshmend.run.spec import RunSpec
+
+FIRST = 60.0
+"""Seconds until the agents on all hosts must have spoken when a run begins: a first import over NFS is slow."""
+REJOIN = 10.0
+"""Seconds that a host is called for when its agent is lost, and between two attempts to reach a lost host."""
+AGAIN = 1.0
+"""Seconds between two calls."""
+
+
+@dataclass
+class Call:
+    """An agent on another host that has not spoken yet."""
+
+    agent: Remote
+    until: float
+
+
+@dataclass
+class Pool:
+    """The hosts of a run."""
+
+    order: RunSpec
+    agents: dict[str, Agent | Remote] = field(default_factory=dict)
+    """Those that are there, by host."""
+    lost: dict[str, float] = field(default_factory=dict)
+    """Hosts that are lost, and when to try them again."""
+    _away: set[str] = field(default_factory=set)
+    """Those of them whose agents answered, while mpirun could not reach them."""
+    _calls: dict[str, Call] = field(default_factory=dict)
+    """Hosts where an agent is sent for."""
+
+    def open(self, *, attached: bool = False) -> None:
+        """Start the agents of all hosts; one that cannot be reached is an error, unless the run goes on already."""
+        for host in self.order.places:
+            self.agents[host.name] = self._agent(host.name)
+        remote = [agent for agent in self.agents.values() if isinstance(agent, Remote)]
+        deadline = time.monotonic() + FIRST
+        while not all(agent.ready or agent.closed for agent in remote) and time.monotonic() < deadline:
+            time.sleep(LOOK)
+        missing = [agent for agent in remote if not agent.ready or agent.closed]
+        if missing and not attached:
+            for agent in remote:
+                agent.drop()
+            first = missing[0]
+            raise JobError(
+                f"no agent could be started on host {first.host!r} with {self.order.launch_agent!r}: {first.why()}"
+            )
+
+    def _agent(self, host: str) -> Agent | Remote:
+        here = next(place.here for place in self.order.places if place.name == host)
+        if here:
+            return Agent(self.order.run, self.order.folder)
+        return Remote(self.order.run, self.order.folder, host, self.order.launch_agent)
+
+    def has(self, host: str) -> bool:
+        """Whether an agent is there now."""
+        agent = self.agents.get(host)
+        return agent is not None and not (isinstance(agent, Remote) and agent.closed)
+
+    @property
+    def sure(self) -> bool:
+        """Whether it is known of every host if it is lost: none is quiet, or called because its agent has just gone."""
+        quiet = any(isinstance(agent, Remote) and agent.quiet for agent in self.agents.values())
+        return not quiet and self.lost.keys() >= self._calls.keys()
+
+    def look(self) -> list[tuple[str, str]]:
+        """Hosts that have changed: another agent is there ("again"), one is "lost", or a lost one "back"."""
+        now = time.monotonic()
+        for host, agent in self.agents.items():
+            if isinstance(agent, Remote) and agent.lost and host not in self._calls:
+                agent.drop()
+                self._call(host, now + REJOIN)
+        for host, when in self.lost.items():
+            if now > when and host not in self._calls:
+                self._call(host, now + REJOIN)
+        return [(host, how) for host, call in list(self._calls.items()) if (how := self._answered(host, call, now))]
+
+    def _call(self, host: str, until: float) -> None:
+        agent = self._agent(host)
+        assert isinstance(agent, Remote)
+        self._calls[host] = Call(agent, until)
+
+    def _answered(self, host: str, call: Call, now: float) -> str:
+        """What has become of a call; nothing yet, or nothing new: ""."""
+        agent, known = call.agent, host in self.lost
+        there = agent.first.answer if host in self._away and agent.first is not None else host not in self._away
+        if agent.ready and not agent.closed and there:
+            del self._calls[host]
+            self.agents[host] = agent
+            self.lost.pop(host, None)
+            self._away.discard(host)
+            return "back" if known else "again"
+        if now > call.until or (there is False and agent.first is not None):
+            agent.drop()
+            del self._calls[host]
+            self.lost[host] = now + REJOIN
+            self.agents.pop(host, None)
+            return "" if known else "lost"
+        if agent.closed and now - agent.called > AGAIN:
+            agent.drop()
+            self._call(host, call.until)
+        return ""
+
+    def away(self, hosts: Iterable[str]) -> set[str]:
+        """Those that are not there on the network; one that has never been may just not let us knock."""
+        agents = [agent for host in hosts if isinstance(agent := self.agents.get(host), Remote)]
+        known = [agent for agent in agents if not agent.closed and agent.first is not None and agent.first.answer]
+        return {knock.host for knock in [agent.knock() for agent in known] if not knock.wait()}
+
+    def expel(self, host: str) -> bool:
+        """End all that a host has of the run, and whether that is sure; it may come back as lost ones do."""
+        agent = self.agents.pop(host)
+        assert isinstance(agent, Remote)
+        agent.do("remove")
+        sure = not agent.closed
+        agent.close()
+        self.lost[host] = time.monotonic() + REJOIN
+        self._away.add(host)
+        return sure
+
+    def close(self) -> None:
+        """End all agents, not their workers."""
+        for agent in self.agents.values():
+            if isinstance(agent, Remote):
+                agent.close()
+        for call in self._calls.values():
+            call.agent.drop()

@@ -1,0 +1,1 @@
+"""What follows a death, a hang or a lost host: pure decisions."""

@@ -1,0 +1,1 @@
+"""One mpirun and its couriers."""

@@ -1,0 +1,1 @@
+"""One all-reduce, chunk by chunk over every link."""

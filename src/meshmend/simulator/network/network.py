@@ -1,0 +1,200 @@
+"""One all-reduce on a network of links, chunk by chunk: when it ends, what each link did, what a death leaves behind.
+
+    flight = mm.simulate(plan, nbytes=102e6, link="tpu-v3")
+    flight.seconds, flight.algbw, flight.use().max()
+
+A **network** says what links and chips can do; a **flight** is one all-reduce on it, with the times of every transfer.
+A chunk goes when its parts have arrived and the link is free (`engine.py`), not by slots. Chips pass on what they get
+chunk by chunk, so a chip on the way of a result is a relay that costs one chunk's time and one latency.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from meshmend.errors import SimulateError
+from meshmend.mesh import Mesh
+from meshmend.mesh.planners import LINKS, LinkSpeed, Plan
+from meshmend.mesh.schedule import Schedule
+from meshmend.mesh.schedule import schedule as on_the_clock
+from meshmend.simulator.network.engine import first_come, holdings, in_order
+
+Floats = npt.NDArray[np.float64]
+Order = Literal["schedule", "first-come"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """What every link can do each way, and every chip."""
+
+    bandwidth: float
+    """Bytes per second."""
+    latency: float
+    """Seconds per hop."""
+    overhead: float = 0.0
+    """Seconds that each message costs by itself, during which its link carries nothing else."""
+    adds: float = math.inf
+    """Bytes per second that a chip can add to what it has."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.bandwidth < math.inf:
+            raise SimulateError(f"bandwidth={self.bandwidth}: give bytes per second above 0, and not infinite")
+        if not self.adds > 0:
+            raise SimulateError(f"adds={self.adds}: give bytes per second above 0")
+        for name in ("latency", "overhead"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise SimulateError(f"{name}={getattr(self, name)}: give seconds, 0 or more")
+
+    @property
+    def link(self) -> LinkSpeed:
+        """A link as planners see it: what a message costs by itself is to them like latency."""
+        return LinkSpeed(self.bandwidth, self.latency + self.overhead)
+
+
+NETWORKS = {name: Network(bandwidth=link.bandwidth, latency=link.latency) for name, link in LINKS.items()}
+
+
+def network_for(link: str | LinkSpeed | Network) -> Network:
+    """A network by the name of its links, or as it is."""
+    if isinstance(link, Network):
+        return link
+    if isinstance(link, LinkSpeed):
+        return Network(bandwidth=link.bandwidth, latency=link.latency)
+    if link not in NETWORKS:
+        raise SimulateError(f"no network is called {link!r}: choose from {', '.join(NETWORKS)}, or give a Network")
+    return NETWORKS[link]
+
+
+@dataclass(frozen=True, eq=False)
+class Flight:
+    """One all-reduce: `begin[i]` and `arrive[i]` are the times of transfer i of its schedule, infinite if it never was.
+
+    A transfer has arrived when the receiver has it and, where it is a part of a sum, has added it.
+    """
+
+    schedule: Schedule
+    nbytes: float
+    network: Network
+    begin: Floats = field(repr=False)
+    arrive: Floats = field(repr=False)
+
+    @property
+    def seconds(self) -> float:
+        """The time until every chip has the whole sum; infinite if some never get it."""
+        return float(self.arrive.max()) if len(self.arrive) else 0.0
+
+    @property
+    def algbw(self) -> float:
+        """Payload per time, in units of one link's bandwidth."""
+        return self.nbytes / self.seconds / self.network.bandwidth if self.seconds else math.inf
+
+    @property
+    def service(self) -> float:
+        """Seconds that one chunk occupies a link."""
+        return self.network.overhead + self.nbytes / self.schedule.chunks / self.network.bandwidth
+
+    @property
+    def end(self) -> float:
+        """When the last link fell silent, or if every chip got the sum, when the last one had it."""
+        if math.isfinite(self.seconds):
+            return self.seconds
+        return float(self.begin.max(where=np.isfinite(self.begin), initial=0.0)) + self.service
+
+    def use(self, bins: int = 1) -> Floats:
+        """[directed link, bin]: the part of the time in which the link was busy; links are those that are alive."""
+        links = live_links(self.schedule.mesh)
+        whole = self.end
+        busy = np.zeros((4 * self.schedule.mesh.size, bins + 1))
+        sent = np.isfinite(self.begin)
+        start = self.begin[sent] / whole * bins
+        end = np.minimum(start + self.service / whole * bins, bins)
+        of = self.schedule.link[sent]
+        # A transfer covers parts of its first and last bin and all bins between: add slopes, then sum along time.
+        first, last_bin = np.minimum(start.astype(np.int64), bins - 1), np.minimum(end.astype(np.int64), bins)
+        same = first == last_bin
+        np.add.at(busy, (of[same], first[same]), end[same] - start[same])
+        of, start, end, first, last_bin = (array[~same] for array in (of, start, end, first, last_bin))
+        np.add.at(busy, (of, first), first + 1 - start)
+        np.add.at(busy, (of, last_bin), end - last_bin)
+        full = np.zeros_like(busy)
+        np.add.at(full, (of, first + 1), 1)
+        np.add.at(full, (of, last_bin), -1)
+        return np.asarray((busy + full.cumsum(1))[links, :bins])
+
+    def parts(self, seconds: float = math.inf) -> npt.NDArray[np.int32]:
+        """[live chip, chunk]: how many chips' parts are in what a chip holds at this time. All is len(mesh.live)."""
+        table, place = self.schedule, self.schedule.mesh.place
+        return np.asarray(
+            holdings(
+                place[table.sender], place[table.receiver], table.chunk, table.copy,
+                (self.arrive <= seconds) & np.isfinite(self.arrive), len(table.mesh.live), table.chunks,
+            )
+        )  # fmt: skip
+
+    def trace(self, path: str | os.PathLike[str]) -> None:
+        """Write a trace for Perfetto (ui.perfetto.dev), with a track for each link."""
+        from meshmend.simulator.network.perfetto import write_trace
+
+        write_trace(self, path)
+
+    def draw(self, path: str | os.PathLike[str]) -> None:
+        """Draw how busy each link was over time, as PNG or SVG."""
+        from meshmend.simulator.network.heatmap import draw_heat
+
+        draw_heat(self, path)
+
+
+def simulate(
+    what: Plan | Schedule,
+    nbytes: float,
+    link: str | LinkSpeed | Network = "tpu-v3",
+    *,
+    chunks: int | None = None,
+    order: Order = "schedule",
+    dies: Mapping[str, float] | None = None,
+) -> Flight:
+    """Run one all-reduce of a payload.
+
+    `order`: links keep to the schedule and wait for whoever is next, as executors do, or serve whoever comes first.
+    `dies`: holes that come up on the way, as `{"-4x2@6,12": 300e-6}`, and the second at which each does.
+    """
+    if not 0 < nbytes < math.inf:
+        raise SimulateError(f"nbytes={nbytes}: a payload has at least 1 byte")
+    net = network_for(link)
+    if isinstance(what, Schedule) and chunks not in (None, what.chunks):
+        raise SimulateError(f"chunks={chunks}: this schedule has {what.chunks} chunks already; give its plan instead")
+    table = what if isinstance(what, Schedule) else on_the_clock(what, chunks, nbytes=nbytes, link=net.link)
+    engines = {"schedule": in_order, "first-come": first_come}
+    if order not in engines:
+        raise SimulateError(f"order={order!r}: choose from {', '.join(engines)}")
+    size, place, deaths = nbytes / table.chunks, table.mesh.place, _deaths(table.mesh, dies or {})
+    begin, arrive = engines[order](
+        table.link, place[table.sender], place[table.receiver], table.chunk, table.copy, len(table.mesh.live),
+        table.chunks, net.overhead + size / net.bandwidth, net.latency, size / net.adds, deaths,
+    )  # fmt: skip
+    return Flight(table, nbytes, net, begin, arrive)
+
+
+def live_links(mesh: Mesh) -> npt.NDArray[np.int64]:
+    """The directed links that are alive, as `4 * chip + way`."""
+    return np.flatnonzero(mesh.neighbour.ravel() >= 0)
+
+
+def _deaths(mesh: Mesh, dies: Mapping[str, float]) -> Floats:
+    """When each directed link dies."""
+    dead = np.full(4 * mesh.size, math.inf)
+    for hole, when in dies.items():
+        if not when >= 0:
+            raise SimulateError(f"{hole!r} dies at {when} s: give a time of 0 or more")
+        broken = (mesh.neighbour >= 0) & (mesh.fail(hole).neighbour < 0)
+        if not broken.any():
+            raise SimulateError(f"{hole!r} is dead already in {mesh}: only what is alive can die on the way")
+        dead[broken.ravel()] = np.minimum(dead[broken.ravel()], when)
+    return dead

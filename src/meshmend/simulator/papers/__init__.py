@@ -1,0 +1,38 @@
+"""Tables of training steps: what the three papers ask, computed anew each time; only what is marked so is published."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from meshmend.simulator.papers.dead_host import holes
+from meshmend.simulator.papers.failure_costs import faults
+from meshmend.simulator.papers.layout import Tell
+from meshmend.simulator.papers.multipod import multipod
+
+
+class Table(Protocol):
+    """Rows with a text, a JSON and a picture."""
+
+    def render(self) -> str:
+        """The table as text."""
+        ...
+
+    def facts(self) -> dict[str, object]:
+        """The same for programs; times are in seconds."""
+        ...
+
+    def draw(self, path: str) -> None:
+        """The same as a chart."""
+        ...
+
+
+class Maker(Protocol):
+    """Computes a table."""
+
+    def __call__(self, *, tell: Tell) -> Table:
+        """`tell` hears how far it is."""
+        ...
+
+
+TABLES: dict[str, Maker] = {"mesh-holes": holes, "multipod": multipod, "mpi-faults": faults}
+"""By name: arXiv 2011.03605, 2011.03641 and 1709.03316."""

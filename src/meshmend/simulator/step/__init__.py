@@ -1,0 +1,1 @@
+"""One training step: compute, sum, update, input."""

@@ -1,0 +1,205 @@
+"""One training step: computing, what of the gradient sum is not hidden, the weight update, and input.
+
+* **compute**: `ceil(batch / replicas)` examples on each replica, forward and backward, at `of_peak` of the peak. A core
+  has nothing less than an example to do, so replicas beyond the examples are idle: model parallelism is for that.
+* **inside**: what the chips of one replica tell each other (`inside.py`).
+* **sum**: the time of the plan on the mesh, for the gradients on the wire: simulated chunk by chunk on up to 1024 chips
+  where that is asked for (`simulated`), else predicted from the plan's loads and hops, up to some 10 % shorter.
+* **hidden**: what of the sum goes on while the backward pass still computes. Layers finish from the last to the first,
+  and each one's gradients queue for the links as soon as they exist. A sharded update hides only the reducing half.
+* **update**: bytes that the optimiser reads and writes, at the memory's bandwidth. Sharded, each core updates its share
+  of the weights between reducing and gathering, and the links carry weights back instead of sums: as many bytes.
+* **input**: what the host's input takes beyond all of that; else it is hidden.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from meshmend.errors import SimulateError
+from meshmend.mesh import Mesh
+from meshmend.mesh.choose import ALGORITHMS
+from meshmend.mesh.planners import LinkSpeed, Plan, seconds
+from meshmend.simulator.network.network import simulate
+from meshmend.simulator.step.hardware import MACHINES, Machine
+from meshmend.simulator.step.model_parallel import divided_sum, inside, tile
+from meshmend.simulator.step.models import WIRES, Model
+from meshmend.simulator.step.models.layers import BACKWARD
+
+MOVED = {"sgd": 12, "momentum": 20, "adam": 28, "lars": 28, "lamb": 40}
+"""Bytes a parameter that an update reads and writes, in float32: gradient, weight, state, and weight and state again;
+LARS reads weights and gradients once more for their norms, LAMB also keeps its step in between."""
+MOST_SIMULATED = 1024
+"""Chips: the schemes with a flow for each chip have more transfers than chips squared."""
+CACHED = 256
+"""Sums that are remembered."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What is trained on what, and how."""
+
+    model: Model
+    mesh: Mesh
+    batch: int
+    """Examples a step, on all chips together."""
+    of_peak: float
+    """The part of the peak rate that computing reaches."""
+    machine: Machine = MACHINES["tpu-v3"]
+    algorithm: str = "trees"
+    wire: str = "bf16"
+    payload: float | None = None
+    """Bytes that are summed, instead of those of the model's gradients."""
+    shard_update: bool = False
+    cores: int = 1
+    """Cores a replica: more than 1 is model parallelism."""
+    hide: bool = False
+    """Whether sums go on during the backward pass."""
+    simulated: bool = False
+    """Whether the sum is simulated chunk by chunk, which takes seconds."""
+
+    def __post_init__(self) -> None:
+        if self.batch < 1:
+            raise SimulateError(f"a batch of {self.batch}: a step needs at least 1 example")
+        if not 0 < self.of_peak <= 1:
+            raise SimulateError(
+                f"of_peak={self.of_peak}: the part of the peak must be above 0 and at most 1, such as 0.3"
+            )
+        if self.algorithm not in ALGORITHMS:
+            raise SimulateError(f"no algorithm is called {self.algorithm!r}: choose from {', '.join(ALGORITHMS)}")
+        if self.algorithm != "ring" and not self.machine.meshed:
+            raise SimulateError(
+                f"{self.algorithm} needs a mesh, and {self.machine.name} has a switch: take ring, or another machine"
+            )
+        if self.wire not in WIRES:
+            raise SimulateError(f"no wire format is called {self.wire!r}: choose from {', '.join(WIRES)}")
+        if self.payload is not None and not 0 < self.payload < math.inf:
+            raise SimulateError(f"a payload of {self.payload:g} bytes: a sum has at least 1 byte, and an end")
+        allowed = [2**power for power in range(self.model.most_cores.bit_length())]
+        if self.cores not in allowed:
+            raise SimulateError(
+                f"{self.cores} cores a replica: {self.model.title} can have {', '.join(map(str, allowed))}"
+            )
+        if self.cores > self.machine.cores * len(self.mesh.live):
+            raise SimulateError(
+                f"{self.cores} cores a replica, and {self.mesh} has {self.machine.cores * len(self.mesh.live)} cores: "
+                "take more chips or fewer cores a replica"
+            )
+
+    @property
+    def chips(self) -> int:
+        """Live chips."""
+        return len(self.mesh.live)
+
+    @property
+    def replicas(self) -> int:
+        """Copies of the model, each with its own part of the batch."""
+        return self.machine.cores * self.chips // self.cores
+
+    @property
+    def examples(self) -> int:
+        """Examples of the busiest replica."""
+        return math.ceil(self.batch / self.replicas)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Seconds of one step, part by part."""
+
+    batch: int
+    compute: float
+    inside: float
+    sum: float
+    hidden: float
+    update: float
+    input: float
+
+    @property
+    def exposed(self) -> float:
+        """What of the sum the chips wait for."""
+        return self.sum - self.hidden
+
+    @property
+    def total(self) -> float:
+        """Seconds from one step to the next."""
+        return self.compute + self.inside + self.exposed + self.update + self.input
+
+    @property
+    def throughput(self) -> float:
+        """Examples a second."""
+        return self.batch / self.total
+
+
+def step(setting: Setting) -> Step:
+    """How long one step takes, and what for."""
+    model, machine = setting.model, setting.machine
+    compute = setting.examples * model.work(setting.cores) / (machine.peak * setting.of_peak)
+    within = inside(model, machine, setting.mesh, setting.cores, setting.examples)
+    whole = _sum(setting)
+    hidden = _hidden(setting, compute, whole) if setting.hide else 0.0
+    done = Step(setting.batch, compute, within, whole, hidden, _update(setting), 0.0)
+    host = setting.batch / setting.chips * machine.host_chips * model.input_bytes / machine.host_input
+    return replace(done, input=max(0.0, host - done.total))
+
+
+def calibrate(setting: Setting, seconds: float) -> float:
+    """The part of the peak at which a step takes so many seconds; that of `setting` itself does not matter."""
+    at_peak = step(replace(setting, of_peak=1.0, hide=False))
+    left = seconds - (at_peak.total - at_peak.compute)
+    if not at_peak.compute <= left:
+        raise SimulateError(
+            f"a step of {1e3 * seconds:.3g} ms cannot be: at the peak rate it would take {1e3 * at_peak.total:.3g} ms"
+        )
+    return at_peak.compute / left
+
+
+def _sum(setting: Setting) -> float:
+    """All cores that hold the same weights sum their gradients; the cores of one chip do so in its memory."""
+    if setting.chips == 1:
+        return 0.0
+    chips = tile(setting.cores, setting.machine)
+    payload = setting.payload or setting.model.gradient_bytes(setting.wire)
+    sharded = payload * setting.model.sharded / setting.model.summed
+    if chips == 1 or not sharded:
+        exact = setting.simulated and setting.chips <= MOST_SIMULATED
+        return sum_seconds(setting.mesh, setting.algorithm, payload, setting.machine.link, exact)
+    return divided_sum(
+        setting.mesh, setting.algorithm, payload - sharded + sharded / chips, setting.machine.link, chips
+    )
+
+
+@lru_cache(CACHED)
+def sum_seconds(mesh: Mesh, algorithm: str, nbytes: float, link: LinkSpeed, simulated: bool = False) -> float:
+    """One all-reduce; remembered, for tables ask for the same again."""
+    plan = plan_of(mesh, algorithm)
+    return simulate(plan, nbytes, link).seconds if simulated else seconds(plan, nbytes, link)
+
+
+@lru_cache(8)
+def plan_of(mesh: Mesh, algorithm: str) -> Plan:
+    """One plan; the last few are remembered, for one of 4096 chips is large."""
+    return ALGORITHMS[algorithm](mesh)
+
+
+def _hidden(setting: Setting, compute: float, whole: float) -> float:
+    """What of the sum is over when the backward pass is."""
+    layers, cores = setting.model.layers, setting.cores
+    work = sum(layer.flops * layer.part(cores) for layer in layers)
+    backward = compute * BACKWARD / (1 + BACKWARD)
+    hideable = whole / 2 if setting.shard_update else whole
+    now = sent = 0.0
+    for layer in reversed(layers):
+        now += backward * layer.flops * layer.part(cores) / work
+        if layer.summed:
+            sent = max(sent, now) + hideable * layer.params / setting.model.summed
+    return max(0.0, hideable - max(0.0, sent - backward))
+
+
+def _update(setting: Setting) -> float:
+    model = setting.model
+    params = model.summed - model.sharded + model.sharded / setting.cores
+    if setting.shard_update:
+        params /= setting.replicas
+    return params * MOVED[model.optimizer] / setting.machine.memory

@@ -1,0 +1,1 @@
+"""What happened in a run: typed events, their writer and their reader."""

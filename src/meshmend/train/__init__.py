@@ -1,3 +1,0 @@
-"""Training that goes on when workers die."""
-
-from meshmend.train.job import Job as Job

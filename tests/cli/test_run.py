@@ -1,0 +1,333 @@
+"""`meshmend run` as people type it: every option arrives where it should, and mistakes are one sentence."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshmend import cli
+from meshmend import run as launch
+from meshmend.cli import job
+from meshmend.job.state.safetensors import save
+from meshmend.run import RunSpec, load_spec
+from meshmend.run import entry as start
+from meshmend.run.launcher import Launcher
+from meshmend.telemetry.events import Began, Ended, Log
+
+PRINTED = {
+    "workers": ("2:4", "--min-workers 2"),
+    "spares": ("1", "--spares 1"),
+    "min_workers": ("3", "--min-workers 3"),
+    "on_failure": ("shrink", "--on-failure shrink"),
+    "hosts": ("a:2,b:2", '--hosts "$hosts"'),
+    "launch_agent": ("ssh -x", "--launch-agent 'ssh -x'"),
+    "checkpoint_every": ("5min", "--checkpoint-every 5min"),
+    "mesh": ("2x2", "--mesh 2x2"),
+    "algorithm": ("ring", "--algorithm ring"),
+    "name": ("mine", "mine"),
+}
+"""What is given for each option, and what must then be in the text for a cluster."""
+NOT_PRINTED = {"script", "resume", "attach", "print_"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MESHMEND_RUNS", raising=False)
+    (tmp_path / "train.py").write_text("import meshmend")
+    return tmp_path
+
+
+@pytest.fixture
+def orders(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, RunSpec]]:
+    """How, and with what, runs were started; none really is."""
+    del folder
+    made: list[tuple[str, RunSpec]] = []
+
+    def note(how: str) -> Callable[[RunSpec], int]:
+        def noted(order: RunSpec) -> int:
+            made.append((how, order))
+            return 0
+
+        return noted
+
+    for how in ("launch", "resume", "attach"):
+        monkeypatch.setattr(launch, how, note(how))
+    return made
+
+
+def main(words: str) -> int:
+    return cli.main(["run", *shlex.split(words)])
+
+
+@pytest.mark.parametrize("kind", ["slurm", "k8s"])
+def test_every_option_is_in_the_text_for_a_cluster(kind: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    del folder
+    options = inspect.signature(job.run).parameters.keys()
+    assert options == PRINTED.keys() | NOT_PRINTED, "say what becomes of the option with --print"
+    for option, (value, expected) in PRINTED.items():
+        words = f"--{option.replace('_', '-')} {shlex.quote(value)} --print {kind} train.py --epochs 3"
+        assert main(words) == 0
+        text = capsys.readouterr().out
+        assert expected in text and text.count("train.py --epochs 3") == 1, option
+    assert main(f"-n 5 --hosts a:3,b:2 --print {kind} train.py") == 0
+    assert '":3" : ":2"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", ["--resume x", "--attach x"])
+def test_what_a_text_for_a_cluster_cannot_hold(words: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    del folder
+    assert main(f"{words} --print slurm train.py") == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def begun(**values: Any) -> RunSpec:
+    order = RunSpec(**{"run": "mine", "script": ["train.py", "--epochs", "3"], "workers": 4, "least": 2, **values})
+    order.save()
+    return order
+
+
+@pytest.mark.parametrize(
+    ("words", "changed"),
+    [
+        ("", {}),
+        ("-n 3", {"workers": 3}),
+        ("-n 1:3", {"workers": 3, "least": 1}),
+        ("--min-workers 1", {"least": 1}),
+        ("--hosts a:2,b:1", {"workers": 3, "hosts": launch.parse_hosts("a:2,b:1")}),
+        ("--spares 1 --on-failure spare", {"spares": 1, "on_failure": "spare"}),
+        ("--checkpoint-every 7 train.py", {"every": "7", "script": ("train.py",)}),
+        ("train.py --epochs 9", {"script": ("train.py", "--epochs", "9")}),
+    ],
+)
+def test_a_run_is_resumed_as_it_was_begun_but_for_what_is_given(
+    words: str, changed: dict[str, Any], orders: list[tuple[str, RunSpec]]
+) -> None:
+    begun()
+    assert main(f"--resume mine {words}") == 0
+    assert orders == [("resume", load_spec("mine", **changed))]
+
+
+def test_one_that_has_not_begun_begins(orders: list[tuple[str, RunSpec]]) -> None:
+    assert main("--resume mine -n 2 train.py") == 0
+    assert orders == [("launch", RunSpec(run="mine", script=("train.py",), workers=2))]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--resume other", "there is no run 'other': expected runs/other/run.json"),
+        ("--resume mine -n 1", "at least 2 of 1 workers were asked for"),
+        ("--resume mine --name yours", "a run keeps its name"),
+        ("--resume mine nowhere.py", "there is no script 'nowhere.py'"),
+        ("--attach mine -n 2", "goes on with a run as it was begun"),
+        ("--attach mine train.py", "goes on with a run as it was begun"),
+        ("--attach mine --resume mine", "goes on with a run as it was begun"),
+    ],
+)
+def test_what_cannot_be_gone_on_with_is_one_sentence(
+    words: str, says: str, orders: list[tuple[str, RunSpec]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun()
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert says in said and said.count("\n") == 1 and orders == []
+
+
+def test_from_another_folder_it_is_said_where_to_go(
+    orders: list[tuple[str, RunSpec]], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun()
+    (folder / "other").mkdir()
+    monkeypatch.chdir(folder / "other")
+    assert main("--resume ../runs/mine") == 2
+    assert "was begun with the script 'train.py', which is not in" in capsys.readouterr().err
+    Path("train.py").touch()
+    assert main("--resume ../runs/mine") == 2
+    assert "by its name, from the folder in which it was begun" in capsys.readouterr().err
+    assert orders == []
+
+
+@pytest.mark.parametrize("damage", ["", "[]", "{}", '{"format": 0}', '{"format": 1, "hosts": [], "run": "mine"}'])
+def test_a_damaged_order_is_said_to_be(damage: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    begun()
+    (folder / "runs" / "mine" / "run.json").write_text(damage)
+    assert main("--resume mine") == 2
+    assert "run.json is not what meshmend run writes" in capsys.readouterr().err
+
+
+class Started:
+    """A launcher that only says with what it was started."""
+
+    made: list[Started]
+    last_checkpoint: Any = Launcher.last_checkpoint
+
+    def __init__(self, order: RunSpec, attempt: int = 0, resume: str = "") -> None:
+        self.order, self.attempt, self.resume, self.said = order, attempt, resume, list[str]()
+        self.speaker = self.reach = self
+        Started.made.append(self)
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def open(self) -> None:
+        pass
+
+    def run(self) -> int:
+        return 7
+
+
+@pytest.fixture
+def started(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Started]:
+    del folder
+    Started.made = []
+    monkeypatch.setattr(start, "Launcher", Started)
+    return Started.made
+
+
+def wrote(*kinds: str) -> None:
+    for number, kind in enumerate(kinds):
+        event = (
+            Began(attempt=0, workers=1, spares=0, on_failure="replace", time=float(number))
+            if kind == "began"
+            else Ended(status=int(kind), time=float(number))
+        )
+        Log(Path("runs/mine"), "launcher").write(event)
+
+
+@pytest.mark.parametrize(
+    ("events", "changes", "done"),
+    [
+        (["began", "0"], {}, True),
+        (["began", "0"], {"workers": 8}, True),
+        (["began", "0"], {"script": ["train.py", "--epochs", "9"]}, False),
+        (["began", "75"], {}, False),
+        (["began"], {}, False),
+        (["began", "0", "began"], {}, False),
+        (["began", "75", "began", "0"], {}, True),
+    ],
+)
+def test_a_run_that_is_done_is_not_done_again(
+    events: list[str], changes: dict[str, Any], done: bool, started: list[Started]
+) -> None:
+    begun()
+    wrote(*events)
+    status = start.resume(load_spec("mine", **changes))
+    assert (status, "is done" in started[0].said[0]) == ((0, True) if done else (7, False))
+    if not done:
+        assert load_spec("mine") == load_spec("mine", **changes)  # the next --attach goes on with these
+
+
+def test_damaged_checkpoints_are_passed_over_with_a_word(started: list[Started]) -> None:
+    begun()
+    wrote("began", "75")
+    checkpoints = Path("runs/mine/checkpoints").absolute()
+    for step in (10, 20, 30):
+        path = save(checkpoints, {"w": 1.0}, step=step, about={})
+        if step > 10:
+            path.write_bytes(path.read_bytes()[:-1] + b"!")
+    start.resume(load_spec("mine"))
+    said = started[0].said
+    assert [re.search(r"step-\d+", text)[0] for text in said] == ["step-00000030", "step-00000020", "step-00000010"]  # type: ignore[index]
+    assert (
+        "damaged" in said[0] and said[-1].startswith("resuming from") and started[0].resume.endswith("10.safetensors")
+    )
+
+
+def test_worker_ledgers_are_not_needed_to_resume(started: list[Started]) -> None:
+    begun()
+    wrote("began")
+    Path("runs/mine/events/worker-0.jsonl").write_text("no event\nat all\n")
+    assert start.resume(load_spec("mine")) == 7 and started[0].attempt == 1
+
+
+def test_an_order_is_read_back_as_it_was(folder: Path) -> None:
+    del folder
+    order = begun(hosts=launch.parse_hosts("a:2,b:2"), spares=1, every="5min")
+    assert load_spec("mine") == order
+    assert json.loads(Path("runs/mine/run.json").read_text())["workers"] == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "workers", "script"),
+    [
+        ("-n1 train.py --epochs 3", 1, ["train.py", "--epochs", "3"]),
+        ("-n4 --spares=1 train.py -n 2 -m x --name y", 4, ["train.py", "-n", "2", "-m", "x", "--name", "y"]),
+        ("-n=2 train.py", 2, ["train.py"]),
+        ("--workers=2 -- train.py --help", 2, ["train.py", "--help"]),
+        ("train.py -- -h", 1, ["train.py", "--", "-h"]),
+        ("--name mine -n 3 train.py -x", 3, ["train.py", "-x"]),
+    ],
+)
+def test_all_that_follows_the_script_is_the_scripts(
+    words: str, workers: int, script: list[str], orders: list[tuple[str, RunSpec]]
+) -> None:
+    assert main(words) == 0
+    assert [(order.workers, list(order.script)) for _, order in orders] == [(workers, script)]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("train.py -n 2", "-n"),
+        ("train.py --epochs 3 --workers=2", "--workers=2"),
+        ("-n 2 train.py --spares 1", "--spares"),
+        ("-n 2 train.py -n 3 --workers 8 --epochs 3 --name x --resume y", ""),
+        ("train.py --epochs 3", ""),
+    ],
+)
+def test_options_of_ours_after_the_script_are_told(
+    words: str, told: str, orders: list[tuple[str, RunSpec]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 0 and len(orders) == 1
+    said = capsys.readouterr().err
+    expected = f"meshmend: {told} comes after train.py, so the script gets it: ours come before\n"
+    assert said == (expected if told else "")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("-n 2 python train.py", "'python' is no script: leave it out"),
+        ("-n 2 /usr/bin/python3.11 train.py", "'/usr/bin/python3.11' is no script: leave it out"),
+        ("-n 1 .", "'.' is a folder without a __main__.py"),
+        ("--nproc_per_node=2 train.py", "--nproc_per_node=2 is torchrun's: give the number of workers with -n"),
+        ("--nproc-per-node 2 train.py", "--nproc-per-node is torchrun's: give the number of workers with -n"),
+        ("-n 2 -m", "-m needs the name of a module"),
+        ("-n 2 -m nowhere.train", "there is no module 'nowhere.train' here"),
+    ],
+)
+def test_what_is_no_script_is_one_sentence(
+    words: str, says: str, orders: list[tuple[str, RunSpec]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2 and orders == []
+    said = capsys.readouterr().err
+    assert says in said and said.count("\n") == 1
+
+
+def test_a_module_is_run_as_python_does(orders: list[tuple[str, RunSpec]], folder: Path) -> None:
+    (folder / "package").mkdir()
+    (folder / "package" / "__init__.py").touch()
+    (folder / "package" / "other.py").write_text("name = 'neighbour'")
+    text = "import sys\nfrom .other import name\nprint(__name__, name, sys.argv[1:], sys.path[0], __spec__.name)"
+    (folder / "package" / "train.py").write_text(text)
+    assert main("-n 2 -m package.train --epochs 3") == 0
+    words = orders[0][1].script
+    ran = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=60)
+    assert ran.stdout == f"__main__ neighbour ['--epochs', '3'] {folder} package.train\n", ran.stderr
+
+
+def test_a_module_is_printed_as_it_was_given(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    del folder
+    assert main("-n 2 --print slurm -m package.train --epochs 3") == 0
+    text = capsys.readouterr().out
+    assert "-m package.train --epochs 3 &" in text and "--job-name=meshmend-package-train" in text

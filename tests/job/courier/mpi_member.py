@@ -1,0 +1,125 @@
+"""One member of a real MPI job for tests: `mpirun … python -m tests.job.courier.mpi_member FOLDER KILLS`.
+
+The worker is a few lines of integer arithmetic in this very process; the courier's side is the real one. KILLS is a
+list such as `1:Sum:3` (rank, kind of operation, how many of that kind before) at which a member kills itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from meshmend.job.protocol.protocol import Memory, Operation, Total, run_member
+
+LANES, ROUNDS, SIZE = 8, 6, 300_000
+
+
+def lane_values(state: np.ndarray, round: int, lane: int) -> np.ndarray:
+    return (state * 31 + np.int64(round * 1000 + lane)) % 65537
+
+
+def after(state: np.ndarray, total: np.ndarray) -> np.ndarray:
+    return (state * 7 + total) % 1_000_003
+
+
+def undisturbed() -> np.ndarray:
+    state = np.arange(SIZE, dtype=np.int64)
+    for round in range(ROUNDS):
+        state = after(state, np.sum([lane_values(state, round, lane) for lane in range(LANES)], axis=0))
+    return state
+
+
+def read(footer: np.ndarray) -> Total:
+    digests = {rank: int(value) for rank, value in enumerate(footer[LANES:-1]) if value}
+    return Total(footer[:LANES].tolist(), digests, int(footer[-1]))
+
+
+class Toy:
+    """A worker that computes at once."""
+
+    def __init__(self, rank: int, ranks: int) -> None:
+        self.rank, self.ranks = rank, ranks
+        self.current, self.applied = np.arange(SIZE, dtype=np.int64), -1
+        wire = SIZE + LANES + ranks + 1
+        self.sent = np.zeros(wire, np.int64)
+        self.totals = np.zeros((2, wire), np.int64)
+
+    def begin(self, round: int, lanes: tuple[int, ...]) -> None:
+        self.catch_up(round - 1)
+        self.sent[:] = 0
+        if round < ROUNDS:
+            for lane in lanes:
+                self.sent[:SIZE] += lane_values(self.current, round, lane)
+                self.sent[SIZE + lane] += 1
+        self.sent[-1] = round >= ROUNDS
+        self.sent[SIZE + LANES + self.rank] = 1 + int(self.current.sum())
+
+    def catch_up(self, round: int) -> None:
+        if self.applied < round:
+            self.current, self.applied = after(self.current, self.totals[round % 2, :SIZE]), round
+
+    def ready(self, seconds: float) -> bool:
+        return seconds >= 0
+
+    def part(self) -> np.ndarray:
+        return self.sent
+
+    def packed(self) -> int:
+        return 0
+
+    def total(self, round: int) -> np.ndarray:
+        return self.totals[round % 2]
+
+    def read(self, total: np.ndarray) -> Total:
+        return read(total[SIZE:])
+
+    def state(self, round: int) -> np.ndarray:
+        self.catch_up(round)
+        return self.current.view(np.uint8)
+
+    def adopt(self, round: int, state: np.ndarray) -> None:
+        self.current, self.applied = state.view(np.int64).copy(), round
+
+    def fetch(self, rank: int) -> None:
+        raise AssertionError(f"the memory of {rank} cannot be seen")
+
+    def card(self) -> list[int]:
+        return [self.rank, self.rank]
+
+    def met(self, cards: np.ndarray) -> None:
+        assert sorted(cards[:, 0]) == sorted(set(cards[:, 0]))
+
+
+def main(folder: str, wanted: int, kills: list[str], kind: type[Toy] = Toy) -> None:
+    seen: Counter[str] = Counter()
+    # Not at the top: a test that borrows the arithmetic must not become an MPI process itself.
+    from mpi4py import MPI
+
+    from meshmend.job.courier.mpi import Mpi
+
+    rank, ranks = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
+
+    def before(operation: Operation) -> None:
+        name = type(operation).__name__
+        if f"{rank}:{name}:{seen[name]}" in kills:
+            os.kill(os.getpid(), signal.SIGKILL)
+        seen[name] += 1
+
+    toy, memory = kind(rank, ranks), Memory(rank)
+    ended = Path(folder, "ended")
+    carrier = Mpi(toy, LANES, over=ended.exists)
+    carrier.drive(run_member(memory, LANES, wanted), before)
+    ended.touch()
+    if memory.active:
+        np.save(Path(folder, f"{rank}.npy"), toy.current)
+    Path(folder, f"{rank}.out").write_text(f"{memory.active} {carrier.world.Get_size()}")
+    os._exit(0)  # MPI_Finalize can hang after failures
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])

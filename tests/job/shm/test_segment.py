@@ -1,0 +1,61 @@
+"""What lies in shared memory: whose it is, and what is cleaned up."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from meshmend.base.processes import born
+from meshmend.job.shm import segment
+from meshmend.job.shm.segment import Segment, clean_stale, ranks_of, remove_run
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(segment, "HOME", tmp_path)
+    return tmp_path
+
+
+def dead_process() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def made(run: str, rank: int, owner: int, worker: int = 0) -> Segment:
+    found = Segment(run, rank, create=True)
+    found["owner"], found["worker"], found["born"] = owner, worker, born(worker)
+    return found
+
+
+def test_only_dead_runs_are_cleaned_up(home: Path) -> None:
+    made("dead", 0, dead_process())
+    made("live", 0, os.getpid())
+    made("orphaned", 0, dead_process(), os.getpid())
+    for run in ("dead", "live", "orphaned", "left", "new"):
+        (home / f"meshmend-{run}-mpi").mkdir()
+    os.utime(home / "meshmend-left-mpi", (0, time.time() - 2 * segment.BEGINS))
+    assert clean_stale() == ["dead", "left"]
+    runs = {path.name.split("-")[1] for path in home.iterdir()}
+    assert runs == {"live", "orphaned", "new"}
+
+
+def test_a_run_is_not_taken_for_another_whose_name_begins_alike(home: Path) -> None:
+    for run in ("a", "a-1", "a-b"):
+        made(run, 0, os.getpid())
+        (home / f"meshmend-{run}-mpi").mkdir()
+    assert ranks_of("a") == [0]
+    assert remove_run("a")
+    assert not remove_run("a")
+    assert (ranks_of("a"), ranks_of("a-1"), ranks_of("a-b")) == ([], [0], [0])
+    assert {path.name for path in home.glob("*-mpi")} == {"meshmend-a-1-mpi", "meshmend-a-b-mpi"}
+
+
+def test_memory_is_for_its_user_alone(home: Path) -> None:
+    made("mine", 0, os.getpid()).make_bulk(8, 4, 0, 0)
+    assert {path.stat().st_mode & 0o777 for path in home.iterdir()} == {0o600}

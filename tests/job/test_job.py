@@ -1,0 +1,231 @@
+"""A job as a world of one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import OrderedDict, defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import meshmend as mm
+
+X = np.arange(24, dtype=np.float32)
+
+
+def test_warm_is_called_once_before_the_first_step_and_what_it_returns_is_dropped() -> None:
+    seen: list[Any] = []
+    with mm.Job(X, batch=8, lanes=4) as job:
+        state = job.share(np.float32(2), warm=lambda state, lane: seen.append((state, len(lane), job.step)))
+        assert seen == [(2, 2, 0)]
+        assert state == 2
+        for _ in job.steps(2):
+            job.sum(lambda lane: lane.sum())
+            job.commit(state)
+    assert len(seen) == 1
+
+
+def test_each_sample_of_an_epoch_is_summed_once() -> None:
+    with mm.Job(X, batch=8, lanes=4) as job:
+        state = job.share(np.float32(0))
+        for _ in job.steps(3):
+            state = state + job.sum(lambda lane: lane.sum())
+            job.commit(state, total=state)
+    assert state == X.sum()
+
+
+@pytest.mark.parametrize("reduction", ["float", "exact"])
+def test_a_sum_that_is_not_finite_is_refused_or_skipped(reduction: str) -> None:
+    bad = np.where(X == 5, np.inf, X).astype(np.float32)
+    with (
+        pytest.raises(mm.JobError, match="holds NaN or Inf in some lane"),
+        mm.Job(bad, batch=24, lanes=4, reduction=reduction, nonfinite="error") as job,
+    ):
+        job.share(np.float32(0))
+        job.sum(lambda lane: lane.sum())
+    with mm.Job(bad, batch=8, lanes=4, reduction=reduction, nonfinite="skip") as job:
+        state = job.share(np.float32(0))
+        for _ in job.steps(3):
+            state = state + job.sum(lambda lane: lane.sum())
+            job.commit(state)
+        assert np.isfinite(state)
+        assert job.step >= 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lanes": 3}, "cannot be divided into 3 equal lanes"),
+        ({"batch": 25, "lanes": 5}, "fewer than one batch of 25"),
+        ({"reduction": "odd"}, "choose from float, exact"),
+        ({"reduction": "exact", "nonfinite": "pass"}, "choose 'error' or 'skip'"),
+        ({"wire": "fp8"}, "choose from float32, bf16"),
+        ({"wire": "bf16", "reduction": "exact"}, "exact sums need all their bits"),
+        ({"batch": 8.0}, r"batch=8\.0: give a whole number"),
+        ({"lanes": "4"}, "lanes='4': give a whole number"),
+        ({"seed": None}, "seed=None: give a whole number"),
+        ({"seed": -1}, "seed=-1: give a whole number from 0 on"),
+        ({"data": X.tolist()}, r"the data is a list, .* give numpy\.asarray"),
+        ({"data": (X, X.tolist())}, "the data is a list"),
+        ({"data": (one for one in X)}, r"the data is a generator, .* with len\(\) and data\[ids\]"),
+        ({"data": np.float32(1)}, "the data is a float32"),
+        ({"data": frozenset(range(24))}, "the data is a frozenset"),
+    ],
+)
+def test_mistakes_are_one_sentence(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(mm.JobError, match=message):
+        mm.Job(**{"data": X, "batch": 8, "lanes": 4, **options})
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    with mm.Job(X, batch=np.int64(8), lanes=np.uint8(4), seed=np.int32(3)) as job:
+        job.share(np.float32(0))
+        assert [type(one) for one in (job.batch, job.lanes, job._about()["seed"])] == [int, int, int]
+        total = job.sum(lambda lane: lane.sum())
+    with mm.Job(X, batch=8, lanes=4, seed=3) as job:
+        job.share(np.float32(0))
+        assert job.sum(lambda lane: lane.sum()) == total
+
+
+@pytest.mark.parametrize("value", [np.zeros(3), [1.0, 2.0], None, 1j, "much", {}])
+def test_a_metric_that_is_no_single_number_is_refused_by_name(value: Any) -> None:
+    with mm.Job(X, batch=8, lanes=4) as job:
+        state = job.share(np.float32(0))
+        job.sum(lambda lane: lane.sum())
+        with pytest.raises(mm.JobError, match=r"metric 'odd' is a .*: give a single number"):
+            job.commit(state, good=np.ones((1, 1)), odd=value)
+
+
+@dataclass
+class Record:
+    w: Any
+
+
+def test_a_state_that_is_no_tree_of_arrays_is_refused() -> None:
+    job = mm.Job(X, batch=8, lanes=4)
+    with pytest.raises(mm.JobError, match=r"leaf 'a' of the state is a Record, .*register_dataclass|\['a'\]"):
+        job.share({"a": Record(X)})
+    with pytest.raises(mm.JobError, match=r"cannot be sorted|JAX cannot take this tree apart"):
+        job.share({"a": X, 1: X})
+
+
+def test_dicts_of_all_kinds_come_back_as_they_are() -> None:
+    tree = {"z": OrderedDict(b=np.ones(1), a=np.zeros(2)), "c": defaultdict(int, {"y": np.ones(3), "x": np.zeros(1)})}
+    with mm.Job(X, batch=8, lanes=4) as job:
+        job.share(tree)
+        found = job.sum(lambda _: tree)
+    assert type(found["z"]) is OrderedDict and [*found["z"]] == ["b", "a"] and found["z"]["b"] == 4
+    assert found["c"]["new"] == 0 and found["c"]["y"].tolist() == [4, 4, 4]
+    assert tree["z"]["b"] == 1
+
+
+def test_another_tree_is_refused_with_its_leaf() -> None:
+    with mm.Job(X, batch=8, lanes=4) as job, pytest.raises(mm.JobError, match="return the same"):
+        job.share(np.float32(0))
+        sizes = iter([1, 2])
+        job.sum(lambda _: {"w": np.zeros(next(sizes), np.float32)})
+
+
+def test_one_alone_is_first_has_seat_0_and_may_pause() -> None:
+    job = mm.Job(X, batch=8, lanes=4)
+    with job.pause():
+        assert (job.first, job.rank) == (True, 0)
+
+
+WAYS: list[dict[str, Any]] = [{}, {"wire": "bf16"}, {"reduction": "exact"}]
+
+
+def summed(leaf: Any, **options: Any) -> Any:
+    with mm.Job(X, batch=8, lanes=4, **options) as job:
+        job.share(np.float32(0))
+        return job.sum(lambda _: leaf)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("leaf", [np.array([1j]), np.array([True]), np.array("text"), np.array([None])])
+def test_what_has_no_sum_is_refused_by_name(way: dict[str, Any], leaf: Any) -> None:
+    with pytest.raises(mm.JobError, match=r"leaf 'value' has type .* which is not summed"):
+        summed(leaf, **way)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint64])
+def test_whole_numbers_are_summed_exactly_or_refused(way: dict[str, Any], dtype: type) -> None:
+    most = 2**24 // 4
+    for value in (most, most - 1, 1, 0) + (() if dtype == np.uint64 else (-most, 1 - most)):
+        found = summed(np.full(100, value, dtype), **way)
+        assert found.dtype == dtype
+        assert (found == 4 * value).all()
+    for value in (most + 1, np.iinfo(dtype).max) + (() if dtype == np.uint64 else (-most - 1, np.iinfo(dtype).min)):
+        with pytest.raises(mm.JobError, match=f"leaf 'value' is of whole numbers, and one of them is beyond {most}"):
+            summed(np.array([1, value], dtype), **way)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_sum_that_its_own_type_cannot_hold_is_refused(way: dict[str, Any]) -> None:
+    assert (summed(np.full(100, 63, np.uint8), **way) == 252).all()
+    assert summed(np.array([31, -32], np.int8), **way).tolist() == [124, -128]
+    for leaf in (np.array([1, 64], np.uint8), np.array([32], np.int8), np.array([-33], np.int8)):
+        with pytest.raises(mm.JobError, match=r"step 0: the sum of 'value' reaches from .* cannot hold"):
+            summed(leaf, **way)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.float8_e5m2])  # what bf16 cannot hold, float32 cannot either
+def test_a_sum_too_large_for_its_narrow_type_is_not_finite(way: dict[str, Any], dtype: Any) -> None:
+    good, most = np.array(2.0**13, dtype), ml_dtypes.finfo(dtype).max
+    for size in (1, 100):
+        assert (summed(np.full(size, good), nonfinite="error", **way) == 2**15).all()
+        with pytest.raises(mm.JobError, match="step 0: the sum of 'value' is too large for its type"):
+            summed(np.full(size, most, dtype), nonfinite="error", **way)
+    with mm.Job(X, batch=8, lanes=4, nonfinite="skip", **way) as job:
+        state = job.share(np.float32(0))
+        for _ in job.steps(3):
+            assert job.sum(lambda _: np.array(most if job.step == 1 else good, dtype)) == 2**15
+            job.commit(state)
+        assert job.step == 3
+
+
+def test_words_out_of_order_are_refused() -> None:
+    with mm.Job(X, batch=8, lanes=4) as job:
+        with pytest.raises(mm.JobError, match=r"job\.sum was called before job\.share"):
+            job.sum(lambda lane: lane.sum())
+        with pytest.raises(mm.JobError, match=r"job\.commit was called before job\.share"):
+            job.commit(np.float32(0))
+        state = job.share(np.float32(0))
+        for step in job.steps(2):
+            with pytest.raises(mm.JobError, match=f"job.commit was called in step {step} without a sum"):
+                job.commit(state)
+            job.sum(lambda lane: lane.sum())
+            with pytest.raises(mm.JobError, match=f"job.sum was called twice in step {step}"):
+                job.sum(lambda lane: lane.sum())
+            job.commit(state)
+        assert job.step == 2
+
+
+LATE = """
+import sys
+import numpy as np, meshmend as mm
+
+def gradient(lane):
+    if job.step == int(sys.argv[1]):
+        import jax.numpy
+    return {"g": lane.sum(), "h": [lane.max()]}
+
+with mm.Job(np.arange(24.0), batch=8, lanes=4, reduction="exact") as job:
+    state = job.share({"w": np.zeros(1)})
+    for _ in job.steps(3):
+        grads = job.sum(gradient)
+        job.commit({"w": state["w"] + grads["g"] + grads["h"][0]})
+    print(job.step, "jax" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("when", ["0", "1"])
+def test_jax_may_be_loaded_in_the_middle_of_a_job(when: str) -> None:
+    found = subprocess.run([sys.executable, "-c", LATE, when], capture_output=True, text=True, check=False)
+    assert found.stdout == "3 True\n", found.stderr

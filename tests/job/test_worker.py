@@ -1,0 +1,241 @@
+"""The process that runs the user's script: who is a worker, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from meshmend.base.env import Settings
+from meshmend.job.shm.segment import Segment, remove_run
+from meshmend.job.worker import OURS, shown
+
+Worked = tuple[Segment, str]
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Iterator[Callable[[str], Worked]]:
+    """Run a script as a worker, without a courier; its memory, and what it printed."""
+    run = f"test-worker-{os.getpid()}"
+
+    def worked(script: str) -> Worked:
+        (tmp_path / "script.py").write_text(dedent(script))
+        segment = Segment(run, 0, create=True)
+        segment["owner"], segment["wanted"], segment["ranks"] = os.getpid(), 1, 1
+        words = [sys.executable, "-W", "ignore", "-m", "meshmend.job.worker", str(tmp_path / "script.py")]
+        told = Settings(run=run, rank=0, folder=tmp_path).environment()
+        found = subprocess.run(words, env={**os.environ, **told}, capture_output=True, text=True, check=False)
+        return segment, found.stdout + found.stderr
+
+    yield worked
+    remove_run(run)
+
+
+CHILDREN = """
+    import multiprocessing, os, subprocess, sys
+    import numpy as np, meshmend as mm
+    from meshmend.base.env import Settings
+
+    def train(*_):
+        assert Settings.here() is None
+        with mm.Job(np.arange(8.0), batch=4, lanes=2) as job:
+            state = job.share(np.zeros(1, np.float32))
+            for _ in job.steps(2):
+                state = state + job.sum(lambda lane: lane.sum()).astype(np.float32)
+                job.commit(state)
+        os.write(1, b"%d\\n" % state[0])
+
+    if len(sys.argv) > 1:
+        train()
+    elif __name__ == "__main__":
+        assert Settings.here() is not None
+        assert os.environ["MESHMEND_RANK"] == "0"
+        subprocess.run([sys.executable, __file__, "child"], check=True)
+        for way in ("fork", "spawn"):
+            child = multiprocessing.get_context(way).Process(target=train)
+            child.start()
+            child.join()
+            assert child.exitcode == 0
+        child = os.fork()
+        if not child:
+            train()
+            {}["a child's own"]
+        assert os.waitpid(child, 0)[1]
+        assert Settings.here() is not None
+        sys.exit(3)
+"""
+
+
+def test_children_of_a_worker_are_worlds_of_one_and_leave_its_memory_alone(work: Callable[[str], Worked]) -> None:
+    segment, printed = work(CHILDREN)
+    assert printed.count("28\n") == 4, (printed, segment.read_error())
+    assert 'KeyError: "a child\'s own"' in printed
+    assert segment.read_error() is None
+    assert (segment["step"], segment["lanes"], segment["progress"], segment["left"]) == (0, 0, 0, 0)
+
+
+FORK = """
+    import os
+    import numpy as np, meshmend as mm
+
+    job = mm.Job(np.arange(8.0), batch=4, lanes=2)
+    if not os.fork():
+        with job:
+            for call in (job.share, job.commit, job.sum):
+                try:
+                    call(np.sum)
+                except mm.JobError as error:
+                    print(error)
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_a_fork_has_no_part_in_the_job_of_its_parent(work: Callable[[str], Worked]) -> None:
+    segment, printed = work(FORK)
+    assert printed.count("the job belongs to the process that made it") == 3, printed
+    assert segment["left"] == 1
+
+
+FIRST = """
+    import numpy as np, meshmend as mm
+    from meshmend.job.protocol.protocol import Total
+
+    job = mm.Job(np.arange(8.0), batch=4, lanes=2)
+    print(job.rank, job.first, end=" ")
+    for ranks in ({0, 1, 3}, {0}, {1, 3}, {3, 0}):
+        job._link.account = Total([1, 1], dict.fromkeys(ranks, 7), 0)
+        print(job.first, end=" ")
+"""
+
+
+def test_the_lowest_seat_of_the_last_round_is_first(work: Callable[[str], Worked]) -> None:
+    assert work(FIRST)[1].split() == ["0", "False", "True", "True", "False", "True"]
+
+
+PAUSE = """
+    import numpy as np, meshmend as mm
+
+    job = mm.Job(np.arange(8.0), batch=4, lanes=2)
+    segment = job._link._segment
+    print(segment["paused"], end=" ")
+    with job.pause():
+        print(segment["paused"], end=" ")
+        with job.pause():
+            pass
+        print(segment["paused"], end=" ")
+    print(segment["paused"], end=" ")
+    try:
+        with job.pause():
+            {}["an evaluation"]
+    except KeyError:
+        print(segment["paused"])
+"""
+
+
+def test_a_pause_is_marked_as_long_as_it_lasts(work: Callable[[str], Worked]) -> None:
+    assert work(PAUSE)[1].split() == ["0", "1", "1", "0", "0"]
+
+
+CHAIN = """
+    import json
+
+    def load(text):
+        try:
+            json.loads(text)
+        except ValueError as error:
+            raise RuntimeError("could not load") from error
+
+    try:
+        load("{")
+    except RuntimeError:
+        {}["while that was handled"]
+"""
+
+
+def test_what_led_to_an_exception_is_told_with_the_users_frames_alone(work: Callable[[str], Worked]) -> None:
+    error = work(CHAIN)[0].read_error()
+    assert error is not None and not error["mistake"]
+    assert error["error"] == "KeyError: 'while that was handled'"
+    told = [line for line in error["trace"].splitlines() if not line.startswith(" ")]
+    assert told == [
+        "Traceback (most recent call last):",
+        "json.decoder.JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+        "",
+        "The above exception was the direct cause of the following exception:",
+        "",
+        "Traceback (most recent call last):",
+        "RuntimeError: could not load",
+        "",
+        "During handling of the above exception, another exception occurred:",
+        "",
+        "Traceback (most recent call last):",
+        "KeyError: 'while that was handled'",
+    ]
+    assert "script.py" in error["trace"] and "runpy" not in error["trace"] and "worker.py" not in error["trace"]
+
+
+def test_what_meshmend_was_handling_is_not_told() -> None:
+    inner = compile(
+        "def call(function):\n try: next(iter(()))\n except StopIteration: function()", OURS + "/x.py", "exec"
+    )
+    names: dict[str, Any] = {}
+    exec(inner, names)
+    try:
+        names["call"](lambda: {}["the user's"])
+    except KeyError as error:
+        text = shown(error)
+    assert "StopIteration" not in text and "x.py" not in text
+    assert text.count("Traceback") == 1 and "the user's" in text
+
+
+MISTAKE = """
+    import meshmend as mm
+    from meshmend.job.reduction.sums import NotFinite
+    raise {error}("a sentence")
+"""
+
+
+@pytest.mark.parametrize(("error", "mistake"), [("mm.JobError", True), ("mm.MeshError", True), ("NotFinite", False)])
+def test_a_sum_that_is_not_finite_is_nobodys_mistake(work: Callable[[str], Worked], error: str, mistake: bool) -> None:
+    found = work(MISTAKE.format(error=error))[0].read_error()
+    assert found is not None
+    assert (found["error"], found["trace"], found["mistake"]) == ("a sentence", "a sentence", mistake)
+
+
+COURIER = """
+    import os
+    import mpi4py
+    mpi4py.rc.initialize = False  # no world is needed for this, and what MPI keeps in /dev/shm would be left behind
+    from meshmend.errors import JobError
+    from meshmend.job.courier.courier import carry
+    from meshmend.job.protocol.protocol import Divergence, Failure
+    from meshmend.job.shm.segment import Segment
+
+    class Courier:
+        segment = Segment(os.environ["MESHMEND_RUN"], 0)
+
+        def run(self, *, repair):
+            raise {error}("a sentence")
+
+    try:
+        carry(Courier(), repair=True)
+    except Failure:
+        pass
+"""
+
+
+@pytest.mark.parametrize(("error", "mistake"), [("JobError", True), ("Divergence", False)])
+def test_states_that_differ_without_a_majority_are_nobodys_mistake(
+    work: Callable[[str], Worked], error: str, mistake: bool
+) -> None:
+    segment, printed = work(COURIER.replace("{error}", error))
+    found = segment.read_error()
+    assert found is not None, printed
+    assert (found["error"], found["mistake"]) == ("a sentence", mistake)

@@ -1,0 +1,40 @@
+"""`meshmend chaos` beside a run: whatever it strikes, the run ends with the weights of an undisturbed one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from meshmend.telemetry.events import Struck, read
+from tests.jobs.jobs import SCRIPT, Job
+
+pytestmark = pytest.mark.jobs
+KINDS = "kill,hang,courier,mpirun,flip"
+
+
+def chaos(job: Job, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "meshmend", "chaos", *words, job.name]
+    return subprocess.run(command, cwd=job.folder, capture_output=True, text=True, timeout=100)
+
+
+def test_whatever_it_strikes_nothing_is_lost(job: Job, undisturbed: Callable[..., str]) -> None:
+    options = ["steps=400", "pause=0.02"]
+    job.start("-n", "4", script=[SCRIPT, *options]).until("step 20 ")
+    ran = chaos(job, "--every", "0.3", "--count", "8", "--kinds", KINDS, "--seed", "1")
+    assert ran.returncode == 0, ran.stderr
+    job.finish()
+    assert job.status == 0, job.output
+    assert set(job.weights) == {undisturbed(*options)}, job.output
+    assert len([event for event in read(job.path) if isinstance(event, Struck)]) >= 6
+    job.assert_clean()
+
+
+def test_mistakes_are_one_sentence(job: Job) -> None:
+    assert "there is no run" in chaos(job).stderr
+    job.run("-n", "1", script=[SCRIPT, "steps=2"])
+    assert "has no workers on this host" in chaos(job).stderr
+    ran = chaos(job, "--kinds", "flood")
+    assert (ran.returncode, "choose from kill, hang" in ran.stderr) == (2, True)

@@ -1,0 +1,128 @@
+"""How a run ends: its status, what it says, and that nothing is left, also of what workers have started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from meshmend.job.shm.segment import ranks_of
+from tests.jobs.jobs import Job, processes, wait_for
+
+HEAD = """
+import os, signal, subprocess, sys, time
+import numpy as np
+import meshmend as mm
+rank = int(os.environ["MESHMEND_RANK"])
+x = np.ones((64, 1), np.float32)
+def train(steps, function=lambda lane: lane.sum(0), size=1):
+    with mm.Job(x, batch=8, lanes=4) as job:
+        state = job.share(np.zeros(size << 18, np.float32))
+        for step in job.steps(steps):
+            total = job.sum(function)
+            if step == 5:
+                print("going", flush=True)
+            job.commit(state)
+"""
+
+
+def script(job: Job, text: str) -> list[Path]:
+    path = job.folder / "made.py"
+    path.write_text(HEAD + text)
+    return [path]
+
+
+def test_what_a_script_does_after_its_job_counts(job: Job) -> None:
+    job.run("-n", "2", script=script(job, "train(3)\nif rank == 0: open('no such folder/model', 'w')"))
+    assert job.status == 1 and "FileNotFoundError" in job.output
+    job.assert_clean()
+
+
+def test_one_killed_after_the_last_step_takes_nothing_away(job: Job) -> None:
+    job.run("-n", "2", script=script(job, "train(3)\nif rank == 0: os.kill(os.getpid(), signal.SIGKILL)"))
+    assert job.status == 0, job.output
+    job.assert_clean()
+
+
+def test_a_signal_without_a_name_is_a_death_like_others(job: Job) -> None:
+    lane = "lambda lane: os.kill(os.getpid(), 35) if rank and mark() else lane.sum(0)"
+    text = f"def mark():\n    made = os.path.exists('once'); open('once', 'w'); return not made\ntrain(30, {lane})"
+    job.run("-n", "2", "--on-failure", "shrink", script=script(job, text))
+    assert job.status == 0 and "worker 1 ended (signal 35)" in job.output, job.output
+    job.assert_clean()
+
+
+def test_a_worker_that_always_fails_is_not_replaced_for_ever(job: Job) -> None:
+    lane = "lambda lane: lane.sum(0) if rank == 0 else 1 / 0"
+    job.start("-n", "2", script=script(job, f"train(10**6, {lane})")).until("worker 1 did no step in 3 attempts")
+    assert job.process is not None
+    job.process.send_signal(signal.SIGTERM)
+    job.finish()
+    assert job.status == 75 and job.output.count("ZeroDivisionError") == 1, job.output
+    job.assert_clean()
+
+
+def test_what_a_worker_has_started_ends_with_it(job: Job) -> None:
+    text = f"subprocess.Popen(['sleep', '1000'], env={{**os.environ, 'OF': {job.name!r}}})\ntrain(10**6)"
+    job.start("-n", "2", script=script(job, text)).until("going")
+    assert job.process is not None
+    job.process.send_signal(signal.SIGINT)
+    job.process.send_signal(signal.SIGINT)
+    job.finish()
+    wait_for(lambda: processes(f"sleep.*{job.name}") == [])
+    job.assert_clean()
+
+
+def test_ctrl_c_before_the_job_is_open_ends_at_once(job: Job) -> None:
+    job.start("-n", "2", script=script(job, "print('loading', flush=True)\ntime.sleep(1000)")).until("loading")
+    assert job.process is not None
+    job.process.send_signal(signal.SIGINT)
+    job.finish()
+    assert job.status == 1 and "--resume" not in job.output, job.output
+    assert ranks_of(job.name) == [] and processes(job.name) == []
+
+
+def test_without_a_checkpoint_the_status_does_not_speak_of_one(job: Job) -> None:
+    (job.path / "checkpoints").parent.mkdir(parents=True)
+    job.start("-n", "2", script=script(job, "train(10**6, lambda lane: (time.sleep(0.01), lane.sum(0))[1])"))
+    job.until("going")
+    assert job.process is not None
+    shutil.rmtree(job.path / "checkpoints", ignore_errors=True)
+    (job.path / "checkpoints").touch()  # where the folder should be
+    job.process.send_signal(signal.SIGTERM)
+    job.finish()
+    assert job.status == 1 and "no checkpoint could be written" in job.output, job.output
+    assert "--resume" not in job.output
+    job.assert_clean()
+
+
+def test_a_job_that_is_left_without_its_end_says_how_to_end_it(job: Job) -> None:
+    job.run("-n", "2", script=script(job, "train(10**6, lambda lane: sys.exit(0))"))
+    assert job.status == 1 and "before its job was over: use `with mm.Job(…)`" in job.output, job.output
+    job.assert_clean()
+
+
+@pytest.mark.parametrize(("room", "size", "says"), [("100k", 1, "rank"), ("40m", 30, "for whoever takes")])
+def test_too_little_shared_memory_is_one_sentence(job: Job, room: str, size: int, says: str) -> None:
+    if os.geteuid() or not shutil.which("unshare"):
+        pytest.skip("needs root, for a small /dev/shm of its own")
+    command = [sys.executable, "-m", "meshmend", "run", "-n", "2", "--name", job.name]
+    command += map(str, script(job, f"train(3, size={size})"))
+    inside = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size={room} tmpfs /dev/shm && exec "$@"', "sh"]
+    ran = subprocess.run([*inside, *command], cwd=job.folder, capture_output=True, text=True, timeout=60)
+    said = ran.stdout + ran.stderr
+    assert ran.returncode == 2 and "--shm-size" in said and says in said and "Traceback" not in said, said
+
+
+@pytest.mark.jobs
+def test_a_pause_of_all_workers_is_no_hang(job: Job) -> None:
+    lane = "lambda lane: (time.sleep(8) if stand() else None, lane.sum(0))[1]"
+    text = f"count = [0]\ndef stand():\n    count[0] += 1; return count[0] == 41\ntrain(100, {lane})"
+    job.run("-n", "2", script=script(job, text))
+    assert job.status == 0 and "hang" not in job.output and "all workers stand still" in job.output, job.output
+    job.assert_clean()

@@ -1,0 +1,210 @@
+"""`meshmend run --hosts`: hosts are network namespaces of this machine, and are really lost and cut off."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
+
+import pytest
+
+from meshmend.base.processes import is_alive
+from meshmend.job.shm.segment import Segment, ranks_of
+from meshmend.telemetry.events import Committed, Died, Event, Saved, Started, read
+from meshmend.testbed import why_not
+from tests.jobs.jobs import SCRIPT, Job, processes, wait_for
+from tests.jobs.namespaces import AGENT, Hosts
+
+pytestmark = pytest.mark.jobs
+Undisturbed = Callable[..., str]
+STEPS = "steps=300"
+LONG = ["steps=150", "pause=0.02"]
+
+
+@cache
+def _why_not() -> str:
+    return why_not()
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Hosts]:
+    if _why_not():
+        pytest.skip(_why_not())
+    with Hosts(tmp_path, ["a", "b"]) as made:
+        yield made
+
+
+@pytest.fixture
+def job(job: Job, hosts: Hosts) -> Job:
+    job.on = partial(hosts.line, "a")
+    return job
+
+
+def start(job: Job, hosts: str, *words: str, options: list[str] = LONG) -> Job:
+    return job.start("--hosts", hosts, "--launch-agent", AGENT, *words, script=[SCRIPT, *options])
+
+
+def workers(job: Job) -> list[int]:
+    return [Segment(job.name, rank)["worker"] for rank in sorted(ranks_of(job.name))]
+
+
+def started(job: Job) -> list[int]:
+    return [event.rank for event in read(job.path) if isinstance(event, Started)]
+
+
+def committed(job: Job, rank: int) -> list[int]:
+    return [event.step for event in read(job.path) if isinstance(event, Committed) and event.rank == rank]
+
+
+def lost(job: Job) -> list[Event]:
+    return [event for event in read(job.path) if isinstance(event, Died) and event.what == "host"]
+
+
+def test_two_hosts_train_as_one(job: Job, hosts: Hosts, undisturbed: Undisturbed) -> None:
+    start(job, "a:2,b:2", options=[]).finish()
+    assert job.status == 0, job.output
+    assert job.weights == [undisturbed()] * 4, job.output
+    job.assert_clean()
+    assert list(hosts.temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("ranks", [[3], [2, 3], [0], [1, 2]])
+def test_workers_are_killed_on_any_host(job: Job, ranks: list[int], undisturbed: Undisturbed) -> None:
+    start(job, "a:2,b:2", "--on-failure", "shrink").until("step 30 ")
+    victims = workers(job)
+    for rank in ranks:
+        os.kill(victims[rank], signal.SIGKILL)
+    job.finish()
+    assert job.status == 0, job.output
+    assert job.weights == [undisturbed(LONG[0])] * (4 - len(ranks)), job.output
+    job.assert_clean()
+
+
+def test_a_worker_on_another_host_is_replaced(job: Job, undisturbed: Undisturbed) -> None:
+    options = ["pause=0.1", "steps=100"]
+    start(job, "a:2,b:2", options=options).until("step 10 ")
+    os.kill(workers(job)[3], signal.SIGKILL)
+    job.finish()
+    assert job.status == 0, job.output
+    assert job.weights == [undisturbed(options[1])] * 4, job.output
+    assert started(job) == [0, 1, 2, 3, 3]
+    job.assert_clean()
+
+
+@pytest.mark.parametrize("what", ["agent", "prted"])
+def test_an_agent_or_a_daemon_dies_and_no_worker_restarts(
+    job: Job, hosts: Hosts, what: str, undisturbed: Undisturbed
+) -> None:
+    start(job, "a:2,b:2").until("step 30 ")
+    before = workers(job)
+    victim = Segment(job.name, 3)["owner" if what == "agent" else "daemon"]
+    assert victim in hosts.processes("b")
+    os.kill(victim, signal.SIGKILL)
+    said = {"agent": "the agent on b was lost, and another one has taken over", "prted": "world 2 (mpirun was lost)"}
+    job.until(said[what])
+    assert workers(job) == before
+    job.finish()
+    assert job.status == 0, job.output
+    assert job.weights == [undisturbed(LONG[0])] * 4, job.output
+    assert started(job) == [0, 1, 2, 3]
+    job.assert_clean()
+
+
+def test_a_host_is_lost_and_comes_back(job: Job, hosts: Hosts, undisturbed: Undisturbed) -> None:
+    options = ["pause=0.1", STEPS]
+    start(job, "a:2,b:2", options=options).until("step 10 ")
+    first = workers(job)[:2]
+    hosts.crash("b")
+    job.until("host b is lost, and with it workers [2, 3]").until("(host b was lost)").until("2 workers")
+    hosts.mend("b")
+    hosts.boot("b")
+    job.until("host b is back").until(" join").until("4 workers")
+    assert workers(job)[:2] == first
+    job.finish()
+    assert job.status == 0, job.output
+    assert job.weights == [undisturbed(options[1])] * 4, job.output
+    assert started(job) == [0, 1, 2, 3, 2, 3]
+    job.assert_clean()
+
+
+@pytest.mark.parametrize("policy", ["shrink", "replace"])
+def test_the_smaller_half_of_a_network_never_goes_on(
+    job: Job, hosts: Hosts, policy: str, undisturbed: Undisturbed
+) -> None:
+    options = ["pause=0.1", STEPS]
+    start(job, "a:2,b:2", "--on-failure", policy, options=options).until("step 10 ")
+    others = workers(job)[2:]
+    hosts.cut("b")
+    job.until("(host b was lost)").until("2 workers")
+    assert all(is_alive(worker) for worker in others)
+    stopped = {rank: committed(job, rank) for rank in (2, 3)}
+    job.until("2 workers").until("2 workers")
+    hosts.mend("b")
+    job.until("host b is back")
+    wait_for(lambda: not any(is_alive(worker) for worker in others))
+    if policy == "replace":
+        job.until("4 workers")
+    job.finish()
+    assert job.status == 0, job.output
+    assert job.weights == [undisturbed(options[1])] * (4 if policy == "replace" else 2), job.output
+    for rank, steps in stopped.items():
+        more = committed(job, rank)[len(steps) :]
+        joined = [e.time for e in read(job.path) if isinstance(e, Started) and e.rank == rank][1:]
+        assert (not more) or joined, f"worker {rank} committed {more} while the others went on"
+    job.assert_clean()
+
+
+def test_a_launcher_with_the_smaller_half_halts(job: Job, hosts: Hosts, undisturbed: Undisturbed) -> None:
+    options = ["pause=0.05", "steps=100"]
+    start(job, "a:1,b:2", options=options).until("step 10 ")
+    others, agent = workers(job)[1:], Segment(job.name, 1)["owner"]
+    hosts.cut("b")
+    job.finish()
+    assert job.status == 75, job.output
+    assert "workers [0] are not most of [0, 1, 2]: others may go on without them" in job.output
+    assert [event.step for event in read(job.path) if isinstance(event, Saved)][-1] >= 10
+    assert max(committed(job, 1)) <= max(committed(job, 0))
+    assert all(is_alive(worker) for worker in others)
+    hosts.mend("b")
+    wait_for(lambda: not is_alive(agent))  # on hosts with memory of their own, nobody would mind it
+    job.start("--resume", job.name, script=[], name=False).until("3 workers")
+    assert not any(is_alive(worker) for worker in others)
+    job.finish()
+    assert job.status == 0, job.output
+    assert job.weights == [undisturbed(options[1])] * 3, job.output
+    job.assert_clean()
+
+
+def test_a_killed_launcher_is_replaced_on_several_hosts(job: Job, undisturbed: Undisturbed) -> None:
+    start(job, "a:2,b:2").until("step 30 ")
+    before = workers(job)
+    agent = Segment(job.name, 3)["owner"]
+    assert job.process is not None
+    job.process.kill()
+    job.output += job.process.communicate()[0]
+    wait_for(lambda: not is_alive(agent))
+    assert all(is_alive(worker) for worker in before)
+    job.start("--attach", job.name, script=[], name=False).until("step 100 ")
+    assert workers(job) == before
+    job.finish()
+    assert job.status == 0, job.output
+    assert job.weights == [undisturbed(LONG[0])] * 4, job.output
+    job.assert_clean()
+
+
+@pytest.mark.parametrize(
+    ("name", "agent", "message"),
+    [
+        ("nowhere:2", AGENT, "no agent could be started on host 'nowhere'"),
+        ("b:2", "no-such-command", "the launch agent 'no-such-command' cannot be run"),
+        ("b:2", "false", "no agent could be started on host 'b' with 'false': it ended with status 1"),
+    ],
+)
+def test_a_host_that_cannot_be_reached_is_one_sentence(job: Job, name: str, agent: str, message: str) -> None:
+    job.start("--hosts", f"a:1,{name}", "--launch-agent", agent, script=[SCRIPT]).finish()
+    assert job.status == 2, job.output
+    assert job.output.count("\n") == 1 and message in job.output, job.output
+    assert processes(job.name) == [] and ranks_of(job.name) == []
+    assert not (job.path / "run.json").exists()

@@ -1,0 +1,54 @@
+"""Schedules on real MPI processes, bit for bit beside the numpy reference."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mpi4py")
+import meshmend as mm
+from tests.processes import run_mpi
+
+RANKS = 9
+
+
+def cases() -> list[tuple[str, str, int, int, str]]:
+    """Meshes with and without holes, up to nine live chips, every algorithm that exists there."""
+    random = np.random.default_rng(7)
+    meshes = [
+        "1x1",
+        "1x2",
+        "2x2",
+        "3x3",
+        "1x9",
+        "3x3 wrap=xy",
+        "3x3 -chip@1,1",
+        "3x3 -link@0,0:0,1",
+        "4x4 -2x2@1,1 -2x2@2,2",
+    ]
+    meshes += [str(mm.Mesh(4, 3).fail_random(seed, chips=3).largest()) for seed in range(4)]
+    found = []
+    for mesh in meshes:
+        for algorithm in ("trees", "ring", "rowpair", "rowcol"):
+            try:
+                flows = len(mm.plan(mesh, algorithm=algorithm))
+            except mm.PlanError:
+                continue
+            chunks = int(random.integers(1, 4)) * flows
+            size = int(random.choice([1, 5, 1000, 40_001]))
+            found.append((mesh, algorithm, chunks, size, str(random.choice(["int32", "int64", "float32"]))))
+    return found
+
+
+def test_sums_are_those_of_the_reference(tmp_path: Path) -> None:
+    every = cases()
+    assert len(every) > 20
+    member = [sys.executable, "-m", "tests.mesh.executors.mpi_member", str(tmp_path), json.dumps(every)]
+    run_mpi(RANKS, member, tmp_path)
+    for rank in range(RANKS):
+        wrong = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert not wrong, [every[number] for number, _ in wrong]

@@ -1,0 +1,162 @@
+"""The printed texts are run: by bash, with programs that only note how they were called."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from meshmend.errors import JobError
+from meshmend.run.clusters.text import AGAIN, k8s, slurm, text_for
+
+SCRIPT = ["train.py", "--data", "my data", "--note", "it's $HOME $$ `x`"]
+OPTIONS = ["--spares", "1", "--on-failure", "replace"]
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """A folder with a meshmend and a scontrol that write down their words, one call a line, as JSON."""
+    note = 'import json, sys; open({0!r}, "a").write(json.dumps(sys.argv[1:]) + chr(10))'
+    hosts = "if sys.argv[1] == 'show': assert sys.argv[3] == 'node[1-2]'; print('node1'); print('node2')"
+    wait = "import os, signal, time; s = int(os.environ.get('STATUS', '0')); signal.signal(15, lambda *_: sys.exit(s))"
+    also = {"scontrol": hosts, "meshmend": f"{wait}\nif s: open('ready', 'w').close(); time.sleep(20)"}
+    for name, code in also.items():
+        path = tmp_path / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!{sys.executable}\n{note.format(str(tmp_path / f'{name}.calls'))}\n{code}\n")
+        path.chmod(0o755)
+    return tmp_path
+
+
+def calls(folder: Path, name: str) -> list[list[str]]:
+    path = folder / f"{name}.calls"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def start(folder: Path, text: str, **environment: str) -> subprocess.Popen[str]:
+    path = f"{folder / 'bin'}:{os.environ['PATH']}"
+    told = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[1-2]", **environment, "PATH": path}
+    return subprocess.Popen(["bash", "-c", text], cwd=folder, env=told, stderr=subprocess.PIPE, text=True)
+
+
+def run(folder: Path, text: str, **environment: str) -> list[str]:
+    job = start(folder, text, **environment)
+    _, wrong = job.communicate(timeout=30)
+    assert (job.returncode, wrong) == (0, "")
+    return calls(folder, "meshmend")[-1]
+
+
+def command(text: str) -> str:
+    """What the launcher's pod gives to bash: the block of its args, with $$ for $, as Kubernetes hands it over."""
+    block = text.split("args:\n                - |\n")[1].split("              volumeMounts:")[0]
+    return textwrap.dedent(block).replace("$$", "$")
+
+
+def test_slurm_is_a_script_without_srun() -> None:
+    text = slurm(SCRIPT, 8, 2, OPTIONS)
+    assert subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True).stderr == ""
+    head = text.split("\n\n")[0].splitlines()
+    assert head[0] == "#!/bin/bash"
+    assert {"#SBATCH --nodes=2", "#SBATCH --ntasks-per-node=4", "#SBATCH --requeue"} <= set(head)
+    assert {"#SBATCH --job-name=meshmend-train", "#SBATCH --signal=B:TERM@120"} <= set(head)
+    assert not [line for line in text.splitlines() if line.startswith(("srun", "mpirun"))]
+
+
+def test_slurm_calls_meshmend_with_the_hosts_and_every_word_whole(programs: Path) -> None:
+    said = run(programs, slurm(SCRIPT, 8, 2, OPTIONS))
+    assert said == ["run", "--hosts", "node1:4,node2:4", "--name", "slurm-7", *OPTIONS, *SCRIPT]
+    assert [one[0] for one in calls(programs, "scontrol")] == ["show"]
+
+
+def test_slurm_resumes_when_it_was_requeued(programs: Path) -> None:
+    said = run(programs, slurm(SCRIPT, 5, 2, ["--name=mine", *OPTIONS]), SLURM_RESTART_COUNT="2")
+    assert said == ["run", "--hosts", "node1:3,node2:2", "--resume", "mine", *OPTIONS, *SCRIPT]
+
+
+@pytest.mark.parametrize(("status", "requeued"), [(AGAIN, True), (1, False)])
+def test_slurm_passes_the_signal_on_and_requeues_after_a_checkpoint(
+    programs: Path, status: int, requeued: bool
+) -> None:
+    job = start(programs, slurm(SCRIPT, 8, 2), STATUS=str(status))
+    deadline = time.monotonic() + 20
+    while not (programs / "ready").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    job.send_signal(signal.SIGTERM)
+    job.communicate(timeout=20)
+    assert job.returncode == status
+    assert (["requeue", "7"] in calls(programs, "scontrol")) == requeued
+
+
+def test_slurm_without_an_allocation_starts_nothing(programs: Path) -> None:
+    job = start(programs, slurm(SCRIPT, 8, 2), SLURM_JOB_NODELIST="elsewhere")
+    job.communicate(timeout=20)
+    assert job.returncode != 0 and not calls(programs, "meshmend")
+
+
+def test_k8s_calls_meshmend_with_the_hosts_of_the_operator_and_resumes_when_started_again(programs: Path) -> None:
+    hostfile = programs / "hostfile"
+    hostfile.write_text("j-worker-0.j.here.svc slots=3\nj-worker-1.j.here.svc slots=3\n")
+    text = command(k8s(SCRIPT, 5, 2, OPTIONS)).replace("/etc/mpi/hostfile", str(hostfile))
+    hosts = ["run", "--hosts", "j-worker-0.j.here.svc:3,j-worker-1.j.here.svc:2"]
+    assert run(programs, text) == [*hosts, "--name", "meshmend-train", *OPTIONS, *SCRIPT]
+    assert run(programs, text) == [*hosts, "--resume", "meshmend-train", *OPTIONS, *SCRIPT]
+
+
+def test_k8s_has_the_shape_of_an_mpijob() -> None:
+    text = k8s(SCRIPT, 8, 2, ["--name", "Digits_1"])
+    assert "\t" not in text and text.count("restartPolicy: OnFailure") == 2
+    assert text.count("image: YOUR-IMAGE-WITH-MESHMEND-AND-SSHD\n") == 2
+    assert text.count("- {name: memory, mountPath: /dev/shm}\n") == text.count("emptyDir: {medium: Memory}\n") == 2
+    lines = text.splitlines()
+    top = ["apiVersion: kubeflow.org/v2beta1", "kind: MPIJob", "  name: meshmend-digits-1", "  slotsPerWorker: 4"]
+    roles = ["    Launcher:", "    Worker:", "      replicas: 2", "              command: [/usr/sbin/sshd, -De]"]
+    assert all(line in lines for line in top + roles)
+
+
+@pytest.mark.skipif(not find_spec("yaml"), reason="PyYAML is not installed")
+def test_k8s_is_yaml() -> None:
+    import yaml  # type: ignore[import-untyped, unused-ignore]
+
+    job = yaml.safe_load(text := k8s([*SCRIPT, "two\n  lines"], 8, 2))
+    specs = job["spec"]["mpiReplicaSpecs"]
+    for spec in specs.values():
+        pod = spec["template"]["spec"]
+        assert {volume["name"] for volume in pod["volumes"]} == {"memory", "work"}
+        assert pod["volumes"][0]["emptyDir"] == {"medium": "Memory"}
+        assert {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]} == {"/dev/shm", "/job"}
+    launcher = specs["Launcher"]["template"]["spec"]["containers"][0]
+    assert launcher["command"] == ["/bin/bash", "-c"]
+    assert launcher["args"][0].replace("$$", "$") == command(text)
+    assert (specs["Worker"]["replicas"], specs["Launcher"]["replicas"]) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "script", "workers", "hosts", "options", "says"),
+    [
+        ("pbs", SCRIPT, 8, 2, [], "'pbs': expected slurm or k8s"),
+        ("slurm", [], 8, 2, [], "no script"),
+        ("k8s", SCRIPT, 1, 2, [], "1 workers on 2 hosts"),
+        ("k8s", SCRIPT, 4, 0, [], "4 workers on 0 hosts"),
+        ("slurm", SCRIPT, 8, 2, ["--resume=x"], "--resume cannot be printed"),
+        ("slurm", SCRIPT, 8, 2, ["--name", "a b"], "cannot be called 'a b'"),
+    ],
+)
+def test_what_cannot_be_printed_is_one_sentence(
+    kind: str, script: list[str], workers: int, hosts: int, options: list[str], says: str
+) -> None:
+    with pytest.raises(JobError) as error:
+        text_for(kind, script, workers, hosts, options)
+    assert says in str(error.value) and "\n" not in str(error.value)
+
+
+def test_text_for_each_kind() -> None:
+    assert text_for("slurm", SCRIPT, 4, 2) == slurm(SCRIPT, 4, 2)
+    assert text_for("k8s", SCRIPT, 4, 2) == k8s(SCRIPT, 4, 2)

@@ -1,0 +1,26 @@
+"""Knocking at a host's door."""
+
+from __future__ import annotations
+
+import socket
+
+from meshmend.run.hosts.probe import Probe, ProbeListener
+
+
+def test_whoever_knocks_is_answered_again_and_again() -> None:
+    door = ProbeListener()
+    for _ in range(300):  # more than may wait at a door
+        assert Probe("localhost", door.port).wait()
+        door.answer()
+    door.close()
+
+
+def test_a_host_where_nobody_listens_any_more_is_there() -> None:
+    with socket.create_server(("", 0)) as closed:
+        port = closed.getsockname()[1]
+    assert Probe("me@localhost", port).wait()
+
+
+def test_a_host_that_has_no_address_is_not_there() -> None:
+    knock = Probe("no-such-host.invalid", 1)
+    assert knock.answer is None and not knock.wait() and knock.answer is False

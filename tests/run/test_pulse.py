@@ -1,0 +1,117 @@
+"""A worker is judged by its own pace, and by its own time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from meshmend.run.agent.pulse import FIRST, FLOOR, HANGS, OUTSIDE, PATIENCE, SEEN, STOPPED, Pulse
+
+TICK = 0.01
+
+
+def paced(pause: float, beats: int, *, inside: bool = True) -> tuple[Pulse, float]:
+    pulse, now = Pulse(), 0.0
+    for beat in range(beats):
+        assert not pulse.still(beat, inside, True, now, lambda: ("running", 0.0))
+        now += pause
+    return pulse, now - pause
+
+
+def until_hang(
+    pulse: Pulse, now: float, doing: Callable[[float], tuple[str, float]], *, inside: bool = True, most: float = 1000.0
+) -> float:
+    """Seconds that it stands still before it is called a hang."""
+    begin = now
+    while now - begin < most:
+        now += TICK
+        if pulse.still(pulse.progress, inside, True, now, lambda now=now: doing(now)) >= HANGS:  # type: ignore[misc]
+            return now - begin
+    return most
+
+
+@pytest.mark.parametrize(("what", "more"), [("stopped", FLOOR["stopped"]), ("waiting", PATIENCE * 10)])
+def test_one_that_stands_still_is_found_by_its_own_pace(what: str, more: float) -> None:
+    pulse, now = paced(10.0, 20)
+    assert until_hang(pulse, now, lambda _: (what, 0.0)) == pytest.approx(PATIENCE * 10 + more, abs=3 * TICK)
+
+
+def test_one_that_is_stopped_does_not_go_on_by_itself() -> None:
+    pulse, now = paced(0.001, 50)
+    levels = [pulse.still(pulse.progress, True, True, now + n * TICK, lambda: ("stopped", 0.0)) for n in range(1, 50)]
+    assert set(levels) == {1, STOPPED}
+
+
+@pytest.mark.parametrize("what", ["stopped", "waiting"])
+def test_quick_steps_have_a_floor(what: str) -> None:
+    pulse, now = paced(0.001, 50)
+    assert until_hang(pulse, now, lambda _: (what, 0.0)) == pytest.approx(FLOOR[what], abs=5 * TICK)
+
+
+def test_a_loop_uses_the_processor() -> None:
+    pulse, now = paced(0.001, 50)
+    assert until_hang(pulse, now, lambda now: ("running", now)) == pytest.approx(FLOOR["running"], abs=5 * TICK)
+
+
+def test_quick_signs_count_also_between_looks() -> None:
+    pulse = Pulse()
+    assert not pulse.still(0, True, True, 0.0, lambda: ("running", 0.0))
+    assert not pulse.still(SEEN, True, True, 0.02, lambda: ("running", 0.0))
+    assert until_hang(pulse, 0.02, lambda _: ("stopped", 0.0)) == pytest.approx(FLOOR["stopped"], abs=5 * TICK)
+
+
+def test_one_that_is_not_let_run_is_not_blamed() -> None:
+    pulse, now = paced(0.001, 50)
+    assert until_hang(pulse, now, lambda now: ("running", now / 100), most=40) == 40
+    pulse, now = paced(0.001, 50)
+    assert until_hang(pulse, now, lambda _: ("traced", 0.0)) == 1000
+
+
+@pytest.mark.parametrize("what", ["running", "waiting"])
+def test_the_first_compile_is_no_hang(what: str) -> None:
+    pulse = Pulse()
+    assert not pulse.still(0, True, True, 0.0, lambda: (what, 0.0))
+    assert until_hang(pulse, 0.0, lambda now: (what, now)) == 1000
+    pulse, now = paced(0.01, SEEN)
+    assert until_hang(pulse, now, lambda now: (what, now)) == 1000
+
+
+def test_one_that_is_stopped_in_its_first_step_is_found() -> None:
+    pulse = Pulse()
+    assert not pulse.still(0, True, True, 0.0, lambda: ("stopped", 0.0))
+    assert until_hang(pulse, 0.0, lambda _: ("stopped", 0.0)) == pytest.approx(FIRST + FLOOR["stopped"], abs=5 * TICK)
+
+
+def test_an_evaluation_is_no_hang() -> None:
+    pulse, now = paced(0.01, 50)
+    assert not pulse.still(pulse.progress + 1, False, True, now + 0.01, lambda: ("running", 0.0))
+    found = until_hang(pulse, now + 0.01, lambda now: ("running", now), inside=False)
+    assert found == pytest.approx(OUTSIDE, abs=5 * TICK)
+
+
+def test_a_watch_that_slept_blames_nobody() -> None:
+    pulse, now = paced(0.01, 50)
+    for nap in (3600.0, 7200.0, 10800.0):
+        assert pulse.still(pulse.progress, True, True, now + nap, lambda: ("waiting", 0.0)) < HANGS
+
+
+def test_one_more_for_each_time_that_it_takes_twice_as_long() -> None:
+    pulse, now = paced(0.001, 50)
+    levels = [pulse.still(pulse.progress, True, True, now + n * TICK, lambda: ("waiting", 0.0)) for n in range(1, 4500)]
+    assert levels == sorted(levels) and set(levels) == {1, HANGS, HANGS + 1, HANGS + 2, HANGS + 3}
+    assert levels.index(HANGS + 1) * TICK == pytest.approx(2 * FLOOR["waiting"], abs=5 * TICK)
+
+
+def test_waiting_for_others_is_not_its_pace() -> None:
+    pulse, now = paced(0.01, 50)
+    for second in range(100):
+        assert not pulse.still(pulse.progress, True, False, now + second, lambda: ("waiting", 0.0))
+    assert not pulse.still(pulse.progress, True, True, now + 100, lambda: ("waiting", 0.0))
+    assert not pulse.still(pulse.progress + 1, True, True, now + 100.01, lambda: ("waiting", 0.0))
+    assert until_hang(pulse, now + 100.01, lambda _: ("stopped", 0.0)) == pytest.approx(FLOOR["stopped"], abs=5 * TICK)
+
+
+def test_nobody_waits_for_one_that_owes_nothing() -> None:
+    pulse, now = paced(0.01, 50)
+    assert not pulse.still(pulse.progress, True, False, now + 1000, lambda: ("stopped", 0.0))
