@@ -26,7 +26,7 @@ def launch(order: RunSpec) -> int:
     require_tolerance()
     launcher = Launcher(order)
     with _room(order):
-        launcher.reach.open()
+        launcher.pool.open()
         order.save()
         return _told(launcher, launcher.run())
 
@@ -36,17 +36,17 @@ def resume(order: RunSpec) -> int:
     _nobody_has(order)
     events = read(order.folder, "launcher")
     launcher = Launcher(order, attempt=max((e.attempt for e in events if isinstance(e, Began)), default=-1) + 1)
-    say = launcher.speaker.say
+    say = launcher.console.say
     last = next((event for event in reversed(events) if isinstance(event, Began | Ended)), None)
     if isinstance(last, Ended) and last.status == 0 and list(order.script) == script_of(order.run):
         say(f"run {order.run} is done, nothing is left to resume: meshmend audit {order.run} shows it")
         return 0
     require_tolerance()
     checkpoint = launcher.last_checkpoint()
-    launcher.resume = str(checkpoint or "")
+    launcher.state.resume = str(checkpoint or "")
     say(f"resuming from {checkpoint.name if checkpoint else 'the beginning: there is no checkpoint'}")
     with _room(order):
-        launcher.reach.open()
+        launcher.pool.open()
         order.save()
         return _told(launcher, launcher.run())
 
@@ -58,20 +58,20 @@ def attach(order: RunSpec) -> int:
     if not living and not order.hosts:
         raise JobError(f"run {order.run!r} has no living workers here: go on with --resume {order.run}")
     begun = [event for event in read(order.folder, "launcher") if isinstance(event, Began)]
-    launcher = Launcher(order, attempt=max((event.attempt for event in begun), default=0))
+    launcher = Launcher(order, attempt=max((event.attempt for event in begun), default=0), attached=True)
     with _room(order):
-        launcher.reach.open(attached=True)
-        return _told(launcher, launcher.run(attached=True))
+        launcher.pool.open(attached=True)
+        return _told(launcher, launcher.run())
 
 
 def _told(launcher: Launcher, status: int) -> int:
     """A last sentence for a run that is done."""
-    run, folder = launcher.order.run, launcher.order.folder
+    run, folder = launcher.spec.run, launcher.spec.folder
     steps = steps_done(folder) if status == 0 else 0
     if steps:
         failures = sum(isinstance(event, Died) for event in read(folder, "launcher"))
         survived = f", {failures} failure{'s' * (failures > 1)} survived" if failures else ""
-        launcher.speaker.say(f"done: {steps} step{'s' * (steps > 1)}{survived}; meshmend audit {run} proves them")
+        launcher.console.say(f"done: {steps} step{'s' * (steps > 1)}{survived}; meshmend audit {run} proves them")
     return status
 
 

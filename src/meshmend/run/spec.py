@@ -14,9 +14,8 @@ from meshmend.errors import FormatError, JobError
 from meshmend.mesh import Mesh
 from meshmend.mesh.choose import plan
 from meshmend.run.hosts.hosts import HERE, Host
+from meshmend.run.supervisor.policies import POLICIES
 from meshmend.telemetry.events import FORMAT, folder_of, unwritten
-
-POLICIES = ("replace", "spare", "shrink", "restart", "checkpoint")
 
 
 @dataclass(frozen=True, kw_only=True)

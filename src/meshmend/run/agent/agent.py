@@ -14,10 +14,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from meshmend.base.clocks import AGENT_POLL, REPAIR
 from meshmend.base.env import Settings
 from meshmend.base.processes import (
     ExitWaiter,
@@ -29,19 +30,16 @@ from meshmend.base.processes import (
     kill_group,
     name,
     running,
-    signal_name,
 )
 from meshmend.job.shm.segment import Segment, clean_stale, ranks_of, remove_run
-from meshmend.run.agent.messages import read_lines, write_line
+from meshmend.run.agent.messages import read_lines, view_to_json, write_line
 from meshmend.run.agent.output import PIECE, Tail
 from meshmend.run.agent.pulse import Pulse
 from meshmend.run.hosts.probe import ProbeListener
+from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, WorkerError
 from meshmend.run.world.mpirun import memory_folder
 
-LOOK = 0.02
-"""Seconds between two looks at everybody; a death is seen at once."""
-REPAIR = 5.0
-"""Seconds that a step of a repair may take; it is a matter of milliseconds, also on a busy machine."""
+LOOK = AGENT_POLL
 DYING = 5.0
 """Seconds in which couriers are gone that nobody carries any more."""
 BEAT = 1.0
@@ -50,42 +48,6 @@ DAEMON = "prted"
 """What mpirun starts on other hosts, and couriers are children of there."""
 ALONE = 30
 """Seconds without a word from the launcher after which an agent on another host ends; its workers wait for the next."""
-
-
-@dataclass(frozen=True)
-class View:
-    """What the launcher knows of a rank."""
-
-    rank: int
-    process: int = 0
-    status: int | None = None
-    """How the worker ended; None while it lives."""
-    how: str = ""
-    """The same in words."""
-    error: dict[str, Any] | None = None
-    """The exception that ended it."""
-    ready: bool = False
-    """It has opened its job."""
-    active: bool = False
-    over: bool = False
-    courier: str = "none"
-    """"none", "alive" or "lost"."""
-    world: int = 0
-    """The world whose couriers were let in last."""
-    standby: int = 0
-    """The world whose courier is ready, or works already."""
-    agreed: int = 0
-    """The last world whose members have agreed on who they are."""
-    still: int = 0
-    """Whether it stands still, and how long (`hang.py`)."""
-    step: int = field(default=0, compare=False)
-    """The step it is in; that this changes is no news."""
-    saving: bool = False
-    """It writes its last checkpoint."""
-    fading: bool = False
-    """It has begun to end; how, is known when its memory is given back."""
-    stuck: bool = False
-    """Its courier is in a repair that takes too long, or that it must not bring to an end by itself."""
 
 
 @dataclass
@@ -97,7 +59,8 @@ class Seat:
     child: subprocess.Popen[bytes] | None = None
     """None for a worker that another agent started."""
     status: int | None = None
-    how: str = ""
+    cause: Cause = Cause.NONE
+    """Why it was killed, where this agent did it."""
     pulse: Pulse = field(default_factory=Pulse)
     still: int = 0
     mourned: int = 0
@@ -136,7 +99,7 @@ class Agent:
             self.adopt([rank])
             self.clear([rank])
             if rank in self.ranks:
-                self._kill(self.ranks[rank], "its rank was started anew")
+                self._kill(self.ranks[rank], Cause.REPLACED)
         memory_folder(self.run)
         segment = Segment(self.run, rank, create=True)
         segment["owner"], segment["wanted"], segment["ranks"] = os.getpid(), wanted, ranks
@@ -152,9 +115,9 @@ class Agent:
         segment["worker"], segment["born"] = child.pid, born(child.pid)
         self.ranks[rank] = Seat(rank, segment, child)
 
-    def end(self, rank: int, how: str) -> None:
+    def end(self, rank: int, cause: str) -> None:
         """Kill a worker; what follows is an ordinary death."""
-        self._kill(self.ranks[rank], how)
+        self._kill(self.ranks[rank], Cause[cause])
 
     def clear(self, only: Sequence[int] | None = None) -> None:
         """End the couriers of the world that is."""
@@ -191,7 +154,7 @@ class Agent:
         """End everything, and leave nothing behind."""
         self.clear()
         for rank in self._living():
-            self._kill(rank, "the run ended")
+            self._kill(rank, Cause.RUN_ENDED)
         for rank in self.ranks.values():
             if rank.child is not None:
                 rank.child.wait()
@@ -211,7 +174,7 @@ class Agent:
         living = [rank.segment for rank in self._living()]
         self._deathbed.wait([s[who] for s in living for who in ("worker", "courier")], LOOK, *others)
 
-    def look(self) -> list[View]:
+    def look(self) -> list[RankSeen]:
         """See who has died or stands still; how everyone is."""
         now = time.monotonic()
         for rank in self._living():
@@ -259,7 +222,6 @@ class Agent:
         if status is None:
             return
         rank.status = status
-        rank.how = rank.how or (signal_name(-status) if status < 0 else f"status {status}")
         if status != 0 or not segment["over"]:
             kill_group(segment["worker"])  # what it has started
 
@@ -280,22 +242,23 @@ class Agent:
         rank.still = rank.pulse.still(segment["progress"], bool(segment["inside"]), owes, now, lambda: doing(worker))
 
     @staticmethod
-    def _kill(rank: Seat, how: str) -> None:
+    def _kill(rank: Seat, cause: Cause) -> None:
         if not is_exiting(rank.segment["worker"], rank.segment["born"]):
-            rank.how = how
+            rank.cause = cause
             kill(rank.segment["worker"])
 
     @staticmethod
-    def _view(rank: Seat) -> View:
+    def _view(rank: Seat) -> RankSeen:
         segment = rank.segment
         since, courier = segment["repairing"], segment["courier"]
-        carried = "none" if not courier else "alive" if is_alive(courier) else "lost"
-        return View(
+        carried = CourierState.NONE if not courier else CourierState.ALIVE if is_alive(courier) else CourierState.LOST
+        error = segment.read_error() if rank.status else None
+        return RankSeen(
             rank=rank.number,
             process=segment["worker"],
             status=rank.status,
-            how=rank.how if rank.status is not None else "",
-            error=segment.read_error() if rank.status else None,
+            cause=rank.cause if rank.status is not None else Cause.NONE,
+            error=None if error is None else WorkerError(**error),
             ready=bool(segment["lanes"]),
             active=bool(segment["active"]),
             over=bool(segment["over"]),
@@ -306,7 +269,9 @@ class Agent:
             still=rank.still,
             step=segment["step"],
             saving=bool(segment["saving"]),
-            fading=rank.status is None and carried != "alive" and is_exiting(segment["worker"], segment["born"]),
+            exiting=rank.status is None
+            and carried is not CourierState.ALIVE
+            and is_exiting(segment["worker"], segment["born"]),
             stuck=bool(since) and (time.monotonic_ns() - since) / 1e9 > REPAIR,
         )
 
@@ -316,7 +281,7 @@ def main(run: str, folder: str) -> None:
     signal.alarm(ALONE)  # it also ends one that is stuck writing into a line that is cut
     agent, door = Agent(run, Path(folder)), ProbeListener()
     write_line(1, {"port": door.port})
-    said: Sequence[View] | None = None
+    said: Sequence[RankSeen] | None = None
     last, buffer = 0.0, bytearray()
     while True:
         did: list[str] = []
@@ -334,5 +299,5 @@ def main(run: str, folder: str) -> None:
         if lines:
             write_line(1, {"output": lines})
         if views != said or did or time.monotonic() - last > BEAT:
-            write_line(1, {"views": [asdict(view) for view in views], "did": len(did)})
+            write_line(1, {"views": [view_to_json(view) for view in views], "did": len(did)})
             said, last = views, time.monotonic()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from typing import Any
+
+from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, WorkerError
 
 
 def write_line(file: int, value: dict[str, Any]) -> None:
@@ -28,3 +31,15 @@ def read_lines(file: int, buffer: bytearray) -> list[dict[str, Any]] | None:
     *whole, rest = bytes(buffer).split(b"\n")
     buffer[:] = rest
     return [json.loads(line) for line in whole if line.startswith(b"{")]
+
+
+def view_to_json(seen: RankSeen) -> dict[str, Any]:
+    """An observation as JSON."""
+    return {**asdict(seen), "cause": seen.cause.name, "courier": seen.courier.name}
+
+
+def view_from_json(values: dict[str, Any]) -> RankSeen:
+    """The same back."""
+    error = None if values["error"] is None else WorkerError(**values["error"])
+    cause, courier = Cause[values["cause"]], CourierState[values["courier"]]
+    return RankSeen(**{**values, "cause": cause, "courier": courier, "error": error})

@@ -6,17 +6,13 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from meshmend.base.clocks import AGENT_POLL, HOST_FIRST, HOST_REJOIN, HOST_RETRY
 from meshmend.errors import JobError
-from meshmend.run.agent.agent import LOOK, Agent
+from meshmend.run.agent.agent import Agent
+from meshmend.run.hosts.probe import Probe
 from meshmend.run.hosts.remote import Remote
 from meshmend.run.spec import RunSpec
-
-FIRST = 60.0
-"""Seconds until the agents on all hosts must have spoken when a run begins: a first import over NFS is slow."""
-REJOIN = 10.0
-"""Seconds that a host is called for when its agent is lost, and between two attempts to reach a lost host."""
-AGAIN = 1.0
-"""Seconds between two calls."""
+from meshmend.run.supervisor.observations import HostChange
 
 
 @dataclass
@@ -46,9 +42,9 @@ class Pool:
         for host in self.order.places:
             self.agents[host.name] = self._agent(host.name)
         remote = [agent for agent in self.agents.values() if isinstance(agent, Remote)]
-        deadline = time.monotonic() + FIRST
+        deadline = time.monotonic() + HOST_FIRST
         while not all(agent.ready or agent.closed for agent in remote) and time.monotonic() < deadline:
-            time.sleep(LOOK)
+            time.sleep(AGENT_POLL)
         missing = [agent for agent in remote if not agent.ready or agent.closed]
         if missing and not attached:
             for agent in remote:
@@ -75,25 +71,29 @@ class Pool:
         quiet = any(isinstance(agent, Remote) and agent.quiet for agent in self.agents.values())
         return not quiet and self.lost.keys() >= self._calls.keys()
 
-    def look(self) -> list[tuple[str, str]]:
-        """Hosts that have changed: another agent is there ("again"), one is "lost", or a lost one "back"."""
+    def look(self) -> list[tuple[str, HostChange]]:
+        """Hosts that have changed."""
         now = time.monotonic()
         for host, agent in self.agents.items():
             if isinstance(agent, Remote) and agent.lost and host not in self._calls:
                 agent.drop()
-                self._call(host, now + REJOIN)
+                self._call(host, now + HOST_REJOIN)
         for host, when in self.lost.items():
             if now > when and host not in self._calls:
-                self._call(host, now + REJOIN)
-        return [(host, how) for host, call in list(self._calls.items()) if (how := self._answered(host, call, now))]
+                self._call(host, now + HOST_REJOIN)
+        return [
+            (host, how)
+            for host, call in list(self._calls.items())
+            if (how := self._answered(host, call, now)) is not None
+        ]
 
     def _call(self, host: str, until: float) -> None:
         agent = self._agent(host)
         assert isinstance(agent, Remote)
         self._calls[host] = Call(agent, until)
 
-    def _answered(self, host: str, call: Call, now: float) -> str:
-        """What has become of a call; nothing yet, or nothing new: ""."""
+    def _answered(self, host: str, call: Call, now: float) -> HostChange | None:
+        """What has become of a call, where that is news."""
         agent, known = call.agent, host in self.lost
         there = agent.first.answer if host in self._away and agent.first is not None else host not in self._away
         if agent.ready and not agent.closed and there:
@@ -101,33 +101,34 @@ class Pool:
             self.agents[host] = agent
             self.lost.pop(host, None)
             self._away.discard(host)
-            return "back" if known else "again"
+            return HostChange.BACK if known else HostChange.AGENT_REPLACED
         if now > call.until or (there is False and agent.first is not None):
             agent.drop()
             del self._calls[host]
-            self.lost[host] = now + REJOIN
+            self.lost[host] = now + HOST_REJOIN
             self.agents.pop(host, None)
-            return "" if known else "lost"
-        if agent.closed and now - agent.called > AGAIN:
+            return None if known else HostChange.LOST
+        if agent.closed and now - agent.called > HOST_RETRY:
             agent.drop()
             self._call(host, call.until)
-        return ""
+        return None
 
-    def away(self, hosts: Iterable[str]) -> set[str]:
-        """Those that are not there on the network; one that has never been may just not let us knock."""
+    def probe(self, hosts: Iterable[str]) -> list[Probe]:
+        """Find out which hosts are there on mpirun's network; one that never answered a probe may just not let us."""
         agents = [agent for host in hosts if isinstance(agent := self.agents.get(host), Remote)]
         known = [agent for agent in agents if not agent.closed and agent.first is not None and agent.first.answer]
-        return {knock.host for knock in [agent.knock() for agent in known] if not knock.wait()}
+        return [agent.knock() for agent in known]
 
     def expel(self, host: str) -> bool:
-        """End all that a host has of the run, and whether that is sure; it may come back as lost ones do."""
-        agent = self.agents.pop(host)
-        assert isinstance(agent, Remote)
+        """Kill all that a host has of the run, and whether that is certain; it may come back as lost ones do."""
+        agent = self.agents.pop(host, None)
+        self.lost[host] = time.monotonic() + HOST_REJOIN
+        self._away.add(host)
+        if not isinstance(agent, Remote):
+            return False  # it was lost a moment ago
         agent.do("remove")
         sure = not agent.closed
         agent.close()
-        self.lost[host] = time.monotonic() + REJOIN
-        self._away.add(host)
         return sure
 
     def close(self) -> None:

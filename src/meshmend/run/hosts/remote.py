@@ -13,16 +13,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from meshmend.base.clocks import BEAT, HOST_QUIET, HOST_SILENCE
 from meshmend.errors import JobError
-from meshmend.run.agent.agent import BEAT, View
-from meshmend.run.agent.messages import read_lines, write_line
+from meshmend.run.agent.messages import read_lines, view_from_json, write_line
 from meshmend.run.hosts.hosts import remote_line
 from meshmend.run.hosts.probe import Probe
-
-SILENCE = 10.0
-"""Seconds without a word after which a host counts as lost; agents speak every second."""
-QUIET = 2.5
-"""Seconds without a word after which nothing is decided about a host until it speaks again, or is lost."""
+from meshmend.run.supervisor.observations import RankSeen
 
 
 class Remote:
@@ -45,7 +41,7 @@ class Remote:
                 raise JobError(f"the launch agent {launch_agent!r} cannot be run ({error.strerror})") from None
         assert self._process.stdin is not None and self._process.stdout is not None
         self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
-        self._views: list[View] = []
+        self._views: list[RankSeen] = []
         self._lines: list[tuple[int, str]] = []
         self._asked = self._did = 0
         self._lock, self._mouth = threading.Lock(), threading.Lock()
@@ -82,7 +78,7 @@ class Remote:
                     self._port = message["port"]
                     self.first = self.knock()
                 if "views" in message:
-                    self._views = [View(**view) for view in message["views"]]
+                    self._views = [view_from_json(view) for view in message["views"]]
                 self._lines += [(rank, line) for rank, line in message.get("output", [])]
                 self._did += message.get("did", 0)  # what was done is seen in the views of the same message
 
@@ -97,12 +93,12 @@ class Remote:
     @property
     def lost(self) -> bool:
         """Whether another agent is needed there."""
-        return self.closed or time.monotonic() - self._heard > SILENCE
+        return self.closed or time.monotonic() - self._heard > HOST_SILENCE
 
     @property
     def quiet(self) -> bool:
         """Whether it has missed a word or two: then it is not known yet what is wrong there."""
-        return not self.closed and time.monotonic() - self._heard > QUIET
+        return not self.closed and time.monotonic() - self._heard > HOST_QUIET
 
     def knock(self) -> Probe:
         """Probe at the host's door."""
@@ -120,13 +116,13 @@ class Remote:
             return
         self._asked += 1
         self._say(command, **values)
-        deadline = time.monotonic() + SILENCE
+        deadline = time.monotonic() + HOST_SILENCE
         while self._did < self._asked and not self.closed:
             if time.monotonic() > deadline:
                 self.closed = True
             time.sleep(0.001)
 
-    def look(self) -> list[View]:
+    def look(self) -> list[RankSeen]:
         """How everyone was when the agent last spoke."""
         with self._lock:
             return list(self._views)
@@ -143,7 +139,7 @@ class Remote:
             self.closed = True
             self._hang_up()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(SILENCE)
+                self._process.wait(HOST_SILENCE)
         self.drop()
 
     def drop(self) -> None:
@@ -155,7 +151,9 @@ class Remote:
         self._hang_up()
 
     def _hang_up(self) -> None:
-        if self._process.stdin is not None and self._mouth.acquire(timeout=SILENCE):  # a beat may be stuck in the pipe
+        if self._process.stdin is not None and self._mouth.acquire(
+            timeout=HOST_SILENCE
+        ):  # a beat may be stuck in the pipe
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
             self._mouth.release()

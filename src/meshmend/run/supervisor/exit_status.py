@@ -1,19 +1,19 @@
-"""The exit status of a run, from how its workers have ended."""
+"""The exit status of a run, from how its workers ended."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshmend.job.session import HALTED
-from meshmend.run.agent.agent import View
+from meshmend.base.status import DONE, FAILED, HALTED, MISUSED
+from meshmend.run.supervisor.observations import RankSeen
 
 
-def outcome(views: Sequence[View], writer: int, halting: str) -> int:
-    """0 if the job was done; `writer` is the rank that was to write the last checkpoint, where the run was halted."""
-    if any(view.status == 0 and (view.over or not view.ready) for view in views) and not halting:
-        # A death after the last step takes nothing away, but what the script itself says counts.
-        return int(any(view.over and (view.status or 0) > 0 for view in views))
-    if any(view.rank == writer and view.status == HALTED for view in views):
+def exit_status(seen: Sequence[RankSeen], writer: int, *, halted: bool) -> int:
+    """DONE if the job was; `writer` is the rank that was to write the last checkpoint, where the run was halted."""
+    if not halted and any(one.status == DONE and (one.over or not one.ready) for one in seen):
+        # A death after the last step takes nothing away, but a failure that the script itself reports counts.
+        return FAILED if any(one.over and (one.status or 0) > 0 for one in seen) else DONE
+    if any(one.rank == writer and one.status == HALTED for one in seen):
         return HALTED
-    errors = [view.error for view in views if view.error]
-    return 2 if errors and all(error["mistake"] for error in errors) else 1
+    errors = [one.error for one in seen if one.error is not None]
+    return MISUSED if errors and all(error.mistake for error in errors) else FAILED

@@ -1,40 +1,41 @@
-"""Which of the workers that stand still are ended: the launcher's part, who sees them all (`hang.py` sees one)."""
+"""Which of the workers that make no progress are killed. `run/agent/pulse.py` judges one, by its own pace.
+
+When every worker is still, the cause is outside of them (a file system, an evaluation), and killing the last one would
+lose the state: so nobody is killed. When one after another hangs in the same step, that step may just take long: so
+each next one gets twice the time of the one before.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from meshmend.run.agent.pulse import HANGS
+from meshmend.run.supervisor.observations import HANGS
 
 
 @dataclass
-class Judge:
-    """What has been seen of those that stand still."""
+class HangJudge:
+    """What has been seen of those that make no progress."""
 
-    since: float = 0.0
-    """Since when all members have stood still, one of them for so long that it hangs; 0 while they do not."""
-    _step: int = -1
-    _hung: int = 0
+    all_still_since: float | None = None
+    """Since when no member has made progress, one of them for so long that it hangs."""
+    step: int = -1
+    hung: int = 0
     """How many have hung in this step."""
 
-    def look(self, still: Mapping[int, int], step: int, now: float) -> list[int]:
-        """Whom to end of the members, by how each stands still (`Pulse.still`): those that hang while others go on.
-
-        One after another in the same step may not be at fault: what they do may just take that long. So each next one
-        has twice the time of the one before.
-        """
+    def judge(self, still: Mapping[int, int], step: int, now: float) -> list[int]:
+        """Whom to kill, given how still each member is (`RankSeen.still`)."""
         if not still or not all(still.values()):
-            self.since = 0.0
-        elif not self.since and max(still.values()) >= HANGS:
-            self.since = now
+            self.all_still_since = None
+        elif self.all_still_since is None and max(still.values()) >= HANGS:
+            self.all_still_since = now
         if all(still.values()):
-            return []  # the cause is outside of them; and the last one has the state
-        if step != self._step:
-            self._step, self._hung = step, 0
-        ended = []
+            return []
+        if step != self.step:
+            self.step, self.hung = step, 0
+        killed = []
         for rank, level in still.items():
-            if level >= HANGS + self._hung:
-                self._hung += 1
-                ended.append(rank)
-        return ended
+            if level >= HANGS + self.hung:
+                self.hung += 1
+                killed.append(rank)
+        return killed

@@ -1,0 +1,76 @@
+"""Every time constant of the job half on one page, in seconds, with what depends on what.
+
+    a worker dies ── EXIT_POLL ──► its courier kills itself ──► MPI tells the other couriers (ULFM, 10 to 20 ms)
+                  └─ AGENT_POLL ─► its agent sees it ─► the supervisor acts on it; at most EXIT_WAIT if it is exiting
+    a courier dies ─ SETTLE ─► it died alone, so its worker is killed; otherwise mpirun is gone: a new world
+    a repair hangs ─ REPAIR ─► a new world         couriers never come up ─ WORLD_START ─► another world
+    a host is silent ─ HOST_QUIET ─► nothing is decided about it ─ HOST_SILENCE ─► a new agent is sent for
+                     ─ HOST_REJOIN ─► the host is lost; it is tried again every HOST_REJOIN
+
+A user never has to set any of these. Hangs are not found by a constant but by a worker's own pace (run/agent/pulse.py).
+"""
+
+from __future__ import annotations
+
+# ── how often somebody looks ──
+EXIT_POLL = 0.016
+"""A courier at its group and its worker while the worker computes: each look takes processor time from the worker."""
+PEER_POLL = 0.001
+"""A courier at peers that are late for a collective."""
+WORLD_POLL = 0.002
+"""A courier at whether its world may begin."""
+AGENT_POLL = 0.02
+"""An agent or the launcher at everybody; the end of a process wakes them at once."""
+OWNER_POLL = 0.5
+"""A worker at whether its agent is still there."""
+
+# ── deaths ──
+EXIT_WAIT = 2.0
+"""How long a worker that is exiting may take to give back its memory before others stop waiting for its status."""
+HEAD_START = 1.0
+"""How long the survivors may take for the interrupted step before a replacement is started beside them: loading a
+framework takes processor time from that step."""
+SETTLE = 0.1
+"""After this it is clear whether one courier died or all: mpirun ends its couriers one by one. Above AGENT_POLL."""
+
+# ── worlds ──
+REPAIR = 5.0
+"""How long one operation of a repair may take; it takes milliseconds, also on a busy machine."""
+WORLD_START = 60.0
+"""How long the couriers of a world may take to come up: when daemons cannot reach each other, they never do."""
+WORLD_BACKOFF = 10.0
+"""The longest pause between two attempts to form a world."""
+COURIER_EXIT = 5.0
+"""How long killed couriers may take to disappear."""
+
+# ── hosts: each is longer than the one before ──
+BEAT = 1.0
+"""Between two messages of an agent on another host, at most; and of the launcher to it."""
+HOST_QUIET = 2.5
+"""Without a message for this long, nothing is decided about a host until it speaks again or is lost."""
+HOST_SILENCE = 10.0
+"""Without a message for this long, another agent is sent for."""
+HOST_REJOIN = 10.0
+"""How long a host whose agent is gone is called for, and between two attempts to reach a lost host."""
+HOST_RETRY = 1.0
+"""Between two calls of one host."""
+HOST_FIRST = 60.0
+"""Until the agents of all hosts must have spoken when a run begins: a first import over NFS is slow."""
+AGENT_ALONE = 30
+"""Without a message from the launcher for this long, an agent on another host exits; its workers wait for the next."""
+PROBE_SILENCE = 5.0
+"""Until a host that does not answer a probe counts as unreachable: on busy links, packets wait."""
+PROBE_REROUTE = 1.0
+"""Until a host that no router knows counts as unreachable: routers may be looking for another way."""
+
+# ── stopping ──
+HALT = 60.0
+"""How long workers may take to stop; one that writes a checkpoint by then may take as long as that takes."""
+HALT_ALONE = 30.0
+"""How long a worker without a launcher may take until it writes its checkpoint."""
+ORPHAN = 600.0
+"""How long a worker waits for somebody to attach to a run whose launcher was killed."""
+STANDSTILL = 1800.0
+"""How long all workers may make no progress: what they wait for may come, or it is a deadlock; nobody can tell."""
+LEFTOVER = 60.0
+"""After this, a folder for Open MPI without any rank's memory is what a dead run left."""

@@ -1,0 +1,10 @@
+"""Exit statuses of a run and of its workers."""
+
+from __future__ import annotations
+
+DONE = 0
+FAILED = 1
+MISUSED = 2
+"""A mistake in the script's use of meshmend, or in the command line."""
+HALTED = 75
+"""Stopped early with a checkpoint (EX_TEMPFAIL: try again later)."""

@@ -1,0 +1,63 @@
+"""What follows the end of a worker, and when another one is started in its rank."""
+
+from __future__ import annotations
+
+from meshmend.base.clocks import HEAD_START
+from meshmend.base.status import DONE, HALTED
+from meshmend.run.supervisor.actions import NoteDeath
+from meshmend.run.supervisor.messages import GivenUp, WorkerEnded, WorkerRaised
+from meshmend.run.supervisor.observations import Cause
+from meshmend.run.supervisor.ranks import Rank, RankState, Sign
+from meshmend.run.supervisor.state import RESTARTS, Phase, Turn
+
+
+def mind_death(turn: Turn, rank: Rank) -> None:
+    """A worker has ended; its agent has killed its courier too."""
+    run, seen = turn.run, rank.seen
+    assert seen.status is not None
+    if run.phase is Phase.RESTARTING or seen.cause in (Cause.STATELESS, Cause.NOT_OPENED):
+        return
+    if seen.status in (DONE, HALTED) and (seen.over or run.halt_reason or not seen.ready):
+        return
+    turn.do(NoteDeath(rank.number, seen.status, seen.cause))
+    if seen.error is not None:
+        turn.say(WorkerRaised(rank.number, seen.error))
+    else:
+        turn.say(WorkerEnded(rank.number, seen.status, seen.cause, early=seen.status == DONE))
+    if run.halt_reason is None and not run.over():
+        run.config.policy.after_death(turn, rank)
+
+
+def replace(turn: Turn, rank: Rank, *, at_once: bool = False) -> None:
+    """Have another worker started in the rank of a dead one, unless that keeps failing before it completes a step."""
+    run, seen = turn.run, rank.seen
+    blamed = (seen.status or 0) > 0  # it ended itself, and may always do so at the same point
+    rank.failures = 1 if (rank.completed_steps if blamed else seen.active) else rank.failures + 1
+    if rank.host in turn.seen.lost or not run.active():
+        return  # it is of no use, or nobody is left to take the state from
+    if rank.failures > RESTARTS:
+        turn.say(GivenUp(rank.number, RESTARTS))
+        rank.apply(Sign.GIVE_UP)
+        return
+    rank.joining = True
+    if at_once:
+        turn.start(rank)
+    else:
+        rank.due = max(one.seen.step for one in run.active()), turn.now + HEAD_START
+        rank.apply(Sign.POSTPONE)
+
+
+def start_due(turn: Turn) -> None:
+    """Start those whose time has come: loading a framework is work, and the interrupted step comes first."""
+    run = turn.run
+    if run.over():
+        return
+    step = max((rank.seen.step for rank in run.active()), default=-1)
+    for rank in run.ranks.values():
+        if rank.host not in turn.seen.reachable:
+            continue
+        after, at = rank.due
+        if rank.state is RankState.DUE and (step > after or turn.now > at):
+            turn.start(rank)
+        elif rank.alive and rank.replaced is not None and rank.ordered < turn.now:
+            turn.order_start(rank)  # its agent was lost before it could

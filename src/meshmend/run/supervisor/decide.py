@@ -1,0 +1,100 @@
+"""`decide(state, observations, now) → actions`: everything that a launcher decides, and nothing that it does.
+
+No clocks, no processes, no sentences: `run/launcher.py` observes and acts, `run/console.py` finds the words, and
+tests/simulators drives this very code through failures at every point. One turn, in order:
+
+    what was seen ─► hosts ─► deaths ─► halt, restart, or: hangs ─► due starts ─► world ─► next world ─► size ─► over?
+"""
+
+from __future__ import annotations
+
+from meshmend.run.supervisor.actions import Action, Adopt, Finish, Release
+from meshmend.run.supervisor.deaths import mind_death, start_due
+from meshmend.run.supervisor.exit_status import exit_status
+from meshmend.run.supervisor.halting import begin_halt, mind_halt
+from meshmend.run.supervisor.health import mind_hangs, mind_size
+from meshmend.run.supervisor.hosts import mind_hosts
+from meshmend.run.supervisor.messages import Signalled
+from meshmend.run.supervisor.observations import Observations
+from meshmend.run.supervisor.ranks import Rank
+from meshmend.run.supervisor.restart import begin_attempt, mind_restart
+from meshmend.run.supervisor.state import Phase, RunState, Turn
+from meshmend.run.supervisor.worlds import mind_world, prepare_next
+
+
+def decide(run: RunState, seen: Observations, now: float) -> list[Action]:
+    """What is to be done now, in this order; `run` is brought up to date."""
+    turn = Turn(run, seen, now)
+    if run.phase is Phase.BEGINNING:
+        begin_attempt(turn)
+        return turn.actions
+    if run.phase is Phase.ATTACHING:
+        if not run.ranks:
+            _adopt_all(turn)
+            return turn.actions
+        _attach(turn)
+    deaths = _see(turn)
+    mind_hosts(turn)
+    for rank in deaths:
+        mind_death(turn, rank)
+    if run.phase is Phase.RESTARTING:
+        if seen.signal:
+            run.halt_reason = run.halt_reason or Signalled(seen.signal)
+        mind_restart(turn)
+    elif run.halt_reason is not None or seen.signal:
+        mind_halt(turn)
+    else:
+        mind_hangs(turn)
+        start_due(turn)
+        mind_world(turn)
+        if run.phase is Phase.RUNNING:
+            prepare_next(turn)
+            mind_size(turn)
+    if run.over():
+        # Spares and newcomers that were never needed may go.
+        turn.do(*(Release(rank.number, rank.host) for rank in run.living() if not rank.seen.active))
+    _mind_end(turn)
+    return turn.actions
+
+
+def _see(turn: Turn) -> list[Rank]:
+    """Take in how every worker is; those that have ended since the last turn."""
+    run, deaths = turn.run, []
+    world = run.world.number if run.world is not None else 0
+    for number, seen in turn.seen.ranks.items():
+        if run.ranks[number].see(seen, world):
+            deaths.append(run.ranks[number])
+        run.fresh = run.fresh and not run.ranks[number].seen.active
+    return deaths
+
+
+def _adopt_all(turn: Turn) -> None:
+    """Have all agents take over the workers that live on their hosts."""
+    run = turn.run
+    run.ranks = {number: Rank(number, host) for number, host in enumerate(run.config.hosts)}
+    for host in sorted(turn.seen.reachable):
+        turn.do(Adopt(host, tuple(rank.number for rank in run.on([host]))))
+
+
+def _attach(turn: Turn) -> None:
+    """Go on where the launcher before this one was killed; on hosts that cannot be reached, workers may live."""
+    run = turn.run
+    begin_attempt(turn, attached=True)
+    for rank in run.ranks.values():
+        seen = turn.seen.ranks.get(rank.number)
+        if seen is not None and seen.process:
+            run.worlds = max(run.worlds, seen.world, seen.standby)
+        if rank.host not in turn.seen.reachable:
+            run.unsure.add(rank.number)
+
+
+def _mind_end(turn: Turn) -> None:
+    """When nobody is left, the run is over."""
+    run = turn.run
+    if run.living() or run.phase in (Phase.RESTARTING, Phase.FINISHED):
+        return
+    if run.halt_reason is not None and run.halted is None:
+        begin_halt(turn)  # nobody is left to stop, but it has to be said
+    run.phase = Phase.FINISHED
+    status = exit_status([r.seen for r in run.ranks.values()], run.writer, halted=run.halt_reason is not None)
+    turn.do(Finish(status, run.halt_reason))

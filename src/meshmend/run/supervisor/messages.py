@@ -1,0 +1,211 @@
+"""What the supervisor has to tell people: typed facts, which `run/console.py` puts into words.
+
+A message is data, so that tests compare values and nothing depends on wording.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshmend.run.supervisor.observations import Cause, WorkerError
+
+
+@dataclass(frozen=True)
+class Begin:
+    """A world: the run's first one."""
+
+
+@dataclass(frozen=True)
+class Again:
+    """A world: under workers that were there before (attached, or restarted by policy)."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A world: these ranks join."""
+
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class MpirunLost:
+    """A world: mpirun, or all its couriers, died."""
+
+
+@dataclass(frozen=True)
+class RepairStuck:
+    """A world: the couriers could not finish their repair by themselves."""
+
+
+@dataclass(frozen=True)
+class HostGone:
+    """A world: a host was lost."""
+
+    host: str
+
+
+@dataclass(frozen=True)
+class NetworkSplit:
+    """A world: the network fell in two, and these hosts are on the other side."""
+
+    hosts: tuple[str, ...]
+
+
+WorldReason = Begin | Again | Joined | MpirunLost | RepairStuck | HostGone | NetworkSplit
+"""Why a world is formed."""
+
+
+@dataclass(frozen=True)
+class Signalled:
+    """Halt: somebody asked for it."""
+
+    signal: str
+
+
+@dataclass(frozen=True)
+class TooFew:
+    """Halt: fewer workers are left than were asked for at least."""
+
+    left: int
+    least: int
+
+
+@dataclass(frozen=True)
+class StateLost:
+    """Halt: all workers that had the state are dead."""
+
+
+@dataclass(frozen=True)
+class Standstill:
+    """Halt: no worker has made progress for so long."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Minority:
+    """Halt: these workers are not a majority of those that may be alive; the others may still be training."""
+
+    left: tuple[int, ...]
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class WrongSide:
+    """Halt: the network fell in two, and the larger side cannot be reached by mpirun."""
+
+    hosts: tuple[str, ...]
+    near: tuple[int, ...]
+    far: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class NoCourierEver:
+    """Halt: so many worlds in a row ended before any courier came up."""
+
+    worlds: int
+
+
+@dataclass(frozen=True)
+class NoProgress:
+    """Halt: so many worlds in a row ended without completing a step."""
+
+    worlds: int
+    step: int
+
+
+HaltReason = Signalled | TooFew | StateLost | Standstill | Minority | WrongSide | NoCourierEver | NoProgress
+"""Why a run is halted."""
+
+
+@dataclass(frozen=True)
+class WorkerEnded:
+    """A worker ended that was still needed."""
+
+    rank: int
+    status: int
+    """Negative: a signal."""
+    cause: Cause
+    early: bool = False
+    """With status 0, but before its job was over."""
+
+
+@dataclass(frozen=True)
+class WorkerRaised:
+    """A worker's script raised an exception."""
+
+    rank: int
+    error: WorkerError
+
+
+@dataclass(frozen=True)
+class GivenUp:
+    """A worker failed so often without completing a step that the others continue without it."""
+
+    rank: int
+    attempts: int
+
+
+@dataclass(frozen=True)
+class AllStill:
+    """No worker is making progress; the run waits."""
+
+
+@dataclass(frozen=True)
+class AgentReplaced:
+    """The agent on a host was lost, and another one has taken over."""
+
+    host: str
+
+
+@dataclass(frozen=True)
+class HostLost:
+    """A host is lost, and these workers with it."""
+
+    host: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class HostBack:
+    """A lost host answers again."""
+
+    host: str
+
+
+@dataclass(frozen=True)
+class Split:
+    """mpirun cannot reach these hosts; the workers there are stopped, and the others continue."""
+
+    hosts: tuple[str, ...]
+    far: tuple[int, ...]
+    near: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Halting:
+    """The run stops; with a checkpoint, where some worker can write one."""
+
+    reason: HaltReason
+    checkpoint: bool
+
+
+@dataclass(frozen=True)
+class Restarting:
+    """Everything restarts from a checkpoint, or from the beginning where that is ""."""
+
+    checkpoint: str
+
+
+@dataclass(frozen=True)
+class RestartsExhausted:
+    """So many restarts in a row got no further than this checkpoint."""
+
+    restarts: int
+    checkpoint: str
+
+
+Message = (
+    WorkerEnded | WorkerRaised | GivenUp | AllStill | AgentReplaced | HostLost | HostBack | Split | Halting | Restarting
+    | RestartsExhausted
+)  # fmt: skip

@@ -1,0 +1,169 @@
+"""One rank: the states it can be in, what moves it from one to another, and what the supervisor remembers of it.
+
+    DUE ──start──► STARTING ──► READY ◄──► STANDBY ──► ACTIVE
+     ▲                 └───────────┴──────────┴──────────┤ killed by us, or seen to exit
+     │ replace                                           ▼
+     └───────────────────────── DEAD ◄── ended ──── EXITING
+                                 └──► GIVEN_UP
+
+`TRANSITIONS` is the whole truth; `docs/how-it-works.md` has the picture made from it. A pair that is not in it cannot
+happen, and is an error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from meshmend.run.supervisor.observations import Cause, RankSeen
+
+
+class RankState(Enum):
+    """Where a rank stands."""
+
+    DUE = auto()
+    """Its worker is to be started soon."""
+    STARTING = auto()
+    """Its worker loads what it needs."""
+    READY = auto()
+    """Its worker has opened the job and waits for a world."""
+    STANDBY = auto()
+    """Its courier is in the world; its worker holds no state: a spare, or a newcomer."""
+    ACTIVE = auto()
+    """It holds the state and takes part in sums."""
+    EXITING = auto()
+    """It was killed by us or has begun to exit; its status is not known yet."""
+    DEAD = auto()
+    """It ended, and that has been dealt with; or its host is gone."""
+    GIVEN_UP = auto()
+    """It failed too often to be started again."""
+
+
+class Sign(Enum):
+    """What is seen of a worker or decided about it."""
+
+    LOADS = auto()
+    OPENED = auto()
+    STANDS_BY = auto()
+    TAKES_PART = auto()
+    EXITS = auto()
+    ENDED = auto()
+    START = auto()
+    KILL = auto()
+    POSTPONE = auto()
+    """Decided: start it, but only after the interrupted step."""
+    BURY = auto()
+    """Decided: its host is gone, and nothing of it counts any more."""
+    GIVE_UP = auto()
+
+
+ALIVE = (RankState.STARTING, RankState.READY, RankState.STANDBY, RankState.ACTIVE, RankState.EXITING)
+GONE = (RankState.DUE, RankState.DEAD, RankState.GIVEN_UP)
+
+_S, _R, _B, _A, _E = ALIVE
+_SEEN = (Sign.LOADS, Sign.OPENED, Sign.STANDS_BY, Sign.TAKES_PART, Sign.EXITS)
+TRANSITIONS: dict[tuple[RankState, Sign], RankState] = {
+    # A worker only ever gets further: what it has opened or taken part in is never taken back.
+    **{(_S, sign): state for sign, state in zip(_SEEN, ALIVE, strict=True)},
+    (_R, Sign.OPENED): _R,
+    (_R, Sign.STANDS_BY): _B,
+    (_R, Sign.TAKES_PART): _A,
+    (_B, Sign.OPENED): _R,  # its world is gone, and it waits for the next one
+    (_B, Sign.STANDS_BY): _B,
+    (_B, Sign.TAKES_PART): _A,
+    (_A, Sign.TAKES_PART): _A,
+    **{(_E, sign): _E for sign in _SEEN},  # the kill has not arrived yet
+    **{(state, Sign.EXITS): _E for state in ALIVE},
+    **{(state, Sign.KILL): _E for state in ALIVE},
+    **{(state, Sign.ENDED): RankState.DEAD for state in ALIVE},
+    **{(state, Sign.BURY): RankState.DEAD for state in (*ALIVE, *GONE)},
+    **{(state, Sign.START): _S for state in GONE},
+    **{(state, sign): state for state in GONE for sign in (*_SEEN, Sign.ENDED)},  # what is left of an old worker
+    (RankState.DEAD, Sign.POSTPONE): RankState.DUE,
+    (RankState.DEAD, Sign.GIVE_UP): RankState.GIVEN_UP,
+}
+
+
+class IllegalTransition(Exception):
+    """Something was seen of a rank, or decided about it, that cannot be in the state it is in."""
+
+
+def transition(state: RankState, sign: Sign) -> RankState:
+    """The next state."""
+    try:
+        return TRANSITIONS[state, sign]
+    except KeyError:
+        raise IllegalTransition(f"{sign.name} cannot happen to a rank that is {state.name}") from None
+
+
+@dataclass
+class Rank:
+    """A rank, as the supervisor sees it."""
+
+    number: int
+    host: str
+    state: RankState = RankState.DEAD
+    seen: RankSeen = field(default_factory=lambda: RankSeen(-1))
+    failures: int = 0
+    """How often in a row its worker ended before it completed a step."""
+    joining: bool = False
+    """It was started while others train, and the world for it has not been opened yet."""
+    courier_lost: float = 0.0
+    """Since when its courier has been missing; 0: it is not."""
+    due: tuple[int, float] = (0, 0.0)
+    """Where the state is DUE: the step after which, or the time at which, its worker is to be started."""
+    first_step: int | None = None
+    """The step in which its worker was first seen to take part."""
+    killed: Cause = Cause.NONE
+    """Why we killed its worker, where we did: an agent that is replaced may not have done it."""
+    replaced: int | None = None
+    """The process that a start is to replace (0: none), until the new one is seen."""
+    ordered: float = 0.0
+    """When that start was ordered."""
+
+    def apply(self, sign: Sign) -> None:
+        """Move to the next state."""
+        self.state = transition(self.state, sign)
+
+    def see(self, seen: RankSeen, world: int) -> bool:
+        """Take in what its agent sees; whether its worker has ended since the last look."""
+        if self.replaced is not None:
+            if seen.process in (0, self.replaced):
+                return False  # the start has not been seen yet: this is the worker before it
+            self.replaced = None
+        if self.state not in ALIVE:
+            return False
+        if seen.active and self.first_step is None:
+            self.first_step = seen.step
+        self.seen = seen
+        self.apply(sign_of(seen, world))
+        return self.state is RankState.DEAD
+
+    def started(self) -> None:
+        """A start was ordered."""
+        self.replaced, self.first_step, self.killed = self.seen.process, None, Cause.NONE
+        self.seen = RankSeen(self.number)
+        self.apply(Sign.START)
+
+    @property
+    def alive(self) -> bool:
+        """Whether its worker has not ended."""
+        return self.state in ALIVE
+
+    @property
+    def completed_steps(self) -> bool:
+        """Whether its worker has taken part in more than the step it began with."""
+        return self.first_step is not None and self.seen.step > self.first_step
+
+
+def sign_of(seen: RankSeen, world: int) -> Sign:
+    """What an observation says of a worker, in this world."""
+    if seen.status is not None:
+        return Sign.ENDED
+    if seen.exiting:
+        return Sign.EXITS
+    if seen.active:
+        return Sign.TAKES_PART
+    if seen.ready:
+        return Sign.STANDS_BY if world and seen.standby == world else Sign.OPENED
+    return Sign.LOADS

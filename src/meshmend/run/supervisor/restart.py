@@ -1,0 +1,60 @@
+"""The whole job again from its last checkpoint, as without fault tolerance (`--on-failure checkpoint`)."""
+
+from __future__ import annotations
+
+from meshmend.run.supervisor.actions import FindCheckpoint, NoteAttempt, Remove
+from meshmend.run.supervisor.messages import Restarting, RestartsExhausted
+from meshmend.run.supervisor.observations import Cause
+from meshmend.run.supervisor.ranks import Rank, Sign
+from meshmend.run.supervisor.state import RESTARTS, Phase, Turn
+from meshmend.run.supervisor.worlds import end_world
+
+
+def begin_attempt(turn: Turn, *, attached: bool = False) -> None:
+    """Start the workers of all hosts that are there; of an attached run, those that do not live."""
+    run = turn.run
+    turn.do(NoteAttempt(run.attempt, attached))
+    run.phase = Phase.RUNNING
+    run.ranks = {number: Rank(number, host) for number, host in enumerate(run.config.hosts)}
+    for rank in run.ranks.values():
+        if attached:
+            rank.started()  # where nobody is found, a worker is started when its host is there
+        elif rank.host not in turn.seen.lost:
+            turn.start(rank)
+
+
+def restart_all(turn: Turn) -> None:
+    """Kill everybody, and then begin again."""
+    run = turn.run
+    if run.phase is Phase.RESTARTING:
+        return
+    run.phase = Phase.RESTARTING
+    for rank in run.living():
+        turn.kill(rank, Cause.RESTARTED)
+    turn.do(FindCheckpoint())
+
+
+def mind_restart(turn: Turn) -> None:
+    """When all are dead and the checkpoint is found, begin again, unless that got no further too often."""
+    run, before = turn.run, turn.run.resume
+    if turn.seen.checkpoint is not None:
+        run.resume = str(turn.seen.checkpoint)
+        run.stale = run.stale + 1 if run.resume == before else 0
+        run.found = True
+    if run.living() or not run.found:
+        return
+    run.found = False
+    end_world(turn)
+    for rank in run.ranks.values():
+        rank.apply(Sign.BURY)
+    if run.halt_reason is not None or run.stale >= RESTARTS:
+        run.phase = Phase.RUNNING  # nobody is left, so the run is finished
+        if run.halt_reason is None:
+            turn.say(RestartsExhausted(RESTARTS, run.resume))
+        return
+    # What is known of the old workers must not be taken for the new ones'.
+    turn.do(Remove(tuple(sorted(turn.seen.reachable))))
+    run.attempt += 1
+    run.fresh = True
+    turn.say(Restarting(run.resume))
+    begin_attempt(turn)

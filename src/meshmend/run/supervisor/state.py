@@ -1,0 +1,183 @@
+"""The state of a run, and one turn of deciding about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Protocol
+
+from meshmend.run.supervisor.actions import Action, Kill, Say, Start
+from meshmend.run.supervisor.backoff import Backoff
+from meshmend.run.supervisor.hangs import HangJudge
+from meshmend.run.supervisor.messages import HaltReason, Message, WorldReason
+from meshmend.run.supervisor.observations import Cause, Observations
+from meshmend.run.supervisor.ranks import Rank, RankState, Sign
+
+RESTARTS = 3
+"""How often a worker is started again that ends before it completes a step, and a run that gets no further."""
+
+
+class Phase(Enum):
+    """What the run as a whole is doing."""
+
+    BEGINNING = auto()
+    ATTACHING = auto()
+    """The launcher before this one was killed: its workers are being taken over."""
+    RUNNING = auto()
+    RESTARTING = auto()
+    """Everything is being killed, to begin again from the last checkpoint."""
+    HALTING = auto()
+    """A checkpoint is being written, and then all workers exit."""
+    FINISHED = auto()
+
+
+class Policy(Protocol):
+    """What follows a failure (`--on-failure`); see policies.py."""
+
+    @property
+    def repairs(self) -> bool:
+        """Whether couriers repair their group by themselves after a death."""
+
+    def after_death(self, turn: Turn, rank: Rank) -> None:
+        """A worker has died that was still needed."""
+
+    def after_mpirun(self, turn: Turn) -> None:
+        """Mpirun is gone; the workers live."""
+
+    def after_hosts(self, turn: Turn, reason: WorldReason) -> None:
+        """Hosts are gone, and those left are a majority."""
+
+    def awaits(self, rank: Rank) -> bool:
+        """Whether a new world waits until this worker is ready."""
+
+    @property
+    def takes_hosts_back(self) -> bool:
+        """Whether workers are started again on a host that comes back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """What was asked for, as far as decisions need it."""
+
+    hosts: Sequence[str]
+    """The host of each rank."""
+    policy: Policy
+    least: int = 1
+    """With fewer workers than these, the run is halted with a checkpoint."""
+    here: frozenset[str] = frozenset()
+    """Hosts that need not be probed: the launcher's own."""
+
+
+@dataclass
+class World:
+    """One mpirun, and the workers it carries sums for."""
+
+    number: int
+    members: Mapping[int, int]
+    """The ranks, and the process of each: a worker that is started later in the same rank is no member."""
+    reason: WorldReason
+    opened: float
+    came_up: float | None = None
+    """When all its couriers were seen to be there."""
+
+    def has(self, rank: Rank) -> bool:
+        """Whether the worker that is in a rank now is a member."""
+        return self.members.get(rank.number) == rank.seen.process
+
+
+@dataclass
+class RunState:
+    """Everything the supervisor remembers. It changes in `decide` only, and can be copied."""
+
+    config: RunConfig
+    attempt: int = 0
+    resume: str = ""
+    """The checkpoint that this attempt began with."""
+    phase: Phase = Phase.BEGINNING
+    ranks: dict[int, Rank] = field(default_factory=dict)
+    world: World | None = None
+    next: World | None = None
+    """One that is being made ready."""
+    worlds: int = 0
+    """The number of the last world."""
+    fresh: bool = True
+    """Nobody in this attempt has had the state yet."""
+    reason: WorldReason | None = None
+    """Why the next world will be formed, where that is known already."""
+    unsure: set[int] = field(default_factory=set)
+    """Members that cannot be reached, until the others have agreed to continue without them."""
+    eager: bool = True
+    """The next world need not wait until its newcomers are ready: the last one was not opened in vain."""
+    exiting_since: float | None = None
+    """Since when some worker has been exiting."""
+    hangs: HangJudge = field(default_factory=HangJudge)
+    backoff: Backoff = field(default_factory=Backoff)
+    halt_reason: HaltReason | None = None
+    halted: float | None = None
+    """When workers were told to stop."""
+    writer: int = -1
+    """The rank that writes the last checkpoint."""
+    found: bool = False
+    """While everything restarts: whether the checkpoint to begin with is known."""
+    stale: int = 0
+    """Attempts in a row that began with the same checkpoint."""
+    probing: bool = False
+    expelling: set[str] = field(default_factory=set)
+    expelled: dict[str, bool] = field(default_factory=dict)
+
+    def living(self) -> list[Rank]:
+        """Ranks whose worker has not ended."""
+        return [rank for rank in self.ranks.values() if rank.alive]
+
+    def present(self) -> list[Rank]:
+        """Ranks whose worker may be in a new world: it has not even begun to exit."""
+        return [rank for rank in self.living() if rank.state is not RankState.EXITING]
+
+    def active(self) -> list[Rank]:
+        """Ranks that hold the state."""
+        return [rank for rank in self.living() if rank.seen.active]
+
+    def over(self) -> bool:
+        """Whether the last step is done: a rank is over only when all members have said that they leave."""
+        return any(rank.seen.over for rank in self.ranks.values())
+
+    def on(self, hosts: Iterable[str]) -> list[Rank]:
+        """The ranks of these hosts."""
+        wanted = set(hosts)
+        return [rank for rank in self.ranks.values() if rank.host in wanted]
+
+
+@dataclass
+class Turn:
+    """One turn: what was seen, when, and what is to be done about it."""
+
+    run: RunState
+    seen: Observations
+    now: float
+    actions: list[Action] = field(default_factory=list)
+
+    def do(self, *actions: Action) -> None:
+        """Have something done."""
+        self.actions += actions
+
+    def say(self, message: Message) -> None:
+        """Tell people."""
+        self.do(Say(message))
+
+    def start(self, rank: Rank) -> None:
+        """Have a worker started; only the first ones of an attempt begin with its checkpoint."""
+        self.order_start(rank)
+        rank.started()
+
+    def order_start(self, rank: Rank) -> None:
+        """Order the start of a worker, once more where the agent that was told is gone."""
+        self.do(Start(rank.number, rank.host, self.run.attempt, "" if rank.joining else self.run.resume))
+        rank.ordered = self.now
+
+    def kill(self, rank: Rank, cause: Cause) -> None:
+        """Have a worker killed, once."""
+        if rank.state is not RankState.EXITING:
+            self.do(Kill(rank.number, rank.host, cause))
+            rank.killed = cause
+            rank.apply(Sign.KILL)

@@ -1,0 +1,197 @@
+"""When a world of couriers is formed, made ready beside the one at work, entered, and given up.
+
+Couriers that come up wait until their world is entered. So the next world can be made ready while this one works, and
+changing over takes milliseconds instead of the second that starting takes.
+"""
+
+from __future__ import annotations
+
+from meshmend.base.clocks import EXIT_WAIT, REPAIR, SETTLE, WORLD_START
+from meshmend.base.status import MISUSED
+from meshmend.run.supervisor.actions import (
+    ClearCouriers,
+    EnterWorld,
+    Finish,
+    KillWorld,
+    NoteMpirunLost,
+    OpenWorld,
+    Probe,
+    Release,
+)
+from meshmend.run.supervisor.messages import Again, Begin, Joined, RepairStuck, WorldReason
+from meshmend.run.supervisor.observations import Cause, CourierState
+from meshmend.run.supervisor.ranks import Rank, RankState
+from meshmend.run.supervisor.state import RESTARTS, Phase, Turn, World
+
+
+def form(turn: Turn, reason: WorldReason) -> None:
+    """Form a world at once, in place of a lost one."""
+    end_world(turn)
+    _enter(turn, _open(turn, reason))
+
+
+def end_world(turn: Turn) -> None:
+    """Nobody of an old world may be left when a new one begins."""
+    _abandon(turn)
+    if turn.run.world is not None:
+        turn.do(KillWorld(turn.run.world.number))
+        turn.run.world = None
+    turn.do(ClearCouriers())
+
+
+def mind_world(turn: Turn) -> None:
+    """Form a world when there is none; a lost courier takes its worker along."""
+    run = turn.run
+    if run.expelling or _awaits_exit(turn):
+        return
+    if run.world is None:
+        _form_first(turn)
+        return
+    world = run.world
+    members = [rank for rank in run.present() if world.has(rank) and not rank.seen.over]
+    lost = [rank for rank in members if rank.seen.courier is CourierState.LOST]
+    if run.over():
+        _kill_lost(turn, lost)
+        # A member whose repair is stuck now just did not hear that all leave.
+        turn.do(*(Release(rank.number, rank.host) for rank in members if rank.seen.stuck and rank.seen.active))
+        return
+    if all(rank.seen.agreed == world.number for rank in members):
+        run.unsure.clear()
+    gone = world.number in turn.seen.ended_worlds
+    if _settled(turn, world, members) and any(rank.seen.stuck for rank in members):
+        if turn.seen.hosts_known and network_is_whole(turn):
+            form(turn, RepairStuck())
+    elif members and (gone or _late(turn, world, members)):
+        # While a host may be lost, a new mpirun would only end again.
+        if turn.seen.hosts_known and turn.now >= run.backoff.again and network_is_whole(turn):
+            _mpirun_lost(turn, world, members, late=not gone)
+    elif len(lost) < len(members):
+        _kill_lost(turn, lost)
+
+
+def prepare_next(turn: Turn) -> None:
+    """Open a world with those that were started again, while they load what they need, and then change over.
+
+    Where more die meanwhile, that was in vain; then the next one waits until all are ready.
+    """
+    run, everyone = turn.run, turn.run.present()
+    if run.world is None or run.over():
+        _abandon(turn)
+    elif run.next is None:
+        joining = [rank for rank in everyone if rank.joining]
+        more = any(rank.state is RankState.DUE for rank in run.ranks.values())
+        if joining and not more and all(rank.seen.ready or (run.eager and rank.seen.process) for rank in joining):
+            for rank in joining:
+                rank.joining = False
+            run.next = _open(turn, Joined(tuple(rank.number for rank in joining)))
+    elif (
+        run.next.number in turn.seen.ended_worlds
+        or run.next.members != {rank.number: rank.seen.process for rank in everyone}
+        or _late(turn, run.next, everyone)
+    ):
+        _abandon(turn)
+        network_is_whole(turn)  # a broken network may be why, and is dealt with when the answer comes
+    elif all(rank.seen.ready and rank.seen.standby == run.next.number for rank in everyone):
+        run.eager = True
+        turn.do(KillWorld(run.world.number))
+        world, run.next = run.next, None
+        _enter(turn, world)
+
+
+def network_is_whole(turn: Turn) -> bool:
+    """Whether mpirun's network reaches every host, as far as that is known in this turn; otherwise asks."""
+    run = turn.run
+    if turn.seen.unreachable is not None:
+        return not turn.seen.unreachable
+    hosts = {rank.host for rank in run.living()} - run.config.here
+    if not hosts:
+        return True
+    if not run.probing:
+        run.probing = True
+        turn.do(Probe(tuple(sorted(hosts))))
+    return False
+
+
+def _form_first(turn: Turn) -> None:
+    run = turn.run
+    waiting = [rank for rank in run.present() if not rank.joining or run.config.policy.awaits(rank)]
+    if waiting and turn.seen.hosts_known and all(rank.seen.ready for rank in waiting):
+        for rank in waiting:
+            rank.joining = False
+        reason, run.reason = run.reason or (Begin() if run.fresh else Again()), None
+        form(turn, reason)
+
+
+def _open(turn: Turn, reason: WorldReason) -> World:
+    run = turn.run
+    members = [rank for rank in run.present() if not rank.joining]
+    hosts: dict[str, dict[int, int]] = {}
+    for rank in members:
+        hosts.setdefault(rank.host, {})[rank.number] = rank.seen.process
+    run.worlds += 1
+    turn.do(OpenWorld(run.worlds, hosts))
+    return World(run.worlds, {rank.number: rank.seen.process for rank in members}, reason, turn.now)
+
+
+def _enter(turn: Turn, world: World) -> None:
+    turn.run.world = world
+    turn.do(EnterWorld(world.number, turn.run.fresh, world.reason, tuple(sorted(world.members))))
+
+
+def _abandon(turn: Turn) -> None:
+    """Throw away a world that was being made ready."""
+    run = turn.run
+    if run.next is not None:
+        turn.do(KillWorld(run.next.number))
+        run.next, run.eager = None, False
+        for rank in run.living():
+            rank.joining = run.world is not None and not run.world.has(rank)
+
+
+def _mpirun_lost(turn: Turn, world: World, members: list[Rank], *, late: bool) -> None:
+    run = turn.run
+    turn.do(NoteMpirunLost(late))
+    came_up = any(rank.seen.standby == world.number for rank in members)
+    run.backoff.failed(max(rank.seen.step for rank in members), came_up=came_up, now=turn.now)
+    if run.backoff.fruitless >= RESTARTS and run.fresh:
+        run.phase = Phase.FINISHED
+        turn.do(Finish(MISUSED, no_world=True))
+    elif run.backoff.hopeless is not None:
+        run.halt_reason = run.backoff.hopeless
+    else:
+        run.config.policy.after_mpirun(turn)
+
+
+def _awaits_exit(turn: Turn) -> bool:
+    """Whether the status of an exiting worker is awaited first: what follows from that may be enough."""
+    run = turn.run
+    if len(run.present()) == len(run.living()):
+        run.exiting_since = None
+        return False
+    if run.exiting_since is None:
+        run.exiting_since = turn.now
+    return turn.now - run.exiting_since < EXIT_WAIT
+
+
+def _settled(turn: Turn, world: World, members: list[Rank]) -> bool:
+    """Whether the couriers have had time to meet: the first ones wait for the last, which come up seconds later."""
+    if world.came_up is None and all(rank.seen.standby == world.number for rank in members):
+        world.came_up = turn.now
+    return turn.now - (world.came_up if world.came_up is not None else world.opened + WORLD_START / 2) > REPAIR
+
+
+def _late(turn: Turn, world: World, members: list[Rank]) -> bool:
+    """Whether some courier has not come up, and will not any more."""
+    missing = any(rank.seen.standby < world.number for rank in members)
+    return missing and turn.now - world.opened > WORLD_START
+
+
+def _kill_lost(turn: Turn, lost: list[Rank]) -> None:
+    """A courier that died alone takes its worker along: the others have continued without it."""
+    for rank in turn.run.living():
+        if rank not in lost:
+            rank.courier_lost = 0.0
+        elif not rank.courier_lost:
+            rank.courier_lost = turn.now
+        elif turn.now - rank.courier_lost > SETTLE:
+            turn.kill(rank, Cause.LOST_COURIER)
