@@ -18,8 +18,8 @@ from meshmend.run import launcher as module
 from meshmend.run.agent import agent
 from meshmend.run.agent.agent import REPAIR, Agent, Seat, View
 from meshmend.run.agent.pulse import HANGS, STOPPED
+from meshmend.run.clusters.hosts import HERE
 from meshmend.run.hosts import pool as reach
-from meshmend.run.hosts.hosts import HERE
 from meshmend.run.launcher import FADE, HALT, HEAD_START, RESTARTS, STANDSTILL, UNBEGUN, Launcher
 from meshmend.run.spec import RunSpec
 from meshmend.run.supervisor.attempts import TRIES, VAIN

@@ -26,8 +26,8 @@ from meshmend.job.protocol.protocol import has_majority
 from meshmend.job.session import HALTED
 from meshmend.job.state.safetensors import latest
 from meshmend.run.agent.agent import LOOK, REPAIR, Agent, View
+from meshmend.run.clusters.hosts import spread
 from meshmend.run.console import Console, join_words
-from meshmend.run.hosts.hosts import spread
 from meshmend.run.hosts.pool import Pool
 from meshmend.run.hosts.remote import Remote
 from meshmend.run.spec import RunSpec
