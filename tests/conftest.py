@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
 
-from tests.leaks import Watch
+from tests.leaks import PATIENCE, Watch, close_processes
 
 settings.register_profile("meshmend", deadline=None, print_blob=True)
 settings.load_profile("meshmend")
@@ -24,11 +24,24 @@ def pytest_configure() -> None:
             signal.signal(number, lambda *_: None)
 
 
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    return report
+
+
 @pytest.fixture(autouse=True)
-def _leaves_nothing() -> Iterator[None]:
+def _leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail the test that leaves processes, shared memory or namespaces, and remove them before the next."""
     watch = Watch()
     with watch.marking():
         yield
-    remains = watch.remains()
+    failed = request.node.stash.get(FAILED, False)
+    remains = watch.remains(patience=5.0 if failed else PATIENCE)
+    if failed or remains:
+        close_processes()
     assert not remains, "left behind: " + "; ".join(remains)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -47,6 +48,15 @@ def test_what_others_do_is_not_ours() -> None:
         assert watch.running() == {} and watch.remains() == []
     finally:
         os.kill(other, 9)
+
+
+def test_processes_that_a_traceback_holds_warn_nobody_later() -> None:
+    """Warnings are errors here, also those of collected objects."""
+    process = subprocess.Popen(SLEEP, stdout=subprocess.PIPE)
+    leaks.close_processes()
+    assert process.returncode == -9
+    del process
+    gc.collect()
 
 
 def test_what_is_about_to_end_may_end() -> None:
