@@ -1,26 +1,28 @@
-"""Real MPI processes for tests, with a deadline."""
+"""Real processes for tests: started with a deadline, in production's own MPI, and found again when they are left."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-MPIRUN = [
-    str(Path(sys.executable).parent / "mpirun"), "--with-ft", "ulfm", "--allow-run-as-root", "--oversubscribe",
-    "--mca", "pml", "ob1", "--mca", "btl", "self,sm", "--mca", "coll", "^han,cuda", "--mca", "mpi_yield_when_idle", "1",
-]  # fmt: skip
+from meshmend.run.world.mpirun import ON_HOSTS, OPTIONS, mpirun
+
+DEADLINE = 120.0
+"""Seconds that nothing takes, however busy the machine is: what takes longer is broken."""
 
 
-def run_mpi(ranks: int, command: Sequence[str], folder: Path, seconds: float = 60) -> str:
+def run_mpi(ranks: int, command: Sequence[str], folder: Path, seconds: float = DEADLINE) -> str:
     """Run one program on so many ranks to its end; what it printed."""
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    options = [*root, *OPTIONS, *ON_HOSTS, "--mca", "btl_sm_backing_directory", str(folder)]
     job = subprocess.Popen(
-        [*MPIRUN, "--mca", "btl_sm_backing_directory", str(folder), "-n", str(ranks), *command],
+        [mpirun(), *options, "-n", str(ranks), *command],
         start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env={**os.environ, "TMPDIR": str(folder)},
     )  # fmt: skip
@@ -31,3 +33,11 @@ def run_mpi(ranks: int, command: Sequence[str], folder: Path, seconds: float = 6
         output, _ = job.communicate()
         pytest.fail(f"the job hung:\n{output}")
     return output
+
+
+def wait_for(what: Callable[[], bool], seconds: float = DEADLINE) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, f"it did not happen in {seconds:g} s"
+        time.sleep(0.01)

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("jax")
-pytest.importorskip("sklearn")
 ROOT = Path(__file__).parents[2]
 
 

@@ -20,12 +20,9 @@ SMALL = {
     "text_jax": ["--steps", "8", "--characters", "8000", "--width", "16"],
     "text_torch": ["--epochs", "2", "--characters", "10000", "--width", "16", "--layers", "1"],
 }
-NEEDS = {"digits": "sklearn", "text": "pydoc_data"}
 
 
 def script(name: str) -> list[object]:
-    for needed in [NEEDS[name.split("_")[0]], name.split("_")[1]]:
-        pytest.importorskip(needed)
     return [FOLDER / f"{name}.py", *SMALL[name]]
 
 

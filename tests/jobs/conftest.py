@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs.jobs import SCRIPT, Job
+from tests.jobs.jobs import DEADLINE, SCRIPT, Job
 
 NUMBERS = count()
 
@@ -29,7 +29,7 @@ def undisturbed() -> Callable[..., str]:
     def weights(*options: str) -> str:
         if options not in known:
             command = [sys.executable, str(SCRIPT), *options]
-            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE)
             known[options] = done.stdout.split("weights ")[1].split()[0]
         return known[options]
 

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -19,9 +18,10 @@ import meshmend as mm
 from meshmend import report
 from meshmend.job.shm.segment import ranks_of
 from meshmend.telemetry.events import read
+from tests.processes import wait_for as wait_for
 
 SCRIPT = Path(__file__).with_name("regression.py")
-DEADLINE = 100.0
+DEADLINE = 240.0
 
 
 @dataclass
@@ -107,10 +107,3 @@ def processes(pattern: str) -> list[int]:
             if re.search(pattern, text.replace(b"\0", b" ").decode(errors="replace")):
                 found.append(int(folder.name))
     return found
-
-
-def wait_for(what: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.01)

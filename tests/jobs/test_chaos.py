@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from meshmend.telemetry.events import Struck, read
-from tests.jobs.jobs import SCRIPT, Job
+from tests.jobs.jobs import DEADLINE, SCRIPT, Job
 
 pytestmark = pytest.mark.jobs
 KINDS = "kill,hang,courier,mpirun,flip"
@@ -17,7 +17,7 @@ KINDS = "kill,hang,courier,mpirun,flip"
 
 def chaos(job: Job, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "meshmend", "chaos", *words, job.name]
-    return subprocess.run(command, cwd=job.folder, capture_output=True, text=True, timeout=100)
+    return subprocess.run(command, cwd=job.folder, capture_output=True, text=True, timeout=DEADLINE)
 
 
 def test_whatever_it_strikes_nothing_is_lost(job: Job, undisturbed: Callable[..., str]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from meshmend.job.shm.segment import ranks_of
-from tests.jobs.jobs import Job, processes, wait_for
+from tests.jobs.jobs import DEADLINE, Job, processes, wait_for
 
 HEAD = """
 import os, signal, subprocess, sys, time
@@ -114,15 +114,25 @@ def test_too_little_shared_memory_is_one_sentence(job: Job, room: str, size: int
     command = [sys.executable, "-m", "meshmend", "run", "-n", "2", "--name", job.name]
     command += map(str, script(job, f"train(3, size={size})"))
     inside = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size={room} tmpfs /dev/shm && exec "$@"', "sh"]
-    ran = subprocess.run([*inside, *command], cwd=job.folder, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([*inside, *command], cwd=job.folder, capture_output=True, text=True, timeout=DEADLINE)
     said = ran.stdout + ran.stderr
     assert ran.returncode == 2 and "--shm-size" in said and says in said and "Traceback" not in said, said
 
 
 @pytest.mark.jobs
 def test_a_pause_of_all_workers_is_no_hang(job: Job) -> None:
-    lane = "lambda lane: (time.sleep(8) if stand() else None, lane.sum(0))[1]"
-    text = f"count = [0]\ndef stand():\n    count[0] += 1; return count[0] == 41\ntrain(100, {lane})"
-    job.run("-n", "2", script=script(job, text))
-    assert job.status == 0 and "hang" not in job.output and "all workers stand still" in job.output, job.output
+    """They pause until the launcher has noticed."""
+    text = """
+count = [0]
+def lane(samples):
+    count[0] += 1
+    while count[0] == 41 and not os.path.exists("noticed"):
+        time.sleep(0.01)
+    return samples.sum(0)
+train(100, lane)
+"""
+    job.start("-n", "2", script=script(job, text)).until("all workers stand still")
+    (job.folder / "noticed").touch()
+    job.finish()
+    assert job.status == 0 and "hang" not in job.output, job.output
     job.assert_clean()

@@ -7,12 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from meshmend.testing import Fault
 from tests.jobs.jobs import Job
 
-pytest.importorskip("jax")
 SCRIPT = Path(__file__).with_name("classifier.py")
 
 

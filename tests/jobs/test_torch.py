@@ -13,7 +13,6 @@ import pytest
 from meshmend.testing import Fault
 from tests.jobs.jobs import Job, processes, wait_for
 
-pytest.importorskip("torch")
 SCRIPT = Path(__file__).with_name("network.py")
 SHRINK = ["--on-failure", "shrink"]
 

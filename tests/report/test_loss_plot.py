@@ -19,7 +19,6 @@ EVENTS = run([Attempt(0, 150, 6, DEATHS, {45: 2, 90: 1}), Attempt(120, 200, 6, {
 
 @pytest.mark.parametrize(("name", "magic"), [("loss.png", b"\x89PNG"), ("loss.svg", b"<?xml")])
 def test_it_is_written_and_stays_the_same(tmp_path: Path, name: str, magic: bytes) -> None:
-    pytest.importorskip("matplotlib")
     draw_loss(EVENTS, tmp_path / name)
     first = (tmp_path / name).read_bytes()
     assert first.startswith(magic)
@@ -28,7 +27,6 @@ def test_it_is_written_and_stays_the_same(tmp_path: Path, name: str, magic: byte
 
 
 def test_runs_of_one_step_and_of_many_incidents_can_be_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     draw_loss(run([Attempt(0, 1, 1)]), tmp_path / "one.png")
     many = run([Attempt(0, 400, 8, {s: s % 8 for s in range(100, 300, 2)}, {s + 1: s % 8 for s in range(100, 300, 2)})])
     assert len(incidents(many)) > 50
@@ -36,7 +34,8 @@ def test_runs_of_one_step_and_of_many_incidents_can_be_drawn(tmp_path: Path) -> 
 
 
 def test_labels_do_not_overlap_and_no_line_crosses_a_text() -> None:
-    figure_module = pytest.importorskip("matplotlib.figure")
+    import matplotlib.figure as figure_module
+
     figure = figure_module.Figure(figsize=(10, 5))
     axes = figure.subplots()
     axes.set_xlim(0, 200)
@@ -70,7 +69,6 @@ def test_errors_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         patch.setattr(builtins, "__import__", without)
         with pytest.raises(PictureError, match=r"pip install 'meshmend\[report\]'"):
             draw_loss(EVENTS, tmp_path / "loss.png")
-    pytest.importorskip("matplotlib")
     with pytest.raises(JobError, match="no step of this run has a metric 'accuracy': its metrics are loss"):
         draw_loss(EVENTS, tmp_path / "loss.png", metric="accuracy")
     with pytest.raises(PictureError, match=r"cannot draw to .*No such file"):

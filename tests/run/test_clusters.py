@@ -8,17 +8,32 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from importlib.util import find_spec
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from meshmend.errors import JobError
-from meshmend.run.clusters.text import AGAIN, k8s, slurm, text_for
+from meshmend.run.clusters import CLUSTERS, SCHEDULERS, current, text_for
+from meshmend.run.clusters.base import RESUMABLE, Cluster, JobRequest
+from meshmend.run.clusters.hosts import HERE, Host
+from meshmend.run.clusters.kubernetes import Kubernetes
+from meshmend.run.clusters.local import Local
+from meshmend.run.clusters.slurm import Slurm
+from meshmend.run.clusters.ssh import Ssh
+from tests.processes import wait_for
 
+DEADLINE = 120.0
 SCRIPT = ["train.py", "--data", "my data", "--note", "it's $HOME $$ `x`"]
 OPTIONS = ["--spares", "1", "--on-failure", "replace"]
+
+
+def slurm(script: Sequence[str], workers: int, hosts: int, options: Sequence[str] = ()) -> str:
+    return Slurm().text(JobRequest(script, workers, hosts, options))
+
+
+def k8s(script: Sequence[str], workers: int, hosts: int, options: Sequence[str] = ()) -> str:
+    return Kubernetes().text(JobRequest(script, workers, hosts, options))
 
 
 @pytest.fixture
@@ -26,8 +41,11 @@ def programs(tmp_path: Path) -> Path:
     """A folder with a meshmend and a scontrol that write down their words, one call a line, as JSON."""
     note = 'import json, sys; open({0!r}, "a").write(json.dumps(sys.argv[1:]) + chr(10))'
     hosts = "if sys.argv[1] == 'show': assert sys.argv[3] == 'node[1-2]'; print('node1'); print('node2')"
-    wait = "import os, signal, time; s = int(os.environ.get('STATUS', '0')); signal.signal(15, lambda *_: sys.exit(s))"
-    also = {"scontrol": hosts, "meshmend": f"{wait}\nif s: open('ready', 'w').close(); time.sleep(20)"}
+    wait = "import os, signal; s = int(os.environ.get('STATUS', '0')); signal.signal(15, lambda *_: sys.exit(s))"
+    also = {
+        "scontrol": hosts,
+        "meshmend": f"{wait}\nif s: signal.alarm(300); open('ready', 'w').close(); signal.pause()",
+    }
     for name, code in also.items():
         path = tmp_path / "bin" / name
         path.parent.mkdir(exist_ok=True)
@@ -49,7 +67,7 @@ def start(folder: Path, text: str, **environment: str) -> subprocess.Popen[str]:
 
 def run(folder: Path, text: str, **environment: str) -> list[str]:
     job = start(folder, text, **environment)
-    _, wrong = job.communicate(timeout=30)
+    _, wrong = job.communicate(timeout=DEADLINE)
     assert (job.returncode, wrong) == (0, "")
     return calls(folder, "meshmend")[-1]
 
@@ -81,23 +99,33 @@ def test_slurm_resumes_when_it_was_requeued(programs: Path) -> None:
     assert said == ["run", "--hosts", "node1:3,node2:2", "--resume", "mine", *OPTIONS, *SCRIPT]
 
 
-@pytest.mark.parametrize(("status", "requeued"), [(AGAIN, True), (1, False)])
+@pytest.mark.parametrize(("status", "requeued"), [(RESUMABLE, True), (1, False)])
 def test_slurm_passes_the_signal_on_and_requeues_after_a_checkpoint(
     programs: Path, status: int, requeued: bool
 ) -> None:
     job = start(programs, slurm(SCRIPT, 8, 2), STATUS=str(status))
-    deadline = time.monotonic() + 20
-    while not (programs / "ready").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for(lambda: (programs / "ready").exists() or job.poll() is not None)
     job.send_signal(signal.SIGTERM)
-    job.communicate(timeout=20)
-    assert job.returncode == status
+    _, errors = job.communicate(timeout=DEADLINE)
+    assert (job.returncode, errors) == (status, "")
     assert (["requeue", "7"] in calls(programs, "scontrol")) == requeued
+
+
+@pytest.mark.parametrize("where", ["run=$!", 'while kill -0 "$run"'])
+def test_a_signal_at_any_time_reaches_the_run_once(programs: Path, where: str) -> None:
+    """The run is there before bash knows its number, and before bash waits for it."""
+    text = slurm(SCRIPT, 8, 2)
+    assert where in text
+    text = text.replace(where, f"until [ -e ready ]; do sleep 0.01; done; kill -TERM $$; {where}", 1)
+    job = start(programs, text, STATUS=str(RESUMABLE))
+    _, errors = job.communicate(timeout=DEADLINE)
+    assert (job.returncode, errors) == (RESUMABLE, "")
+    assert ["requeue", "7"] in calls(programs, "scontrol")
 
 
 def test_slurm_without_an_allocation_starts_nothing(programs: Path) -> None:
     job = start(programs, slurm(SCRIPT, 8, 2), SLURM_JOB_NODELIST="elsewhere")
-    job.communicate(timeout=20)
+    job.communicate(timeout=DEADLINE)
     assert job.returncode != 0 and not calls(programs, "meshmend")
 
 
@@ -121,9 +149,8 @@ def test_k8s_has_the_shape_of_an_mpijob() -> None:
     assert all(line in lines for line in top + roles)
 
 
-@pytest.mark.skipif(not find_spec("yaml"), reason="PyYAML is not installed")
 def test_k8s_is_yaml() -> None:
-    import yaml  # type: ignore[import-untyped, unused-ignore]
+    import yaml
 
     job = yaml.safe_load(text := k8s([*SCRIPT, "two\n  lines"], 8, 2))
     specs = job["spec"]["mpiReplicaSpecs"]
@@ -143,8 +170,8 @@ def test_k8s_is_yaml() -> None:
     [
         ("pbs", SCRIPT, 8, 2, [], "'pbs': expected slurm or k8s"),
         ("slurm", [], 8, 2, [], "no script"),
-        ("k8s", SCRIPT, 1, 2, [], "1 workers on 2 hosts"),
-        ("k8s", SCRIPT, 4, 0, [], "4 workers on 0 hosts"),
+        ("k8s", SCRIPT, 1, 2, [], "--workers 1 on 2 hosts"),
+        ("k8s", SCRIPT, 4, 0, [], "--workers 4 on 0 hosts"),
         ("slurm", SCRIPT, 8, 2, ["--resume=x"], "--resume cannot be printed"),
         ("slurm", SCRIPT, 8, 2, ["--name", "a b"], "cannot be called 'a b'"),
     ],
@@ -157,6 +184,65 @@ def test_what_cannot_be_printed_is_one_sentence(
     assert says in str(error.value) and "\n" not in str(error.value)
 
 
-def test_text_for_each_kind() -> None:
+def test_the_registry_has_every_kind_and_prints_for_those_with_a_scheduler() -> None:
+    assert {name: type(cluster) for name, cluster in CLUSTERS.items()} == {
+        "slurm": Slurm, "k8s": Kubernetes, "ssh": Ssh, "local": Local,
+    }  # fmt: skip
+    assert SCHEDULERS == ["slurm", "k8s"]
     assert text_for("slurm", SCRIPT, 4, 2) == slurm(SCRIPT, 4, 2)
     assert text_for("k8s", SCRIPT, 4, 2) == k8s(SCRIPT, 4, 2)
+    with pytest.raises(JobError, match="'ssh'"):
+        CLUSTERS["ssh"].text(JobRequest(SCRIPT, 4, 2))
+
+
+def test_the_scheduler_that_started_us_is_known_with_its_hosts(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("SLURM_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr("meshmend.run.clusters.kubernetes.HOSTFILE", tmp_path / "hostfile")
+    assert current() is CLUSTERS["local"] and current().hosts()[0].name == HERE
+    (tmp_path / "hostfile").write_text("pod-0.job slots=3\npod-1.job\n")
+    assert current() is CLUSTERS["k8s"] and current().hosts() == [Host("pod-0.job", 3), Host("pod-1.job", 1)]
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "node[1-2]")
+    monkeypatch.setenv("PATH", str(programs / "bin"))
+    assert current() is CLUSTERS["slurm"] and current().hosts() == [Host("node1", 1), Host("node2", 1)]
+    for tasks, slots in {"4(x2)": [4, 4], "4,3": [4, 3]}.items():
+        monkeypatch.setenv("SLURM_TASKS_PER_NODE", tasks)
+        assert [host.slots for host in current().hosts()] == slots
+
+
+def test_hosts_that_cannot_be_known_are_one_sentence(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("meshmend.run.clusters.kubernetes.HOSTFILE", tmp_path / "hostfile")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "node[1-2]")
+    refused: list[Cluster] = [Kubernetes(), Ssh()]
+    for cluster in refused:
+        with pytest.raises(JobError):
+            cluster.hosts()
+    (tmp_path / "hostfile").write_text("pod-0 slots=many\n")
+    with pytest.raises(JobError, match="hostfile"):
+        Kubernetes().hosts()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(JobError, match="scontrol"):
+        Slurm().hosts()
+    monkeypatch.setenv("PATH", str(programs / "bin"))
+    monkeypatch.setenv("SLURM_TASKS_PER_NODE", "4(x3)")
+    with pytest.raises(JobError, match="SLURM_TASKS_PER_NODE"):
+        Slurm().hosts()
+
+
+def test_commands_run_on_a_host(tmp_path: Path) -> None:
+    """Each only if the one before succeeded, and every word whole."""
+    agent = tmp_path / "agent"
+    agent.write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
+    agent.chmod(0o755)
+    for cluster in (Local(), Ssh(str(agent))):
+        line = cluster.run_on("host", ["cd", str(tmp_path)], ["echo", "it's  one"])
+        assert subprocess.run(line, capture_output=True, text=True, timeout=DEADLINE).stdout == "it's  one\n"
+        line = cluster.run_on("host", ["cd", str(tmp_path / "nowhere")], ["echo", "never"])
+        assert subprocess.run(line, capture_output=True, text=True, timeout=DEADLINE).stdout == ""
+    assert Local().mpirun_options(tmp_path) == []
+    assert str(agent) in Ssh(str(agent)).mpirun_options(tmp_path)

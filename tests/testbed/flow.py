@@ -1,11 +1,13 @@
 """A flow of bytes over TCP: `flow.py send TO PORT BYTES`, and `flow.py receive PORT`, which says how fast they came.
 
-The receiver takes one flow and judges the speed from its first byte to its last.
+The receiver takes one flow. Time runs from just before the first byte is sent (by the sender's clock, which is also the
+receiver's) until the last byte is received: a busy machine can make a flow look slower, never faster.
 """
 
 from __future__ import annotations
 
 import socket
+import struct
 import sys
 import time
 
@@ -17,17 +19,18 @@ def receive(port: int) -> None:
         print("ready", flush=True)
         line, (sender, _) = server.accept()
         with line:
-            came, began = len(line.recv(len(PIECE))), time.monotonic()
-            first = came
+            (began,) = struct.unpack("d", line.recv(8, socket.MSG_WAITALL))
+            came = 0
             while data := line.recv(len(PIECE)):
                 came += len(data)
             ended = time.monotonic()
-    print(sender, came, 8 * (came - first) / max(ended - began, 1e-6), began, ended, flush=True)
+    print(sender, came, 8 * came / (ended - began), began, ended, flush=True)
 
 
 def send(to: str, port: int, nbytes: int) -> None:
-    with socket.create_connection((to, port), 10) as line:
+    with socket.create_connection((to, port), 60) as line:
         line.settimeout(60)
+        line.sendall(struct.pack("d", time.monotonic()))
         left = nbytes
         while left:
             line.sendall(PIECE[: min(left, len(PIECE))])

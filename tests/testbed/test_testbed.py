@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from meshmend import Mesh, MeshmendError, testbed
 from meshmend.base.units import read_rate
 from meshmend.testbed import namespaces
 from meshmend.testbed.wiring import address
+from tests.processes import DEADLINE, wait_for
 from tests.testbed.beds import flow, left, need_testbed, said, wait_until_gone, way
 
 RATE = "40mbit"
@@ -25,7 +25,7 @@ from meshmend import Mesh
 from meshmend.testbed import Testbed
 with Testbed(Mesh.parse("1x2"), "10mbit") as bed:
     print("open", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 ROOT = Path(testbed.__file__).parents[2]
 
@@ -47,16 +47,17 @@ def test_far_corners_reach_each_other_in_dimension_order(bed: testbed.Testbed) -
     assert way(bed, (0, 0), (2, 2)) == [(0, 0), (0, 1), (0, 2), (1, 2), (2, 2)]
     assert way(bed, (2, 2), (0, 0)) == [(2, 2), (2, 1), (2, 0), (1, 0), (0, 0)]
     assert said(bed, (1, 2), "sh", "-c", "hostname; echo $MESHMEND_CHIP").split() == ["chip-1-2", "1,2"]
-    speed, _ = flow(bed, ((0, 0), (2, 2)), seconds=0.5)
+    speed, _ = flow(bed, ((0, 0), (2, 2)), seconds=0.5, over=0.5 * bed.rate)
     assert speed > 0.5 * bed.rate
 
 
 def test_a_flow_has_the_speed_of_the_link_and_two_share_it(bed: testbed.Testbed) -> None:
-    alone, _ = flow(bed, ((0, 0), (0, 1)), seconds=1)
+    alone, _ = flow(bed, ((0, 0), (0, 1)), seconds=1, over=0.9 * bed.rate)
     assert 0.9 * bed.rate < alone < 1.05 * bed.rate
-    *_, together = flow(bed, ((0, 0), (0, 1)), ((0, 0), (0, 1)), seconds=0.5)
+    *_, together = flow(bed, ((0, 0), (0, 1)), ((0, 0), (0, 1)), seconds=0.5, over=0.85 * bed.rate)
     assert 0.85 * bed.rate < together < 1.05 * bed.rate  # the same link for both
-    *_, apart = flow(bed, ((0, 0), (0, 1)), ((0, 1), (0, 0)), ((1, 0), (1, 1)), seconds=1)
+    pairs = ((0, 0), (0, 1)), ((0, 1), (0, 0)), ((1, 0), (1, 1))
+    *_, apart = flow(bed, *pairs, seconds=1, over=1.5 * together)
     assert apart > 1.5 * together  # links have two directions, and do not know of each other
 
 
@@ -75,15 +76,14 @@ def test_a_chip_has_memory_of_its_own(bed: testbed.Testbed) -> None:
 
 def test_cut_links_and_chips_and_mend_them() -> None:
     with testbed.Testbed(Mesh.parse("2x3"), RATE) as made:
-        sleeper = subprocess.Popen(made.line((0, 1), "sleep", "60"))
-        doomed = subprocess.Popen(made.line((0, 2), "sleep", "60"))
-        while not (made.processes((0, 1)) and made.processes((0, 2))):
-            time.sleep(0.01)
+        sleeper = subprocess.Popen(made.line((0, 1), "sleep", "600"))
+        doomed = subprocess.Popen(made.line((0, 2), "sleep", "600"))
+        wait_for(lambda: bool(made.processes((0, 1)) and made.processes((0, 2))))
         made.cut("link@0,0:0,1")
         assert sleeper.poll() is None
         assert way(made, (0, 0), (0, 1)) == [(0, 0), (1, 0), (1, 1), (0, 1)]
         made.cut("chip@0,2 chip@1,1")
-        assert doomed.wait(5) == -signal.SIGKILL and sleeper.poll() is None
+        assert doomed.wait(DEADLINE) == -signal.SIGKILL and sleeper.poll() is None
         assert namespaces.space_of("chip-0-2") not in namespaces.existing()
         assert made.hosts == ["chip-0-0", "chip-0-1", "chip-1-0", "chip-1-2"]
         assert way(made, (0, 0), (1, 0)) == [(0, 0), (1, 0)]
@@ -95,9 +95,9 @@ def test_cut_links_and_chips_and_mend_them() -> None:
         made.mend("link@0,0:0,1")
         assert made.mesh == Mesh.parse("2x3") and sleeper.poll() is None
         assert way(made, (0, 0), (1, 2)) == [(0, 0), (0, 1), (0, 2), (1, 2)]
-        assert flow(made, ((0, 0), (1, 2)), seconds=0.2)[0] > 0.5 * made.rate
+        assert flow(made, ((0, 0), (1, 2)), seconds=0.2, over=0.5 * made.rate)[0] > 0.5 * made.rate
         assert made.processes((0, 2)) == []
-    assert sleeper.wait(5) == -signal.SIGKILL
+    assert sleeper.wait(DEADLINE) == -signal.SIGKILL
     assert left(os.getpid()) == []
 
 
@@ -122,7 +122,7 @@ def hold() -> subprocess.Popen[str]:
 def test_a_signal_leaves_nothing(number: int) -> None:
     process = hold()
     process.send_signal(number)
-    process.communicate(timeout=10)
+    process.communicate(timeout=DEADLINE)
     assert process.returncode != 0
     assert left(process.pid) == []
 
@@ -136,14 +136,14 @@ def test_an_error_leaves_nothing_and_a_killed_ones_leavings_are_removed_by_the_n
     assert {namespaces.owner_of(name) for name in removed} == {process.pid}
     assert left(process.pid) == [] and len(left(other.pid)) == 4
     other.terminate()
-    other.communicate(timeout=10)
+    other.communicate(timeout=DEADLINE)
     wait_until_gone(other.pid)
-    code = HOLD.replace("time.sleep(60)", "raise RuntimeError(bed.hosts)")
+    code = HOLD.replace("time.sleep(600)", "raise RuntimeError(bed.hosts)")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     failed = subprocess.Popen(
         [sys.executable, "-c", code], stderr=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
     )
-    assert b"chip-0-1" in failed.communicate(timeout=30)[1] and left(failed.pid) == []
+    assert b"chip-0-1" in failed.communicate(timeout=DEADLINE)[1] and left(failed.pid) == []
 
 
 @pytest.mark.anywhere

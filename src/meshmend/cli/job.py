@@ -38,7 +38,7 @@ def run(
     name: str | None = None,
     resume: str | None = None,
     attach: str | None = None,
-    print_: Annotated[Literal["slurm", "k8s"] | None, Parameter(name="--print")] = None,
+    print_: Annotated[str | None, Parameter(name="--print")] = None,
 ) -> int:
     """Run a training script on several workers, and keep it running when some die.
 
@@ -76,7 +76,8 @@ def run(
     attach
         Go on with this run, whose launcher was killed, from the memory of its workers, as it was begun.
     print_
-        Print a Slurm script or a Kubernetes MPIJob that runs this, with all options, and run nothing.
+        Print a job that runs this on a cluster, with all options, and run nothing: slurm (a script for sbatch) or k8s
+        (an MPIJob for Kubernetes).
 
     """
     from meshmend import run as launch

@@ -19,8 +19,8 @@ from meshmend.base.status import HALTED
 from meshmend.errors import JobError
 from meshmend.job.state.safetensors import latest
 from meshmend.run.agent.agent import Agent
+from meshmend.run.clusters.hosts import spread
 from meshmend.run.console import Console, ended, halt_reason, world_reason
-from meshmend.run.hosts.hosts import spread
 from meshmend.run.hosts.pool import Pool
 from meshmend.run.hosts.probe import Probe
 from meshmend.run.spec import RunSpec

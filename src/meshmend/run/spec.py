@@ -13,7 +13,7 @@ from typing import Any
 from meshmend.errors import FormatError, JobError
 from meshmend.mesh import Mesh
 from meshmend.mesh.choose import plan
-from meshmend.run.hosts.hosts import HERE, Host
+from meshmend.run.clusters.hosts import HERE, Host
 from meshmend.run.supervisor.policies import POLICIES
 from meshmend.telemetry.events import FORMAT, folder_of, unwritten
 

@@ -26,7 +26,8 @@ import numpy.typing as npt
 from meshmend.base.units import read_rate
 from meshmend.errors import Chip, TestbedError
 from meshmend.mesh import Mesh
-from meshmend.run.world.mpirun import KEEPALIVE, OPTIONS, mpirun
+from meshmend.run.clusters.ssh import KEEPALIVE
+from meshmend.run.world.mpirun import OPTIONS, mpirun
 from meshmend.testbed import namespaces
 from meshmend.testbed.routes import routes
 from meshmend.testbed.signals import undisturbed, unwinding

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("mpi4py")
 from tests.job.courier.mpi_member import undisturbed
 from tests.job.reduction import bf16_member
 from tests.processes import run_mpi

@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import meshmend as mm  # noqa: E402
-from meshmend.job.frameworks.torch import TorchState  # noqa: E402
-from meshmend.job.state import safetensors as checkpoint  # noqa: E402
-from meshmend.job.state.codec import digest_of, flipped, from_pieces, pieces  # noqa: E402
+import meshmend as mm
+from meshmend.job.frameworks.torch import TorchState
+from meshmend.job.state import safetensors as checkpoint
+from meshmend.job.state.codec import digest_of, flipped, from_pieces, pieces
 
 X = torch.from_numpy(np.random.default_rng(0).normal(size=(96, 6)).astype(np.float32))
 Y = X[:, :3].argmax(1)

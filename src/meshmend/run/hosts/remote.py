@@ -16,7 +16,7 @@ from typing import Any
 from meshmend.base.clocks import BEAT, HOST_QUIET, HOST_SILENCE
 from meshmend.errors import JobError
 from meshmend.run.agent.messages import read_lines, view_from_json, write_line
-from meshmend.run.hosts.hosts import remote_line
+from meshmend.run.clusters.ssh import Ssh
 from meshmend.run.hosts.probe import Probe
 from meshmend.run.supervisor.observations import RankSeen
 
@@ -28,7 +28,7 @@ class Remote:
         self.host = host
         here = ["cd", os.getcwd()]
         command = [sys.executable, "-m", "meshmend.run.agent", run, str(folder)]
-        line = remote_line(launch_agent, host, here, command)
+        line = Ssh(launch_agent).run_on(host, here, command)
         self._errors = folder / "output" / f"agent-{host}.log"
         self._errors.parent.mkdir(parents=True, exist_ok=True)
         with self._errors.open("ab") as errors:

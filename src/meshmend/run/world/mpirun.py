@@ -10,7 +10,8 @@ from pathlib import Path
 
 from meshmend.errors import JobError
 from meshmend.job.shm.segment import HOME
-from meshmend.run.hosts.hosts import HERE
+from meshmend.run.clusters.hosts import HERE
+from meshmend.run.clusters.ssh import Ssh
 from meshmend.run.spec import RunSpec
 
 OPTIONS = [
@@ -22,12 +23,6 @@ OPTIONS = [
     "--mca", "mpi_yield_when_idle", "1",
     "--bind-to", "none",                  # every host of one machine would take its first core for its own
 ]  # fmt: skip
-KEEPALIVE = [
-    "--prtemca", "prte_oob_tcp_keepalive_time", "5",  # a host that is cut off says no word: mpirun has to ask
-    "--prtemca", "prte_oob_tcp_keepalive_intvl", "2",
-    "--prtemca", "prte_oob_tcp_keepalive_probes", "3",
-]  # fmt: skip
-"""mpirun ends after eleven seconds of silence; the kernel would wait for minutes or for ever."""
 ON_HOSTS = ["--mca", "btl", "self,sm,tcp"]
 """What carries messages between the processes of a host, and between hosts."""
 
@@ -66,7 +61,6 @@ def mpirun_line(order: RunSpec, world: int, ranks: Mapping[str, Sequence[int]], 
     line = [mpirun(), *root, *OPTIONS, *ON_HOSTS, *memory, *(ON_MESH if order.mesh else [])]
     if list(ranks) == [HERE]:
         return [*line, "-n", str(len(ranks[HERE])), *courier]
-    line += [*KEEPALIVE, "--prtemca", "plm_ssh_agent", order.launch_agent, "--prefix", sys.prefix]
-    line += ["--prtemca", "prte_remote_tmpdir_base", str(memory_folder(order.run))]  # daemons do not get our TMPDIR
+    line += Ssh(order.launch_agent).mpirun_options(memory_folder(order.run))
     worlds = [["--host", f"{host}:{len(some)}", "-n", str(len(some)), *courier] for host, some in ranks.items() if some]
     return [*line, *worlds[0], *(word for world in worlds[1:] for word in (":", *world))]

@@ -1,9 +1,8 @@
-"""Which hosts a run is on, and how commands are started there."""
+"""The hosts of a run: their names, how many workers each has room for, and which rank goes where."""
 
 from __future__ import annotations
 
 import re
-import shlex
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,19 +14,19 @@ HERE = "localhost"
 
 @dataclass(frozen=True)
 class Host:
-    """A host, and how many workers it has room for."""
+    """A host and the number of workers it has room for."""
 
     name: str
     slots: int
 
     @property
     def here(self) -> bool:
-        """Whether it is the launcher's own."""
+        """True for the host that the launcher runs on."""
         return self.name in (HERE, "127.0.0.1", socket.gethostname())
 
 
 def parse_hosts(text: str) -> list[Host]:
-    """Read "a:4,b:4"."""
+    """Parse "a:4,b:4"; without a number, a host has room for one worker."""
     hosts = []
     for word in text.split(","):
         match = re.fullmatch(r"\s*([A-Za-z0-9_.@-]+)(?::(\d+))?\s*", word)
@@ -37,17 +36,12 @@ def parse_hosts(text: str) -> list[Host]:
     names = [host.name for host in hosts]
     double = {name for name in names if names.count(name) > 1}
     if double:
-        raise JobError(f"--hosts {text!r} names {sorted(double)[0]!r} twice: give each host once, with all its workers")
+        raise JobError(f"--hosts {text!r} names {sorted(double)[0]!r} twice: name each host once, with all its workers")
     return hosts
 
 
-def remote_line(launch_agent: str, host: str, *commands: Sequence[str]) -> list[str]:
-    """The words that run commands on a host: the launch agent's, the host, and the rest in one word, as ssh has it."""
-    return [*shlex.split(launch_agent), host, " && ".join(shlex.join(command) for command in commands)]
-
-
 def spread(hosts: Sequence[Host], ranks: int) -> list[Host]:
-    """The host of each rank: filled in order, and spares one by one from the last host back."""
+    """Return the host of each rank: hosts are filled in order; spares go one per host, from the last host backwards."""
     places = [host for host in hosts for _ in range(host.slots)]
     extra = ranks - len(places)
     return places[:ranks] + [hosts[-1 - i % len(hosts)] for i in range(max(0, extra))]

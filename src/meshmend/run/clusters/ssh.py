@@ -1,0 +1,48 @@
+"""Hosts that are reached by ssh, or by any command that is called as ssh is: with a host and a command line."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from meshmend.errors import JobError
+from meshmend.run.clusters.base import Cluster
+from meshmend.run.clusters.hosts import Host
+
+KEEPALIVE = [
+    "--prtemca", "prte_oob_tcp_keepalive_time", "5",  # a host that is cut off sends nothing: mpirun has to probe
+    "--prtemca", "prte_oob_tcp_keepalive_intvl", "2",
+    "--prtemca", "prte_oob_tcp_keepalive_probes", "3",
+]  # fmt: skip
+"""With these, mpirun ends after eleven seconds of silence; the kernel would wait for minutes or forever."""
+
+
+@dataclass(frozen=True)
+class Ssh(Cluster):
+    """The hosts that the user names; `launch_agent` starts a command on one of them."""
+
+    launch_agent: str = "ssh"
+    name = "ssh"
+
+    def is_present(self) -> bool:
+        return shutil.which(shlex.split(self.launch_agent)[0]) is not None
+
+    def hosts(self) -> list[Host]:
+        raise JobError("ssh cannot tell which hosts there are: name them with --hosts, such as a:4,b:4")
+
+    def run_on(self, host: str, *commands: Sequence[str]) -> list[str]:
+        return [*shlex.split(self.launch_agent), host, " && ".join(shlex.join(command) for command in commands)]
+
+    def mpirun_options(self, folder: Path) -> list[str]:
+        start = ["--prtemca", "plm_ssh_agent", self.launch_agent, "--prefix", sys.prefix]
+        return [
+            *KEEPALIVE,
+            *start,
+            "--prtemca",
+            "prte_remote_tmpdir_base",
+            str(folder),
+        ]  # daemons do not get our TMPDIR
