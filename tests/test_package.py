@@ -23,6 +23,14 @@ LAW: dict[str, list[str]] = {
         "errors", "base", "telemetry", "mesh", "simulator", "job", "testing", "run", "report", "testbed", "demo",
         "cli", "__main__",
     ],
+    "run": [
+        "supervisor", "console", "clusters", "spec", "checks", "probe", "world", "agent", "hosts", "doctor", "chaos",
+        "launcher", "entry", "run_module",
+    ],
+    "run/supervisor": [
+        "observations", "messages", "actions", "exit_status", "ranks", "backoff", "hangs", "state", "deaths", "health",
+        "halting", "worlds", "restart", "policies", "hosts", "decide",
+    ],
     "simulator": ["network", "fleet", "step", "papers"],
     "report": ["ledger", "timeline", "audit", "incident_builder", "incidents", "text", "loss_plot"],
 }  # fmt: skip

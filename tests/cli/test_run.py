@@ -20,8 +20,9 @@ from meshmend.cli import job
 from meshmend.job.state.safetensors import save
 from meshmend.run import RunSpec, load_spec
 from meshmend.run import entry as start
+from meshmend.run.checks import check
 from meshmend.run.launcher import Launcher
-from meshmend.telemetry.events import Began, Ended, Log
+from meshmend.telemetry.events import FORMAT, Began, Ended, Log
 
 PRINTED = {
     "workers": ("2:4", "--min-workers 2"),
@@ -48,14 +49,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def orders(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, RunSpec]]:
-    """How, and with what, runs were started; none really is."""
+def specs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, RunSpec]]:
+    """How runs were started, and with which specs; none really is."""
     del folder
     made: list[tuple[str, RunSpec]] = []
 
     def note(how: str) -> Callable[[RunSpec], int]:
-        def noted(order: RunSpec) -> int:
-            made.append((how, order))
+        def noted(spec: RunSpec) -> int:
+            check(spec)  # as the real ones do first
+            made.append((how, spec))
             return 0
 
         return noted
@@ -91,9 +93,9 @@ def test_what_a_text_for_a_cluster_cannot_hold(words: str, folder: Path, capsys:
 
 
 def begun(**values: Any) -> RunSpec:
-    order = RunSpec(**{"run": "mine", "script": ["train.py", "--epochs", "3"], "workers": 4, "least": 2, **values})
-    order.save()
-    return order
+    spec = RunSpec(**{"run": "mine", "script": ["train.py", "--epochs", "3"], "workers": 4, "least": 2, **values})
+    spec.save()
+    return spec
 
 
 @pytest.mark.parametrize(
@@ -110,23 +112,23 @@ def begun(**values: Any) -> RunSpec:
     ],
 )
 def test_a_run_is_resumed_as_it_was_begun_but_for_what_is_given(
-    words: str, changed: dict[str, Any], orders: list[tuple[str, RunSpec]]
+    words: str, changed: dict[str, Any], specs: list[tuple[str, RunSpec]]
 ) -> None:
     begun()
     assert main(f"--resume mine {words}") == 0
-    assert orders == [("resume", load_spec("mine", **changed))]
+    assert specs == [("resume", load_spec("mine", **changed))]
 
 
-def test_one_that_has_not_begun_begins(orders: list[tuple[str, RunSpec]]) -> None:
+def test_one_that_has_not_begun_begins(specs: list[tuple[str, RunSpec]]) -> None:
     assert main("--resume mine -n 2 train.py") == 0
-    assert orders == [("launch", RunSpec(run="mine", script=("train.py",), workers=2))]
+    assert specs == [("launch", RunSpec(run="mine", script=("train.py",), workers=2))]
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         ("--resume other", "there is no run 'other': expected runs/other/run.json"),
-        ("--resume mine -n 1", "at least 2 of 1 workers were asked for"),
+        ("--resume mine -n 1", "--min-workers 2 with 1 workers"),
         ("--resume mine --name yours", "a run keeps its name"),
         ("--resume mine nowhere.py", "there is no script 'nowhere.py'"),
         ("--attach mine -n 2", "goes on with a run as it was begun"),
@@ -135,34 +137,37 @@ def test_one_that_has_not_begun_begins(orders: list[tuple[str, RunSpec]]) -> Non
     ],
 )
 def test_what_cannot_be_gone_on_with_is_one_sentence(
-    words: str, says: str, orders: list[tuple[str, RunSpec]], capsys: pytest.CaptureFixture[str]
+    words: str, says: str, specs: list[tuple[str, RunSpec]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     begun()
     assert main(words) == 2
     said = capsys.readouterr().err
-    assert says in said and said.count("\n") == 1 and orders == []
+    assert says in said and said.count("\n") == 1 and specs == []
 
 
 def test_from_another_folder_it_is_said_where_to_go(
-    orders: list[tuple[str, RunSpec]], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    specs: list[tuple[str, RunSpec]], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     begun()
     (folder / "other").mkdir()
     monkeypatch.chdir(folder / "other")
     assert main("--resume ../runs/mine") == 2
-    assert "was begun with the script 'train.py', which is not in" in capsys.readouterr().err
+    assert "'train.py', which is not in" in capsys.readouterr().err
     Path("train.py").touch()
     assert main("--resume ../runs/mine") == 2
-    assert "by its name, from the folder in which it was begun" in capsys.readouterr().err
-    assert orders == []
+    assert "by its name" in capsys.readouterr().err
+    assert specs == []
 
 
-@pytest.mark.parametrize("damage", ["", "[]", "{}", '{"format": 0}', '{"format": 1, "hosts": [], "run": "mine"}'])
-def test_a_damaged_order_is_said_to_be(damage: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "damage", ["", "[]", "{}", '{"format": "one"}', f'{{"format": {FORMAT}, "hosts": [], "run": "mine"}}']
+)
+def test_a_damaged_spec_is_refused(damage: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     begun()
     (folder / "runs" / "mine" / "run.json").write_text(damage)
     assert main("--resume mine") == 2
-    assert "run.json is not what meshmend run writes" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "mine/run.json" in said and said.count("\n") == 1
 
 
 class Started:
@@ -171,9 +176,9 @@ class Started:
     made: list[Started]
     last_checkpoint: Any = Launcher.last_checkpoint
 
-    def __init__(self, order: RunSpec, attempt: int = 0, resume: str = "") -> None:
-        self.order, self.attempt, self.resume, self.said = order, attempt, resume, list[str]()
-        self.speaker = self.reach = self
+    def __init__(self, spec: RunSpec, attempt: int = 0) -> None:
+        self.spec, self.attempt, self.resume, self.said = spec, attempt, "", list[str]()
+        self.console = self.pool = self.state = self
         Started.made.append(self)
 
     def say(self, text: str) -> None:
@@ -252,8 +257,8 @@ def test_worker_ledgers_are_not_needed_to_resume(started: list[Started]) -> None
 
 def test_an_order_is_read_back_as_it_was(folder: Path) -> None:
     del folder
-    order = begun(hosts=launch.parse_hosts("a:2,b:2"), spares=1, every="5min")
-    assert load_spec("mine") == order
+    spec = begun(hosts=launch.parse_hosts("a:2,b:2"), spares=1, every="5min")
+    assert load_spec("mine") == spec
     assert json.loads(Path("runs/mine/run.json").read_text())["workers"] == 4
 
 
@@ -269,10 +274,10 @@ def test_an_order_is_read_back_as_it_was(folder: Path) -> None:
     ],
 )
 def test_all_that_follows_the_script_is_the_scripts(
-    words: str, workers: int, script: list[str], orders: list[tuple[str, RunSpec]]
+    words: str, workers: int, script: list[str], specs: list[tuple[str, RunSpec]]
 ) -> None:
     assert main(words) == 0
-    assert [(order.workers, list(order.script)) for _, order in orders] == [(workers, script)]
+    assert [(spec.workers, list(spec.script)) for _, spec in specs] == [(workers, script)]
 
 
 @pytest.mark.parametrize(
@@ -286,9 +291,9 @@ def test_all_that_follows_the_script_is_the_scripts(
     ],
 )
 def test_options_of_ours_after_the_script_are_told(
-    words: str, told: str, orders: list[tuple[str, RunSpec]], capsys: pytest.CaptureFixture[str]
+    words: str, told: str, specs: list[tuple[str, RunSpec]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(words) == 0 and len(orders) == 1
+    assert main(words) == 0 and len(specs) == 1
     said = capsys.readouterr().err
     expected = f"meshmend: {told} comes after train.py, so the script gets it: ours come before\n"
     assert said == (expected if told else "")
@@ -297,8 +302,8 @@ def test_options_of_ours_after_the_script_are_told(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("-n 2 python train.py", "'python' is no script: leave it out"),
-        ("-n 2 /usr/bin/python3.11 train.py", "'/usr/bin/python3.11' is no script: leave it out"),
+        ("-n 2 python train.py", "'python' is not a script"),
+        ("-n 2 /usr/bin/python3.11 train.py", "'/usr/bin/python3.11' is not a script"),
         ("-n 1 .", "'.' is a folder without a __main__.py"),
         ("--nproc_per_node=2 train.py", "--nproc_per_node=2 is torchrun's: give the number of workers with -n"),
         ("--nproc-per-node 2 train.py", "--nproc-per-node is torchrun's: give the number of workers with -n"),
@@ -307,21 +312,21 @@ def test_options_of_ours_after_the_script_are_told(
     ],
 )
 def test_what_is_no_script_is_one_sentence(
-    words: str, says: str, orders: list[tuple[str, RunSpec]], capsys: pytest.CaptureFixture[str]
+    words: str, says: str, specs: list[tuple[str, RunSpec]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(words) == 2 and orders == []
+    assert main(words) == 2 and specs == []
     said = capsys.readouterr().err
     assert says in said and said.count("\n") == 1
 
 
-def test_a_module_is_run_as_python_does(orders: list[tuple[str, RunSpec]], folder: Path) -> None:
+def test_a_module_is_run_as_python_does(specs: list[tuple[str, RunSpec]], folder: Path) -> None:
     (folder / "package").mkdir()
     (folder / "package" / "__init__.py").touch()
     (folder / "package" / "other.py").write_text("name = 'neighbour'")
     text = "import sys\nfrom .other import name\nprint(__name__, name, sys.argv[1:], sys.path[0], __spec__.name)"
     (folder / "package" / "train.py").write_text(text)
     assert main("-n 2 -m package.train --epochs 3") == 0
-    words = orders[0][1].script
+    words = specs[0][1].script
     ran = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=60)
     assert ran.stdout == f"__main__ neighbour ['--epochs', '3'] {folder} package.train\n", ran.stderr
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from meshmend.run.hosts.probe import Probe, ProbeListener
+from meshmend.run.probe import Probe, ProbeListener
 
 
 def test_whoever_knocks_is_answered_again_and_again() -> None:

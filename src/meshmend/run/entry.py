@@ -1,4 +1,4 @@
-"""Three ways to have a run: begin it, go on with it from a checkpoint, or take over from a launcher that was killed."""
+"""Three ways into a run: start it, resume it from a checkpoint, or take over from a launcher that was killed."""
 
 from __future__ import annotations
 
@@ -10,62 +10,73 @@ from pathlib import Path
 from meshmend.base.processes import is_alive
 from meshmend.errors import JobError
 from meshmend.job.shm.segment import Segment, ranks_of
+from meshmend.run.checks import check
 from meshmend.run.doctor.checks import require_tolerance
 from meshmend.run.launcher import Launcher
-from meshmend.run.spec import RunSpec, script_of
+from meshmend.run.spec import VERSION, RunSpec, load_saved
 from meshmend.telemetry.events import Began, Died, Ended, read, steps_done, unwritten
 
 
-def launch(order: RunSpec) -> int:
-    """Begin a run; the exit status is 0 if the job was done."""
-    if (order.folder / "run.json").exists():
+def launch(spec: RunSpec) -> int:
+    """Start a run; the exit status is 0 if the job was done."""
+    check(spec)
+    if (spec.folder / "run.json").exists():
         raise JobError(
-            f"{order.folder} holds a run of that name: go on with --resume {order.run}, or give another --name"
+            f"{spec.folder} already holds a run: continue it with --resume {spec.run}, or give another --name"
         )
-    _name_is_free(order.run)
+    _require_free_name(spec.run)
     require_tolerance()
-    launcher = Launcher(order)
-    with _room(order):
+    launcher = Launcher(spec)
+    with _disk_errors(spec):
         launcher.pool.open()
-        order.save()
-        return _told(launcher, launcher.run())
+        spec.save()
+        return _summarized(launcher, launcher.run())
 
 
-def resume(order: RunSpec) -> int:
-    """Go on with a run from its last checkpoint, in new processes; with one that is done, if its script changed."""
-    _nobody_has(order)
-    events = read(order.folder, "launcher")
-    launcher = Launcher(order, attempt=max((e.attempt for e in events if isinstance(e, Began)), default=-1) + 1)
+def resume(spec: RunSpec) -> int:
+    """Resume a run from its last checkpoint, in new processes; one that is done only if its script has changed."""
+    check(spec)
+    _require_no_launcher(spec)
+    events = read(spec.folder, "launcher")
+    launcher = Launcher(spec, attempt=max((e.attempt for e in events if isinstance(e, Began)), default=-1) + 1)
     say = launcher.console.say
     last = next((event for event in reversed(events) if isinstance(event, Began | Ended)), None)
-    if isinstance(last, Ended) and last.status == 0 and list(order.script) == script_of(order.run):
-        say(f"run {order.run} is done, nothing is left to resume: meshmend audit {order.run} shows it")
+    same_script = list(spec.script) == list(load_saved(spec.run).values["script"])
+    if isinstance(last, Ended) and last.status == 0 and same_script:
+        say(f"run {spec.run} is done; there is nothing to resume (meshmend audit {spec.run} shows it)")
         return 0
     require_tolerance()
     checkpoint = launcher.last_checkpoint()
     launcher.state.resume = str(checkpoint or "")
     say(f"resuming from {checkpoint.name if checkpoint else 'the beginning: there is no checkpoint'}")
-    with _room(order):
+    with _disk_errors(spec):
         launcher.pool.open()
-        order.save()
-        return _told(launcher, launcher.run())
+        spec.save()
+        return _summarized(launcher, launcher.run())
 
 
-def attach(order: RunSpec) -> int:
-    """Go on with a run whose launcher was killed, with the workers that live."""
-    _nobody_has(order)
-    living = [segment for segment in _segments(order.run) if is_alive(segment["worker"], segment["born"])]
-    if not living and not order.hosts:
-        raise JobError(f"run {order.run!r} has no living workers here: go on with --resume {order.run}")
-    begun = [event for event in read(order.folder, "launcher") if isinstance(event, Began)]
-    launcher = Launcher(order, attempt=max((event.attempt for event in begun), default=0), attached=True)
-    with _room(order):
+def attach(spec: RunSpec) -> int:
+    """Take over a run whose launcher was killed, with the workers that are alive."""
+    check(spec)
+    version = load_saved(spec.run).version
+    if version != VERSION:  # its workers and their shared memory are of that version
+        raise JobError(
+            f"run {spec.run!r} was started by meshmend {version}, and this is meshmend {VERSION}: attach with meshmend "
+            f"{version}, or end its workers and use --resume {spec.run}"
+        )
+    _require_no_launcher(spec)
+    living = [segment for segment in _segments(spec.run) if is_alive(segment["worker"], segment["born"])]
+    if not living and not spec.hosts:
+        raise JobError(f"run {spec.run!r} has no living workers on this host: continue it with --resume {spec.run}")
+    begun = [event for event in read(spec.folder, "launcher") if isinstance(event, Began)]
+    launcher = Launcher(spec, attempt=max((event.attempt for event in begun), default=0), attached=True)
+    with _disk_errors(spec):
         launcher.pool.open(attached=True)
-        return _told(launcher, launcher.run())
+        return _summarized(launcher, launcher.run())
 
 
-def _told(launcher: Launcher, status: int) -> int:
-    """A last sentence for a run that is done."""
+def _summarized(launcher: Launcher, status: int) -> int:
+    """Print a last sentence for a run that is done; the same status."""
     run, folder = launcher.spec.run, launcher.spec.folder
     steps = steps_done(folder) if status == 0 else 0
     if steps:
@@ -76,30 +87,34 @@ def _told(launcher: Launcher, status: int) -> int:
 
 
 @contextmanager
-def _room(order: RunSpec) -> Iterator[None]:
-    """A disk that is full is a sentence, whoever meets it."""
+def _disk_errors(spec: RunSpec) -> Iterator[None]:
+    """Make one sentence of a full or read-only disk, wherever it is met."""
     try:
         yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             raise
-        raise unwritten(Path(error.filename or order.folder), error) from None
+        raise unwritten(Path(error.filename or spec.folder), error) from None
 
 
-def _name_is_free(run: str) -> None:
-    """Shared memory is named by the run alone: a living run of that name, begun anywhere, must not lose its own."""
+def _require_free_name(run: str) -> None:
+    """Refuse the name of a run that is alive on this host: shared memory is named by the run alone."""
     segments = _segments(run)
     owners = [segment["owner"] for segment in segments if is_alive(segment["owner"])]
     workers = [segment["worker"] for segment in segments if is_alive(segment["worker"], segment["born"])]
     if owners or workers:
-        who = f"its launcher is process {owners[0]}" if owners else f"worker {workers[0]} waits for run --attach {run}"
-        raise JobError(f"a run {run!r} lives on this host already ({who}): give another --name, or end that one first")
+        who = f"launcher: process {owners[0]}" if owners else f"worker {workers[0]} is waiting for run --attach {run}"
+        raise JobError(
+            f"run {run!r} is already alive on this host ({who}): give another --name, or stop that run first"
+        )
 
 
-def _nobody_has(order: RunSpec) -> None:
-    for segment in _segments(order.run):
+def _require_no_launcher(spec: RunSpec) -> None:
+    for segment in _segments(spec.run):
         if is_alive(segment["owner"]):
-            raise JobError(f"run {order.run!r} is in the hands of process {segment['owner']}: end that first")
+            raise JobError(
+                f"run {spec.run!r} is already managed by process {segment['owner']}: stop that launcher first"
+            )
 
 
 def _segments(run: str) -> list[Segment]:
@@ -109,7 +124,7 @@ def _segments(run: str) -> list[Segment]:
         try:
             found.append(Segment(run, rank))
         except PermissionError:
-            raise JobError(f"run {run!r} on this host is another user's: give another --name") from None
+            raise JobError(f"run {run!r} on this host belongs to another user: give another --name") from None
         except JobError:
             continue  # it is being removed
     return found

@@ -22,7 +22,7 @@ from meshmend.run.agent.agent import Agent
 from meshmend.run.clusters.hosts import spread
 from meshmend.run.console import Console, ended, halt_reason, world_reason
 from meshmend.run.hosts.pool import Pool
-from meshmend.run.hosts.probe import Probe
+from meshmend.run.probe import Probe
 from meshmend.run.spec import RunSpec
 from meshmend.run.supervisor import POLICIES, Phase, RunConfig, RunState, actions, decide
 from meshmend.run.supervisor.observations import Observations, RankSeen

@@ -35,7 +35,7 @@ from meshmend.job.shm.segment import Segment, clean_stale, ranks_of, remove_run
 from meshmend.run.agent.messages import read_lines, view_to_json, write_line
 from meshmend.run.agent.output import PIECE, Tail
 from meshmend.run.agent.pulse import Pulse
-from meshmend.run.hosts.probe import ProbeListener
+from meshmend.run.probe import ProbeListener
 from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, WorkerError
 from meshmend.run.world.mpirun import memory_folder
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from meshmend.base.clocks import AGENT_POLL, HOST_FIRST, HOST_REJOIN, HOST_RETRY
 from meshmend.errors import JobError
 from meshmend.run.agent.agent import Agent
-from meshmend.run.hosts.probe import Probe
 from meshmend.run.hosts.remote import Remote
+from meshmend.run.probe import Probe
 from meshmend.run.spec import RunSpec
 from meshmend.run.supervisor.observations import HostChange
 
 
 @dataclass
 class Call:
-    """An agent on another host that has not spoken yet."""
+    """An agent on another host that has not reported yet."""
 
     agent: Remote
     until: float
@@ -27,19 +27,19 @@ class Call:
 class Pool:
     """The hosts of a run."""
 
-    order: RunSpec
+    spec: RunSpec
     agents: dict[str, Agent | Remote] = field(default_factory=dict)
-    """Those that are there, by host."""
+    """Those that are connected, by host."""
     lost: dict[str, float] = field(default_factory=dict)
     """Hosts that are lost, and when to try them again."""
     _away: set[str] = field(default_factory=set)
-    """Those of them whose agents answered, while mpirun could not reach them."""
+    """Lost hosts whose agents answered although mpirun could not reach them."""
     _calls: dict[str, Call] = field(default_factory=dict)
-    """Hosts where an agent is sent for."""
+    """Hosts where an agent is being started."""
 
     def open(self, *, attached: bool = False) -> None:
-        """Start the agents of all hosts; one that cannot be reached is an error, unless the run goes on already."""
-        for host in self.order.places:
+        """Start the agents of all hosts; one that cannot be reached is an error, unless the run is attached to."""
+        for host in self.spec.places:
             self.agents[host.name] = self._agent(host.name)
         remote = [agent for agent in self.agents.values() if isinstance(agent, Remote)]
         deadline = time.monotonic() + HOST_FIRST
@@ -51,28 +51,28 @@ class Pool:
                 agent.drop()
             first = missing[0]
             raise JobError(
-                f"no agent could be started on host {first.host!r} with {self.order.launch_agent!r}: {first.why()}"
+                f"no agent could be started on host {first.host!r} with {self.spec.launch_agent!r}: {first.why()}"
             )
 
     def _agent(self, host: str) -> Agent | Remote:
-        here = next(place.here for place in self.order.places if place.name == host)
+        here = next(place.here for place in self.spec.places if place.name == host)
         if here:
-            return Agent(self.order.run, self.order.folder)
-        return Remote(self.order.run, self.order.folder, host, self.order.launch_agent)
+            return Agent(self.spec.run, self.spec.folder)
+        return Remote(self.spec.run, self.spec.folder, host, self.spec.launch_agent)
 
     def has(self, host: str) -> bool:
-        """Whether an agent is there now."""
+        """Whether an agent is connected now."""
         agent = self.agents.get(host)
         return agent is not None and not (isinstance(agent, Remote) and agent.closed)
 
     @property
     def sure(self) -> bool:
-        """Whether it is known of every host if it is lost: none is quiet, or called because its agent has just gone."""
+        """Whether every host is known to be there or lost: none is quiet, none has just lost its agent."""
         quiet = any(isinstance(agent, Remote) and agent.quiet for agent in self.agents.values())
         return not quiet and self.lost.keys() >= self._calls.keys()
 
     def look(self) -> list[tuple[str, HostChange]]:
-        """Hosts that have changed."""
+        """Call hosts whose agent is gone; the hosts that have changed."""
         now = time.monotonic()
         for host, agent in self.agents.items():
             if isinstance(agent, Remote) and agent.lost and host not in self._calls:
@@ -93,7 +93,7 @@ class Pool:
         self._calls[host] = Call(agent, until)
 
     def _answered(self, host: str, call: Call, now: float) -> HostChange | None:
-        """What has become of a call, where that is news."""
+        """What has become of a call, if that is news."""
         agent, known = call.agent, host in self.lost
         there = agent.first.answer if host in self._away and agent.first is not None else host not in self._away
         if agent.ready and not agent.closed and there:
@@ -114,13 +114,13 @@ class Pool:
         return None
 
     def probe(self, hosts: Iterable[str]) -> list[Probe]:
-        """Find out which hosts are there on mpirun's network; one that never answered a probe may just not let us."""
+        """Probe hosts on mpirun's network; one that never answered a probe is left out: a firewall may be why."""
         agents = [agent for host in hosts if isinstance(agent := self.agents.get(host), Remote)]
         known = [agent for agent in agents if not agent.closed and agent.first is not None and agent.first.answer]
-        return [agent.knock() for agent in known]
+        return [agent.probe() for agent in known]
 
     def expel(self, host: str) -> bool:
-        """Kill all that a host has of the run, and whether that is certain; it may come back as lost ones do."""
+        """Kill all that a host has of the run; whether that is certain. It may come back as lost hosts do."""
         agent = self.agents.pop(host, None)
         self.lost[host] = time.monotonic() + HOST_REJOIN
         self._away.add(host)
@@ -132,7 +132,7 @@ class Pool:
         return sure
 
     def close(self) -> None:
-        """End all agents, not their workers."""
+        """Stop all agents, but not their workers."""
         for agent in self.agents.values():
             if isinstance(agent, Remote):
                 agent.close()

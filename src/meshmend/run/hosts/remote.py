@@ -1,4 +1,4 @@
-"""An agent on another host, as the launcher sees it: the same words as `Agent`, over the launch agent's pipes."""
+"""An agent on another host, as the launcher sees it: the interface of `Agent`, over the launch agent's pipes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from meshmend.base.clocks import BEAT, HOST_QUIET, HOST_SILENCE
 from meshmend.errors import JobError
 from meshmend.run.agent.messages import read_lines, view_from_json, write_line
 from meshmend.run.clusters.ssh import Ssh
-from meshmend.run.hosts.probe import Probe
+from meshmend.run.probe import Probe
 from meshmend.run.supervisor.observations import RankSeen
 
 
@@ -46,18 +46,18 @@ class Remote:
         self._asked = self._did = 0
         self._lock, self._mouth = threading.Lock(), threading.Lock()
         self.called = self._heard = time.monotonic()
-        """When the agent was sent for."""
+        """When the agent was started."""
         self.ready = False
-        """It has spoken."""
+        """It has reported."""
         self.closed = False
-        """The agent has ended, or the line to it has, or it does not answer."""
+        """The agent or the connection to it has ended, or it does not answer."""
         self._port = 0
         self.first: Probe | None = None
-        """Whether the host was there, on the network that sums take, when the agent came."""
+        """Whether the host could be reached over the network that sums use when the agent came up."""
         threading.Thread(target=self._listen, name=f"agent on {host}", daemon=True).start()
 
     def _listen(self) -> None:
-        """Hear the agent, and let it know every second that it is still wanted."""
+        """Read what the agent reports, and tell it every second that the launcher is there."""
         buffer, spoken = bytearray(), 0.0
         while not self.closed:
             if select.select([self._from], [], [], BEAT)[0]:
@@ -76,7 +76,7 @@ class Remote:
                 self._heard, self.ready = time.monotonic(), True
                 if "port" in message:
                     self._port = message["port"]
-                    self.first = self.knock()
+                    self.first = self.probe()
                 if "views" in message:
                     self._views = [view_from_json(view) for view in message["views"]]
                 self._lines += [(rank, line) for rank, line in message.get("output", [])]
@@ -97,21 +97,21 @@ class Remote:
 
     @property
     def quiet(self) -> bool:
-        """Whether it has missed a word or two: then it is not known yet what is wrong there."""
+        """Whether it has missed a report or two: it is not known yet what is wrong there."""
         return not self.closed and time.monotonic() - self._heard > HOST_QUIET
 
-    def knock(self) -> Probe:
-        """Probe at the host's door."""
+    def probe(self) -> Probe:
+        """Probe the host."""
         return Probe(self.host, self._port)
 
     def why(self) -> str:
-        """What the launch agent said last, in an error."""
+        """Why it is not there: what the launch agent printed last."""
         said = self._errors.read_bytes()[self._said :].decode(errors="replace").strip().splitlines()
         ended = self._process.poll()
         return said[-1] if said else "it does not answer" if ended is None else f"it ended with status {ended}"
 
     def do(self, command: str, **values: Any) -> None:
-        """Have the agent do something, and wait until it has; one that does not answer is not asked again."""
+        """Have the agent do something, and wait until it has; an agent that does not answer is given up."""
         if self.closed:
             return
         self._asked += 1
@@ -123,7 +123,7 @@ class Remote:
             time.sleep(0.001)
 
     def look(self) -> list[RankSeen]:
-        """How everyone was when the agent last spoke."""
+        """The ranks of that host, as the agent last reported them."""
         with self._lock:
             return list(self._views)
 
@@ -134,7 +134,7 @@ class Remote:
         return lines
 
     def close(self) -> None:
-        """End the agent, not its workers, and see it end: it does when its input does."""
+        """Stop the agent, but not its workers, and wait for it: it exits when its input ends."""
         if not self.closed:
             self.closed = True
             self._hang_up()
@@ -143,7 +143,7 @@ class Remote:
         self.drop()
 
     def drop(self) -> None:
-        """End the line at once: there may be nobody at the other end of it."""
+        """Cut the connection at once: there may be nobody at the other end."""
         self.closed = True
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from pathlib import Path
 
 
 class CourierState(Enum):
@@ -118,5 +117,5 @@ class Observations:
     """The answer to `Probe`: hosts whose agent answers, but that mpirun's network does not reach."""
     expelled: Mapping[str, bool] = field(default_factory=dict)
     """The answer to `Expel`: whether all that the host had of the run is certainly dead."""
-    checkpoint: Path | str | None = None
+    checkpoint: str | None = None
     """The answer to `FindCheckpoint`: the newest whole checkpoint, "" where there is none."""

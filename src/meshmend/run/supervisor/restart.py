@@ -38,7 +38,7 @@ def mind_restart(turn: Turn) -> None:
     """When all are dead and the checkpoint is found, begin again, unless that got no further too often."""
     run, before = turn.run, turn.run.resume
     if turn.seen.checkpoint is not None:
-        run.resume = str(turn.seen.checkpoint)
+        run.resume = turn.seen.checkpoint
         run.stale = run.stale + 1 if run.resume == before else 0
         run.found = True
     if run.living() or not run.found:

@@ -55,6 +55,10 @@ class Policy(Protocol):
     def takes_hosts_back(self) -> bool:
         """Whether workers are started again on a host that comes back."""
 
+    @property
+    def needs_spares(self) -> bool:
+        """Whether it makes sense only with spares."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:

