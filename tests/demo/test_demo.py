@@ -14,7 +14,7 @@ import pytest
 from meshmend import JobError
 from meshmend.demo import demo
 from meshmend.demo import story as show
-from meshmend.job.shm.segment import ranks_of
+from meshmend.job.shm import ranks_of
 from meshmend.telemetry.events import Log
 from tests.jobs.jobs import processes, wait_for
 from tests.report.made import Attempt, run
@@ -24,7 +24,7 @@ NAME = re.compile(r"demo-\d{4}-\d{6}")
 
 
 def start(folder: Path, steps: int) -> subprocess.Popen[str]:
-    code = f"import sys; from meshmend.demo import show; show.STEPS = {steps}; sys.exit(show.demo())"
+    code = f"import sys; from meshmend.demo import story as show; show.STEPS = {steps}; sys.exit(show.demo())"
     command = [sys.executable, "-u", "-c", code]
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 

@@ -17,7 +17,7 @@ import pytest
 
 import meshmend as mm
 from meshmend import report
-from meshmend.job.shm.segment import ranks_of
+from meshmend.job.shm import ranks_of
 from meshmend.telemetry.events import read
 
 SCRIPT = Path(__file__).with_name("regression.py")

@@ -10,17 +10,15 @@ from typing import Any, cast
 
 import pytest
 
-from meshmend.base import processes
-from meshmend.base.processes import EXITING
 from meshmend.errors import JobError
 from meshmend.job.protocol.protocol import has_majority, may_go_on
 from meshmend.run import launcher as module
-from meshmend.run.agent import agent
-from meshmend.run.agent.agent import REPAIR, Agent, Seat, View
+from meshmend.run.agent.agent import REPAIR, View
+from meshmend.run.agent.observation import Cause, CourierState
 from meshmend.run.agent.pulse import HANGS, STOPPED
 from meshmend.run.hosts import pool as reach
 from meshmend.run.hosts.hosts import HERE
-from meshmend.run.launcher import FADE, HALT, HEAD_START, RESTARTS, STANDSTILL, UNBEGUN, Launcher
+from meshmend.run.launcher import FADE, HALT, HEAD_START, RESTARTS, STANDSTILL, Launcher
 from meshmend.run.spec import RunSpec
 from meshmend.run.supervisor.attempts import TRIES, VAIN
 from meshmend.run.supervisor.exit_status import outcome
@@ -69,7 +67,7 @@ class Worlds:
         world: Any = Made(number=number, ended=True, late=lambda _: False, began=self.now)
         self.launcher.world = world
         standby = number if self.came else 0
-        about: Any = {"process": 1, "ready": True, "active": True, "courier": "lost", "standby": standby}
+        about: Any = {"process": 1, "ready": True, "active": True, "courier": CourierState.LOST, "standby": standby}
         views = [View(rank, **about, step=number * self.steps) for rank in (0, 1)]
         self.launcher.places = {view.rank: Place(view.rank, HERE, view) for view in views}
 
@@ -106,11 +104,11 @@ def test_couriers_that_wait_for_the_last_to_come_up_are_not_stuck(
         Any,
         Made(number=2, ended=False, late=lambda _: False, began=worlds.now),
     )
-    first.view = replace(first.view, courier="alive", standby=2, stuck=True)
-    last.view = replace(last.view, courier="none", standby=1)
+    first.view = replace(first.view, courier=CourierState.ALIVE, standby=2, stuck=True)
+    last.view = replace(last.view, courier=CourierState.NONE, standby=1)
     worlds.run(20)
     assert len(worlds.formed) == 1
-    last.view = replace(last.view, courier="alive", standby=2)
+    last.view = replace(last.view, courier=CourierState.ALIVE, standby=2)
     worlds.run(REPAIR - 1)
     assert len(worlds.formed) == 1
     worlds.run(2)
@@ -201,7 +199,7 @@ def test_couriers_that_have_met_are_not_waited_for(tmp_path: Path, monkeypatch: 
     )
     for stuck, formed in ((False, False), (True, True)):
         for place in worlds.launcher.places.values():
-            place.view = replace(place.view, courier="alive", standby=2, stuck=stuck)
+            place.view = replace(place.view, courier=CourierState.ALIVE, standby=2, stuck=stuck)
         worlds.run(REPAIR + 1 if not stuck else 0.02)
         assert (len(worlds.formed) > 1) == formed
 
@@ -233,7 +231,7 @@ class Watched:
         patch.setattr(self.launcher, "end", lambda place, how: self.killed.append((place.number, how)))
         patch.setattr(self.launcher.speaker, "say", self.said.append)
 
-    def look(self, *still: int, step: int = 5) -> list[tuple[int, str]]:
+    def look(self, *still: int, step: int = 5) -> list[tuple[int, Cause]]:
         """Whom it ends when its workers stand still so."""
         views = [View(rank, process=1, ready=True, active=True, still=n, step=step) for rank, n in enumerate(still)]
         self.launcher.places = {view.rank: Place(view.rank, HERE, view) for view in views}
@@ -241,7 +239,7 @@ class Watched:
         self.launcher.mind_hangs()
         return list(self.killed)
 
-    def halt(self, **about: Any) -> list[tuple[int, str]]:
+    def halt(self, **about: Any) -> list[tuple[int, Cause]]:
         """Whom it ends at this look, after it was told to end, when all are like this."""
         views = [View(rank, process=1, active=True, **about) for rank in range(2)]
         self.launcher.places = {view.rank: Place(view.rank, HERE, view) for view in views}
@@ -255,9 +253,9 @@ def test_one_that_hangs_is_ended_and_a_pause_of_all_is_waited_for(
 ) -> None:
     watched = Watched(tmp_path, monkeypatch)
     assert watched.look(0, 0, 1) == []
-    assert watched.look(0, 0, HANGS) == [(2, "hang")]
+    assert watched.look(0, 0, HANGS) == [(2, Cause.HANG)]
     assert watched.look(HANGS, 1, HANGS, step=6) == [] and "all workers stand still" in watched.said[0]
-    assert watched.look(HANGS, 0, HANGS, step=6) == [(0, "hang")]
+    assert watched.look(HANGS, 0, HANGS, step=6) == [(0, Cause.HANG)]
     watched.look(HANGS, HANGS, HANGS)
     watched.now += STANDSTILL + 1
     watched.look(HANGS + 9, HANGS, HANGS)
@@ -266,24 +264,24 @@ def test_one_that_hangs_is_ended_and_a_pause_of_all_is_waited_for(
 
 def test_the_next_one_in_the_same_step_has_twice_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(tmp_path, monkeypatch)
-    assert watched.look(0, 0, HANGS) == [(2, "hang")]
+    assert watched.look(0, 0, HANGS) == [(2, Cause.HANG)]
     assert watched.look(0, HANGS) == []
-    assert watched.look(0, HANGS + 1) == [(1, "hang")]
+    assert watched.look(0, HANGS + 1) == [(1, Cause.HANG)]
     assert watched.look(HANGS + 9) == []  # the last one has the state
-    assert watched.look(0, STOPPED, STOPPED) == [(1, "hang"), (2, "hang")]  # that is not the lane's fault
-    assert watched.look(0, HANGS, step=6) == [(1, "hang")]
+    assert watched.look(0, STOPPED, STOPPED) == [(1, Cause.HANG), (2, Cause.HANG)]  # that is not the lane's fault
+    assert watched.look(0, HANGS, step=6) == [(1, Cause.HANG)]
 
 
 def test_one_that_is_being_ended_counts_as_one_that_hung_only_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched = Watched(tmp_path, monkeypatch)
-    assert watched.look(0, 0, STOPPED) == [(2, "hang")]
+    assert watched.look(0, 0, STOPPED) == [(2, Cause.HANG)]
     watched.launcher.places[2].ending = True
     for _ in range(10):
         watched.launcher.mind_hangs()
-    assert watched.killed == [(2, "hang")]
-    assert watched.look(0, HANGS + 1) == [(1, "hang")]
+    assert watched.killed == [(2, Cause.HANG)]
+    assert watched.look(0, HANGS + 1) == [(1, Cause.HANG)]
 
 
 def test_one_that_writes_the_checkpoint_is_given_the_time_for_it(
@@ -292,29 +290,12 @@ def test_one_that_writes_the_checkpoint_is_given_the_time_for_it(
     watched = Watched(tmp_path, monkeypatch)
     watched.launcher.halting = "asked to"
     assert watched.halt(ready=True) == []
-    assert watched.halt(ready=False) == [(0, UNBEGUN), (1, UNBEGUN)]
+    assert watched.halt(ready=False) == [(0, Cause.UNBEGUN), (1, Cause.UNBEGUN)]
     watched.now += HALT + 1
     assert watched.halt(ready=True, saving=True) == []
-    assert watched.halt(ready=True) == [(0, "halted"), (1, "halted")]
+    assert watched.halt(ready=True) == [(0, Cause.HALTED), (1, Cause.HALTED)]
     watched.launcher.signal = 2  # the second Ctrl-C
-    assert watched.halt(ready=True, saving=True) == [(0, "halted"), (1, "halted")]
-
-
-@pytest.mark.parametrize("paused", [0, 1])
-def test_a_worker_that_said_it_pauses_owes_nothing(paused: int) -> None:
-    segment = {"active": 1, "asked": 0, "answered": 0, "state_asked": 0, "exported": 0, "inside": 0, "worker": 0}
-    rank = Seat(0, cast(Any, segment | {"progress": 0, "paused": 0}))
-    for now in range(50):  # a pace of a sign a second
-        rank.segment["progress"] = now
-        rank.segment["asked"] = now
-        Agent._see_still(rank, now)
-    rank.segment["paused"] = paused
-    stopped: Any = lambda _: ("stopped", 0.0)  # noqa: E731
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(agent, "doing", stopped)
-        for tick in range(50, 60):
-            Agent._see_still(rank, tick)
-    assert rank.still == (0 if paused else STOPPED)
+    assert watched.halt(ready=True, saving=True) == [(0, Cause.HALTED), (1, Cause.HALTED)]
 
 
 @pytest.mark.parametrize("how", ["a step", "a second"])
@@ -371,17 +352,6 @@ def test_a_host_that_is_lost_after_the_last_step_takes_nothing_away(
     assert outcome([p.view for p in launcher.places.values()], -1, "") == 0
 
 
-def test_one_that_already_ends_is_not_said_to_have_been_ended_by_us(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its courier goes with it at once, and the launcher may miss that before the worker is gone."""
-    rank = Seat(0, cast(Any, {"worker": 7, "born": 1}))
-    stat = ["R", *"12345", str(EXITING), *"789", *"0123456789", *"0123456789"]
-    stat[19] = "1"
-    monkeypatch.setattr(processes, "_stat", lambda _: stat)
-    assert processes.is_alive(7, 1)
-    Agent._kill(rank, "lost its courier")
-    assert rank.how == ""
-
-
 def test_spares_are_released_when_the_last_step_is_done_and_not_when_somebody_ends_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -430,20 +400,6 @@ def test_that_nobody_is_left_is_said_though_nobody_is_left_to_halt(
     monkeypatch.setattr(launcher, "look", look)
     assert launcher.watch() == 1
     assert any("all workers that had the state are dead" in said for said in watched.said)
-
-
-def test_a_courier_that_comes_for_a_dead_worker_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    killed = list[int]()
-    monkeypatch.setattr(agent, "kill", killed.append)
-    segment = {"courier": 7, "over": 0}
-    rank = Seat(0, cast(Any, segment))
-    Agent._end_courier(rank)
-    assert killed == []
-    rank.status = -9
-    for process in (7, 7, 0, 8, 8):
-        segment["courier"] = process
-        Agent._end_courier(rank)
-    assert [one for one in killed if one] == [7, 8]  # each once: its number may soon be another's
 
 
 @pytest.mark.parametrize(

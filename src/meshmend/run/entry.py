@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from meshmend.base.processes import is_alive
-from meshmend.errors import JobError
-from meshmend.job.shm.segment import Segment, ranks_of
+from meshmend.errors import JobError, SegmentGone
+from meshmend.job.shm import Segment, open_to_read, ranks_of
 from meshmend.run.doctor.checks import require_tolerance
 from meshmend.run.launcher import Launcher
 from meshmend.run.spec import RunSpec, script_of
@@ -54,7 +54,7 @@ def resume(order: RunSpec) -> int:
 def attach(order: RunSpec) -> int:
     """Go on with a run whose launcher was killed, with the workers that live."""
     _nobody_has(order)
-    living = [segment for segment in _segments(order.run) if is_alive(segment["worker"], segment["born"])]
+    living = [segment for segment in _segments(order.run) if is_alive(segment.agent.worker, segment.agent.worker_born)]
     if not living and not order.hosts:
         raise JobError(f"run {order.run!r} has no living workers here: go on with --resume {order.run}")
     begun = [event for event in read(order.folder, "launcher") if isinstance(event, Began)]
@@ -88,9 +88,9 @@ def _room(order: RunSpec) -> Iterator[None]:
 
 def _name_is_free(run: str) -> None:
     """Shared memory is named by the run alone: a living run of that name, begun anywhere, must not lose its own."""
-    segments = _segments(run)
-    owners = [segment["owner"] for segment in segments if is_alive(segment["owner"])]
-    workers = [segment["worker"] for segment in segments if is_alive(segment["worker"], segment["born"])]
+    agents = [segment.agent for segment in _segments(run)]
+    owners = [agent.owner for agent in agents if is_alive(agent.owner)]
+    workers = [agent.worker for agent in agents if is_alive(agent.worker, agent.worker_born)]
     if owners or workers:
         who = f"its launcher is process {owners[0]}" if owners else f"worker {workers[0]} waits for run --attach {run}"
         raise JobError(f"a run {run!r} lives on this host already ({who}): give another --name, or end that one first")
@@ -98,8 +98,8 @@ def _name_is_free(run: str) -> None:
 
 def _nobody_has(order: RunSpec) -> None:
     for segment in _segments(order.run):
-        if is_alive(segment["owner"]):
-            raise JobError(f"run {order.run!r} is in the hands of process {segment['owner']}: end that first")
+        if is_alive(segment.agent.owner):
+            raise JobError(f"run {order.run!r} is in the hands of process {segment.agent.owner}: end that first")
 
 
 def _segments(run: str) -> list[Segment]:
@@ -107,9 +107,9 @@ def _segments(run: str) -> list[Segment]:
     found = []
     for rank in ranks_of(run):
         try:
-            found.append(Segment(run, rank))
+            found.append(open_to_read(run, rank))
         except PermissionError:
             raise JobError(f"run {run!r} on this host is another user's: give another --name") from None
-        except JobError:
+        except SegmentGone:
             continue  # it is being removed
     return found

@@ -26,6 +26,7 @@ from meshmend.job.protocol.protocol import has_majority
 from meshmend.job.session import HALTED
 from meshmend.job.state.safetensors import latest
 from meshmend.run.agent.agent import LOOK, REPAIR, Agent, View
+from meshmend.run.agent.observation import Cause, CourierState
 from meshmend.run.console import Console, join_words
 from meshmend.run.hosts.hosts import spread
 from meshmend.run.hosts.pool import Pool
@@ -48,8 +49,6 @@ SETTLE = 0.1
 """Seconds after which it is clear whether one courier died or their whole world (mpirun ends them one by one)."""
 FADE = 2.0
 """Seconds that a dying worker may take to give back its memory before others are done with it."""
-STATELESS = "it had no state to go on from"
-UNBEGUN = "it had not opened its job yet"
 HALT = 60.0
 """Seconds that workers may take to end; one that writes a checkpoint by then may take as long as that takes."""
 FEW = 4
@@ -146,11 +145,11 @@ class Launcher:
         self.look()
         self.note(Started(rank=place.number, process=place.view.process, host=place.host))
 
-    def end(self, place: Place, how: str) -> None:
+    def end(self, place: Place, cause: Cause) -> None:
         """Kill a worker; what follows is an ordinary death."""
         if not place.ending:
             place.ending = True
-            self.agents[place.host].do("end", rank=place.number, how=how)
+            self.agents[place.host].do("end", rank=place.number, cause=cause)
 
     def living(self) -> list[Place]:
         """Places whose worker has not ended."""
@@ -212,7 +211,7 @@ class Launcher:
         """A worker has ended; its agent has ended its courier too."""
         place.dead = True
         view = place.view
-        if view.how in (STATELESS, UNBEGUN):
+        if view.cause in (Cause.STATELESS, Cause.UNBEGUN):
             return
         if view.status in (0, HALTED) and (view.over or self.halting or not view.ready):
             return
@@ -272,7 +271,7 @@ class Launcher:
         before, self.resume = self.resume, str(self.last_checkpoint() or "")
         self._stale = self._stale + 1 if self.resume == before else 0
         for place in self.living():
-            self.end(place, "restarted")
+            self.end(place, Cause.RESTARTED)
         while self.living():
             self.look()
             self.mind_hosts()
@@ -338,7 +337,7 @@ class Launcher:
         step, now = max((place.view.step for place in members), default=0), time.monotonic()
         before = self.judge.since
         for rank in self.judge.look({place.number: place.view.still for place in members}, step, now):
-            self.end(self.places[rank], "hang")
+            self.end(self.places[rank], Cause.HANG)
         if self.judge.since and not before:
             self.speaker.say("all workers stand still: waiting (Ctrl-C ends the run)")
         if self.judge.since and now - self.judge.since > STANDSTILL:
@@ -361,7 +360,7 @@ class Launcher:
             for place in self.present()
             if self.world.has(place.number, place.view.process) and not place.view.over
         ]
-        lost = [place for place in open_ if place.view.courier == "lost"]
+        lost = [place for place in open_ if place.view.courier is CourierState.LOST]
         if self.over():
             self.end_lost(lost)
             for place in open_:
@@ -414,7 +413,7 @@ class Launcher:
         for place in self.living():
             place.losing = (place.losing or now) if place in lost else 0.0
             if place.losing and now - place.losing > SETTLE:
-                self.end(place, "lost its courier")
+                self.end(place, Cause.LOST_COURIER)
 
     def let_in(self) -> None:
         """Make a world ready with those that were started again, while they load what they need, and then change over.
@@ -451,7 +450,7 @@ class Launcher:
         if not self.fresh and left and not self.active() and not self.over():
             self.halting = "all workers that had the state are dead"
             for place in self.living():
-                self.end(place, STATELESS)
+                self.end(place, Cause.STATELESS)
         if left < self.order.least and self.active() and not self.over():
             self.halting = f"{left} workers are left, and at least {self.order.least} were asked for"
 
@@ -530,7 +529,7 @@ class Launcher:
             self.end_world()
             for place in self.living():
                 if place.host not in away:
-                    self.end(place, "cut off from most")
+                    self.end(place, Cause.CUT_OFF)
             self.halt()
         return True
 
@@ -556,9 +555,9 @@ class Launcher:
         late = time.monotonic() - self._halted > HALT
         for place in self.living():
             if not place.view.ready:
-                self.end(place, UNBEGUN)
+                self.end(place, Cause.UNBEGUN)
             elif self.signal or (late and not place.view.saving):
-                self.end(place, "halted")
+                self.end(place, Cause.HALTED)
 
     def release_spares(self) -> None:
         """When the last step is done, the spares and newcomers that were never needed may go."""

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from meshmend.errors import JobError
-from meshmend.job.shm.segment import HOME
+from meshmend.job.shm import HOME
 from meshmend.run.world.mpirun import ON_HOSTS, OPTIONS, mpirun
 
 SECONDS = 20

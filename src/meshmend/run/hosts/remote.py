@@ -14,8 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from meshmend.errors import JobError
-from meshmend.run.agent.agent import BEAT, View
-from meshmend.run.agent.messages import read_lines, write_line
+from meshmend.run.agent.messages import (
+    BEAT,
+    VERSION,
+    Beat,
+    Command,
+    Hello,
+    command,
+    pack,
+    read_lines,
+    refusal,
+    unpack,
+    write_line,
+)
+from meshmend.run.agent.observation import Observation as View
 from meshmend.run.hosts.hosts import remote_line
 from meshmend.run.hosts.probe import Probe
 
@@ -54,7 +66,8 @@ class Remote:
         self.ready = False
         """It has spoken."""
         self.closed = False
-        """The agent has ended, or the line to it has, or it does not answer."""
+        """The agent has ended, or the line to it has, or it does not answer, or it is of another version."""
+        self._refused = ""
         self._port = 0
         self.first: Probe | None = None
         """Whether the host was there, on the network that sums take, when the agent came."""
@@ -70,27 +83,33 @@ class Remote:
                     break
                 self._hear(messages)
             if self.ready and time.monotonic() - spoken > BEAT:
-                self._say("beat")
+                self._say(Beat())
                 spoken = time.monotonic()
         self.closed = True
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
-    def _hear(self, messages: list[dict[str, Any]]) -> None:
+    def _hear(self, lines: list[dict[str, Any]]) -> None:
         with self._lock:
-            for message in messages:
-                self._heard, self.ready = time.monotonic(), True
-                if "port" in message:
-                    self._port = message["port"]
+            for message in map(unpack, lines):
+                self._heard = time.monotonic()
+                if isinstance(message, Hello):
+                    if message.version != VERSION:
+                        self._refused, self.closed = refusal(self.host, message.version), True
+                        return
+                    self._port, self.ready = message.port, True
                     self.first = self.knock()
-                if "views" in message:
-                    self._views = [View(**view) for view in message["views"]]
-                self._lines += [(rank, line) for rank, line in message.get("output", [])]
-                self._did += message.get("did", 0)  # what was done is seen in the views of the same message
+                    continue
+                if message.observations is not None:
+                    self._views = list(message.observations)
+                self._lines += message.output
+                self._did += message.did  # what was done is seen in the observations of the same message
 
-    def _say(self, command: str, **values: Any) -> None:
+    def _say(self, message: Command) -> None:
         with self._mouth:
             try:
                 if not self.closed:
-                    write_line(self._to, {"command": command, **values})
+                    write_line(self._to, pack(message))
             except OSError:
                 self.closed = True
 
@@ -110,16 +129,22 @@ class Remote:
 
     def why(self) -> str:
         """What the launch agent said last, in an error."""
+        if self._refused:
+            return self._refused
         said = self._errors.read_bytes()[self._said :].decode(errors="replace").strip().splitlines()
         ended = self._process.poll()
         return said[-1] if said else "it does not answer" if ended is None else f"it ended with status {ended}"
 
-    def do(self, command: str, **values: Any) -> None:
-        """Have the agent do something, and wait until it has; one that does not answer is not asked again."""
+    def do(self, name: str, **values: Any) -> None:
+        """Have the agent carry out a command, and wait until it has; one that does not answer is not asked again."""
+        self.act(command(name, values))
+
+    def act(self, message: Command) -> None:
+        """Have the agent carry out a command, and wait until it has."""
         if self.closed:
             return
         self._asked += 1
-        self._say(command, **values)
+        self._say(message)
         deadline = time.monotonic() + SILENCE
         while self._did < self._asked and not self.closed:
             if time.monotonic() > deadline:
