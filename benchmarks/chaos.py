@@ -18,7 +18,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from meshmend import report
-from meshmend.job.shm.segment import ranks_of
+from meshmend.job.shm import ranks_of
 from meshmend.telemetry.events import Struck, read
 
 SCRIPT = Path(__file__).parent / "loops" / "recover.py"

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from meshmend import report
 from meshmend.base.processes import kill
-from meshmend.job.shm.segment import Segment, ranks_of
+from meshmend.job.shm.inspect import member
 from meshmend.report import Incident
 from meshmend.telemetry.events import Committed, Event, Log, Struck, read
 
@@ -84,12 +84,12 @@ def kill_mpirun(job: subprocess.Popen[bytes], folder: Path, steps: list[int]) ->
     """Kill mpirun when the first worker gets to each of these steps."""
     log = None
     for step in steps:
-        while job.poll() is None and not (ranks_of("bench") and Segment("bench", 0)["step"] >= step):
+        while job.poll() is None and not ((first := member("bench", 0)) and first.step >= step):
             time.sleep(0.005)
-        if job.poll() is None:
+        if job.poll() is None and first is not None:
             log = log or Log(folder, "benchmark")
             log.write(Struck(rank=-1, what="mpirun"))
-            kill(Segment("bench", 0)["mpirun"])
+            kill(first.mpirun)
 
 
 def show(name: str, found: list[Incident], events: list[Event]) -> None:

@@ -10,6 +10,7 @@
     ├── SimulateError        a simulation that cannot be: an unknown model, a rate below zero
     ├── PictureError         a picture that cannot be drawn
     ├── JobError             a training job that cannot start or go on
+    │   └── SegmentGone      the shared memory of a rank has been removed
     └── TestbedError         a mesh of network namespaces that cannot be made
 
 A message is one sentence or two: what was given, what was expected, what to do.
@@ -70,6 +71,10 @@ class VerifyError(MeshmendError):
 
 class JobError(MeshmendError, ValueError):
     """The job cannot start, or cannot go on."""
+
+
+class SegmentGone(JobError):
+    """The shared memory of a rank has been removed: its run has ended, or its worker is being replaced."""
 
 
 class TestbedError(MeshmendError, ValueError):

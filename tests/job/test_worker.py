@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from meshmend.base.env import Settings
-from meshmend.job.shm.segment import Segment, remove_run
+from meshmend.job.shm import AgentSegment, create_as_agent, remove_run
 from meshmend.job.worker import OURS, shown
 
-Worked = tuple[Segment, str]
+Worked = tuple[AgentSegment, str]
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def work(tmp_path: Path) -> Iterator[Callable[[str], Worked]]:
 
     def worked(script: str) -> Worked:
         (tmp_path / "script.py").write_text(dedent(script))
-        segment = Segment(run, 0, create=True)
-        segment["owner"], segment["wanted"], segment["ranks"] = os.getpid(), 1, 1
+        segment = create_as_agent(run, 0)
+        segment.agent.owner, segment.agent.wanted, segment.agent.ranks = os.getpid(), 1, 1
         words = [sys.executable, "-W", "ignore", "-m", "meshmend.job.worker", str(tmp_path / "script.py")]
         told = Settings(run=run, rank=0, folder=tmp_path).environment()
         found = subprocess.run(words, env={**os.environ, **told}, capture_output=True, text=True, check=False)
@@ -74,10 +74,11 @@ CHILDREN = """
 
 def test_children_of_a_worker_are_worlds_of_one_and_leave_its_memory_alone(work: Callable[[str], Worked]) -> None:
     segment, printed = work(CHILDREN)
-    assert printed.count("28\n") == 4, (printed, segment.read_error())
+    assert printed.count("28\n") == 4, (printed, segment.files.read_error())
     assert 'KeyError: "a child\'s own"' in printed
-    assert segment.read_error() is None
-    assert (segment["step"], segment["lanes"], segment["progress"], segment["left"]) == (0, 0, 0, 0)
+    assert segment.files.read_error() is None
+    worker = segment.worker
+    assert (worker.step, worker.lanes, worker.progress, worker.ready, worker.finished) == (0, 0, 0, False, False)
 
 
 FORK = """
@@ -100,7 +101,7 @@ FORK = """
 def test_a_fork_has_no_part_in_the_job_of_its_parent(work: Callable[[str], Worked]) -> None:
     segment, printed = work(FORK)
     assert printed.count("the job belongs to the process that made it") == 3, printed
-    assert segment["left"] == 1
+    assert segment.worker.finished
 
 
 FIRST = """
@@ -123,19 +124,19 @@ PAUSE = """
     import numpy as np, meshmend as mm
 
     job = mm.Job(np.arange(8.0), batch=4, lanes=2)
-    segment = job._link._segment
-    print(segment["paused"], end=" ")
+    record = job._link._segment.worker
+    print(int(record.paused), end=" ")
     with job.pause():
-        print(segment["paused"], end=" ")
+        print(int(record.paused), end=" ")
         with job.pause():
             pass
-        print(segment["paused"], end=" ")
-    print(segment["paused"], end=" ")
+        print(int(record.paused), end=" ")
+    print(int(record.paused), end=" ")
     try:
         with job.pause():
             {}["an evaluation"]
     except KeyError:
-        print(segment["paused"])
+        print(int(record.paused))
 """
 
 
@@ -160,7 +161,7 @@ CHAIN = """
 
 
 def test_what_led_to_an_exception_is_told_with_the_users_frames_alone(work: Callable[[str], Worked]) -> None:
-    error = work(CHAIN)[0].read_error()
+    error = work(CHAIN)[0].files.read_error()
     assert error is not None and not error["mistake"]
     assert error["error"] == "KeyError: 'while that was handled'"
     told = [line for line in error["trace"].splitlines() if not line.startswith(" ")]
@@ -204,7 +205,7 @@ MISTAKE = """
 
 @pytest.mark.parametrize(("error", "mistake"), [("mm.JobError", True), ("mm.MeshError", True), ("NotFinite", False)])
 def test_a_sum_that_is_not_finite_is_nobodys_mistake(work: Callable[[str], Worked], error: str, mistake: bool) -> None:
-    found = work(MISTAKE.format(error=error))[0].read_error()
+    found = work(MISTAKE.format(error=error))[0].files.read_error()
     assert found is not None
     assert (found["error"], found["trace"], found["mistake"]) == ("a sentence", "a sentence", mistake)
 
@@ -216,10 +217,10 @@ COURIER = """
     from meshmend.errors import JobError
     from meshmend.job.courier.courier import carry
     from meshmend.job.protocol.protocol import Divergence, Failure
-    from meshmend.job.shm.segment import Segment
+    from meshmend.job.shm import open_as_courier
 
     class Courier:
-        segment = Segment(os.environ["MESHMEND_RUN"], 0)
+        segment = open_as_courier(os.environ["MESHMEND_RUN"], 0)
 
         def run(self, *, repair):
             raise {error}("a sentence")
@@ -236,6 +237,6 @@ def test_states_that_differ_without_a_majority_are_nobodys_mistake(
     work: Callable[[str], Worked], error: str, mistake: bool
 ) -> None:
     segment, printed = work(COURIER.replace("{error}", error))
-    found = segment.read_error()
+    found = segment.files.read_error()
     assert found is not None, printed
     assert (found["error"], found["mistake"]) == ("a sentence", mistake)

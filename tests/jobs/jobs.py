@@ -16,7 +16,7 @@ import pytest
 
 import meshmend as mm
 from meshmend import report
-from meshmend.job.shm.segment import ranks_of
+from meshmend.job.shm import ranks_of
 from meshmend.telemetry.events import read
 from tests.processes import wait_for as wait_for
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from meshmend.job.shm.segment import ranks_of
+from meshmend.job.shm import ranks_of
 from tests.jobs.jobs import DEADLINE, Job, processes, wait_for
 
 HEAD = """

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from meshmend.base.processes import is_alive
-from meshmend.job.shm.segment import Segment, ranks_of
+from meshmend.job.shm import ranks_of
+from meshmend.job.shm.inspect import Member, member, members
 from meshmend.telemetry.events import Committed, Died, Event, Saved, Started, read
 from meshmend.testbed import why_not
 from tests.jobs.jobs import SCRIPT, Job, processes, wait_for
@@ -47,7 +48,13 @@ def start(job: Job, hosts: str, *words: str, options: list[str] = LONG) -> Job:
 
 
 def workers(job: Job) -> list[int]:
-    return [Segment(job.name, rank)["worker"] for rank in sorted(ranks_of(job.name))]
+    return [one.worker for one in members(job.name)]
+
+
+def rank(job: Job, number: int) -> Member:
+    found = member(job.name, number)
+    assert found is not None
+    return found
 
 
 def started(job: Job) -> list[int]:
@@ -99,7 +106,7 @@ def test_an_agent_or_a_daemon_dies_and_no_worker_restarts(
 ) -> None:
     start(job, "a:2,b:2").until("step 30 ")
     before = workers(job)
-    victim = Segment(job.name, 3)["owner" if what == "agent" else "daemon"]
+    victim = rank(job, 3).agent if what == "agent" else rank(job, 3).daemon
     assert victim in hosts.processes("b")
     os.kill(victim, signal.SIGKILL)
     said = {"agent": "the agent on b was lost, and another one has taken over", "prted": "world 2 (mpirun was lost)"}
@@ -159,7 +166,7 @@ def test_the_smaller_half_of_a_network_never_goes_on(
 def test_a_launcher_with_the_smaller_half_halts(job: Job, hosts: Hosts, undisturbed: Undisturbed) -> None:
     options = ["pause=0.05", "steps=100"]
     start(job, "a:1,b:2", options=options).until("step 10 ")
-    others, agent = workers(job)[1:], Segment(job.name, 1)["owner"]
+    others, agent = workers(job)[1:], rank(job, 1).agent
     hosts.cut("b")
     job.finish()
     assert job.status == 75, job.output
@@ -180,7 +187,7 @@ def test_a_launcher_with_the_smaller_half_halts(job: Job, hosts: Hosts, undistur
 def test_a_killed_launcher_is_replaced_on_several_hosts(job: Job, undisturbed: Undisturbed) -> None:
     start(job, "a:2,b:2").until("step 30 ")
     before = workers(job)
-    agent = Segment(job.name, 3)["owner"]
+    agent = rank(job, 3).agent
     assert job.process is not None
     job.process.kill()
     job.output += job.process.communicate()[0]

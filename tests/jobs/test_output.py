@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from meshmend.job.shm.segment import Segment
-from meshmend.run.agent.agent import Agent, Seat
+from meshmend.job.shm import create_as_agent
+from meshmend.run.agent.agent import Agent
+from meshmend.run.agent.local_worker import LocalWorker
 from meshmend.run.agent.messages import read_lines, write_line
 from meshmend.run.agent.output import BAR, PIECE, Tail
 from tests.jobs.jobs import Job
@@ -72,11 +73,11 @@ def test_bars_take_no_more_room_than_a_state() -> None:
 
 def test_all_that_was_written_before_the_end_is_shown(job: Job, tmp_path: Path) -> None:
     agent = Agent(job.name, tmp_path)
-    segment = Segment(job.name, 0, create=True)
-    agent.ranks[0] = Seat(0, segment, status=0)
+    segment = create_as_agent(job.name, 0)
+    agent.workers[0] = LocalWorker(0, segment, status=0)
     (tmp_path / "output" / "worker-0.log").write_bytes(b"".join(b"%08d\n" % i for i in range(400_000)) + b"end")
     lines = agent.output()
-    segment.remove()
+    segment.files.remove()
     assert len(lines) == 400_001 and lines[-1] == (0, "end") and agent.output() == []
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from meshmend.base.processes import born, is_alive
 from meshmend.errors import JobError
-from meshmend.job.shm.segment import Segment, ranks_of, remove_run
+from meshmend.job.shm import AgentSegment, create_as_agent, remove_run
+from meshmend.job.shm.inspect import members
 from meshmend.run import entry as start
 from meshmend.run.spec import RunSpec
 from meshmend.telemetry.events import Repaired, Saved, read
@@ -107,7 +108,7 @@ def test_a_dead_worker_is_replaced(job: Job, policy: str, undisturbed: Undisturb
 def test_mpirun_is_replaceable(job: Job, undisturbed: Undisturbed) -> None:
     options = ["steps=120", "pause=0.01"]
     job.start("-n", "3", script=[SCRIPT, *options]).until("step 30 ")
-    os.kill(Segment(job.name, 0)["mpirun"], signal.SIGKILL)
+    os.kill(members(job.name)[0].mpirun, signal.SIGKILL)
     job.finish()
     assert job.status == 0, job.output
     assert job.weights == [undisturbed(*options)] * 3, job.output
@@ -122,7 +123,7 @@ def test_mpirun_is_replaceable(job: Job, undisturbed: Undisturbed) -> None:
 def test_a_killed_launcher_can_be_replaced(job: Job, undisturbed: Undisturbed) -> None:
     options = ["steps=120", "pause=0.01"]
     job.start("-n", "3", script=[SCRIPT, *options]).until("step 30 ")
-    workers = [Segment(job.name, rank)["worker"] for rank in ranks_of(job.name)]
+    workers = [one.worker for one in members(job.name)]
     assert job.process is not None
     job.process.kill()
     job.output += job.process.communicate()[0]
@@ -145,7 +146,7 @@ def test_one_who_has_a_launcher_is_not_attached_to(job: Job, tmp_path: Path) -> 
 def test_everything_dies_and_is_resumed(job: Job, undisturbed: Undisturbed) -> None:
     options = ["steps=60", "pause=0.02"]
     job.start("--checkpoint-every", "10", "-n", "2", script=[SCRIPT, *options]).until("step 25 ")
-    victims = [Segment(job.name, rank)["worker"] for rank in ranks_of(job.name)]
+    victims = [one.worker for one in members(job.name)]
     assert job.process is not None
     job.process.kill()
     for worker in victims:
@@ -277,19 +278,23 @@ def test_a_run_of_the_same_name_in_another_folder_is_left_alone(
     job.assert_clean()
 
 
+def left_by_a_dead_agent(job: Job, worker_born: int) -> AgentSegment:
+    segment = create_as_agent(job.name, 0)
+    segment.agent.owner, segment.agent.worker, segment.agent.worker_born = 2**22 + 1, os.getpid(), worker_born
+    return segment
+
+
 def test_what_a_dead_run_of_the_same_name_has_left_is_no_hindrance(job: Job) -> None:
-    segment = Segment(job.name, 0, create=True)
-    segment["owner"], segment["worker"], segment["born"] = 2**22 + 1, os.getpid(), 1
+    left_by_a_dead_agent(job, worker_born=1)
     job.run("-n", "1", script=[SCRIPT, "steps=2"])
     assert job.status == 0, job.output
     job.assert_clean()
 
 
 def test_workers_that_wait_for_a_launcher_are_not_overrun(job: Job) -> None:
-    segment = Segment(job.name, 0, create=True)
-    segment["owner"], segment["worker"], segment["born"] = 2**22 + 1, os.getpid(), born(os.getpid())
+    segment = left_by_a_dead_agent(job, worker_born=born(os.getpid()))
     job.run("-n", "1")
-    segment.remove()
+    segment.files.remove()
     assert job.status == 2 and f"worker {os.getpid()} waits for run --attach {job.name}" in job.output, job.output
 
 
@@ -297,8 +302,8 @@ def test_a_run_of_another_user_is_one_sentence(job: Job, monkeypatch: pytest.Mon
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    Segment(job.name, 0, create=True)
-    monkeypatch.setattr(start, "Segment", refuse)
+    create_as_agent(job.name, 0)
+    monkeypatch.setattr(start, "open_to_read", refuse)
     monkeypatch.setenv("MESHMEND_RUNS", str(job.folder))
     with pytest.raises(JobError, match=r"is another user's: give another --name$"):
         start.launch(RunSpec(run=job.name, script=[str(SCRIPT)], workers=1))

@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from meshmend.cli.app import app
 from meshmend.errors import JobError
+from meshmend.job.faults import KINDS, chaos_kinds, default_kinds
 from meshmend.mesh import Mesh
 
 OURS = {
@@ -153,11 +154,23 @@ def audit(
     return 0 if account.clean else 1
 
 
+def _kinds_help() -> str:
+    """What `--kinds` may be, from the registry."""
+    known = "; ".join(f"{name}: {KINDS[name].what}" for name in chaos_kinds())
+    few = ", ".join(f"{name} needs {KINDS[name].members} workers" for name in chaos_kinds() if KINDS[name].members > 2)
+    return f"Kinds of failure, separated by commas. {known}. {few}."
+
+
 @app.command
 def chaos(
-    run: str, *, every: float = 5.0, kinds: str = "kill,hang,courier,mpirun", count: int | None = None, seed: int = 0
+    run: str,
+    *,
+    every: float = 5.0,
+    kinds: Annotated[str, Parameter(help=_kinds_help())] = ",".join(default_kinds()),
+    count: int | None = None,
+    seed: int = 0,
 ) -> int:
-    """Kill and stop at random in a run on this host, and flip bits where asked, to see that it goes on.
+    """Strike a run on this host at random (kills, stops, flipped bits) to see that it survives.
 
     Parameters
     ----------
@@ -165,9 +178,6 @@ def chaos(
         The run's name.
     every
         Seconds between two failures, on average.
-    kinds
-        Which, separated by commas: kill, hang, courier, mpirun, flip. The last needs 3 workers: of two states that
-        differ, nobody could say which is right.
     count
         How many; by default until the run ends.
     seed

@@ -23,7 +23,7 @@ from meshmend import report
 from meshmend.base.processes import kill
 from meshmend.demo.screen import Screen
 from meshmend.errors import JobError
-from meshmend.job.shm.segment import Segment
+from meshmend.job.shm.inspect import member
 from meshmend.telemetry.events import Log, Struck, folder_of, read
 from meshmend.testing import fail_at
 
@@ -137,7 +137,8 @@ def _follow(line: str, screen: Screen, outcome: Outcome) -> tuple[int, int] | No
 
 
 def _kill_mpirun(folder: Path, run: str) -> int:
-    process = Segment(run, SURVIVOR)["mpirun"]
+    survivor = member(run, SURVIVOR)
+    process = 0 if survivor is None else survivor.mpirun
     Log(folder / folder_of(run), "demo").write(Struck(rank=-1, what="mpirun"))
     kill(process)
     return process

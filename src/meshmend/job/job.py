@@ -34,14 +34,14 @@ from meshmend.base.env import Settings
 from meshmend.errors import JobError
 from meshmend.job.checkpoints import Checkpoints
 from meshmend.job.data.lanes import Ids, Lanes
-from meshmend.job.faults.faults import Faults
+from meshmend.job.faults import Faults, Point
 from meshmend.job.frameworks.base import Held, held, rows
 from meshmend.job.ledger import StepLedger
 from meshmend.job.reduction import bf16
 from meshmend.job.reduction.sums import KINDS, Bf16Sums, ExactSums, FloatSums, NotFinite
 from meshmend.job.reduction.wire import Layout
 from meshmend.job.session import WorkerSession
-from meshmend.job.shm.segment import MOST_LANES
+from meshmend.job.shm import MOST_LANES
 from meshmend.job.solo import Solo
 from meshmend.job.state.codec import digest_of, flipped, from_pieces, pieces
 
@@ -182,7 +182,7 @@ class Job:
             objects.drop()
         elif warm is not None:
             warm(self._state, self.lane(0))
-        self._link.strike("share")
+        self._link.strike(Point.SHARE)
         given = self._link.share(lambda: self._export(self._state))
         if given is not None:
             self._state = self._adopt(given, begun)
@@ -258,7 +258,7 @@ class Job:
             raise JobError("job.commit was called before job.share: share the state that training begins with first")
         if not self._summed:
             raise JobError(f"job.commit was called in step {self._step} without a sum: call job.sum once in every step")
-        fault = self._link.strike("commit")
+        fault = self._link.strike(Point.COMMIT)
         if isinstance(self._state, Held):
             self._state.commit()
         elif len(state) != 1:

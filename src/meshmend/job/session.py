@@ -1,4 +1,8 @@
-"""A worker's end of the memory it shares with its courier."""
+"""A worker's session with its courier: it answers the courier's questions, and waits for totals.
+
+The main thread brings parts of rounds. A second thread wakes it when the doorbell rings, and exports the state when the
+courier asks for it, also while the main thread computes. The handshake is drawn in `shm/mailbox.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,39 +12,55 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from meshmend.base.env import Settings
 from meshmend.base.processes import kill
 from meshmend.errors import JobError
-from meshmend.job.faults.faults import Fault, Faults
+from meshmend.job.faults import Fault, Faults, Point
+from meshmend.job.faults.process import COURIER
+from meshmend.job.faults.state import FLIP
 from meshmend.job.protocol.protocol import NEVER, Total, divide
 from meshmend.job.reduction.sums import ExactSums, FloatSums
 from meshmend.job.reduction.wire import Footer
-from meshmend.job.shm.segment import Segment, free, too_small
+from meshmend.job.shm.buffers import make_buffers
+from meshmend.job.shm.files import free, too_small
+from meshmend.job.shm.mailbox import WorkerSide
+from meshmend.job.shm.records import Epoch, Order
+from meshmend.job.shm.segment import open_as_worker
 
 HALTED = 75
 """The status of a worker, and of a run, that ended early with a checkpoint (EX_TEMPFAIL: try again later)."""
 
 
 class WorkerSession:
-    """Answers the courier's questions: parts of rounds (in the main thread), and the state (beside it)."""
+    """One worker's part in a run."""
 
     def __init__(self, settings: Settings, lanes: int) -> None:
-        self._segment = Segment(settings.run, settings.rank)
-        self.wanted = wanted = int(self._segment["wanted"])
+        self._segment = open_as_worker(settings.run, settings.rank)
+        self._side = WorkerSide(self._segment)
+        self._own = self._segment.worker
+        self.wanted = wanted = self._segment.agent.wanted
         if lanes < wanted:
             raise JobError(f"{lanes} lanes are too few for {wanted} workers: each needs at least one")
-        self._footer = Footer(lanes, self._segment["ranks"])
+        self._footer = Footer(lanes, self._segment.agent.ranks)
         self._round = NEVER + 1
         self._digested = NEVER - 1
+        """The round whose state is final."""
         self._digest = 0
+        self._joined = False
+        """Whether this worker has taken the state that it was given, if it was given one."""
         self._have: set[int] = set()
+        """The lanes in the part, of the round that goes on."""
         self._export: Callable[[], list[Any]] | None = None
         self._news = threading.Condition()
         self.save: Callable[[], bool] = lambda: True
-        """Writes a checkpoint of the last committed state, when the run is halted; whether it could."""
+        """Writes a checkpoint of the last committed state when the run is halted; returns whether it could."""
         self.faults: Faults | None = None
         self.account = Total((), {}, 0)
         """Who did what in the last round."""
+        self.epoch = Epoch(attempt=self._segment.agent.attempt)
+        """The membership that made the last round's total."""
         self._lanes = lanes
         self.mine = divide(lanes, wanted, settings.rank) if settings.rank < wanted else ()
         """The lanes that this worker was asked for last; before that, those it may expect."""
@@ -52,168 +72,159 @@ class WorkerSession:
         return min(self.account.digests, default=-1) == self._segment.rank
 
     def _listen(self) -> None:
-        """Wake the main thread when the courier rings, and hand out the state when it asks for it."""
-        exported = 0
+        """Wake the main thread when the courier rings, and export the state when it asks for it."""
         while True:
-            self._segment.listen("worker", 0.5)
+            self._segment.worker_bell.wait(0.5)
             with self._news:
-                asked, done = self._segment["state_asked"], self._segment["done"]
-                # The state of the last round is there once the worker has committed it.
-                if asked != exported and self._export is not None and self._digested >= done:
-                    self._hand_out(self._export())
-                    self._segment["state_round"] = self._digested
-                    self._segment["exported"] = exported = asked
-                    self._segment.ring("courier")
+                request = self._side.state_request()
+                if request is not None and self._may_export(request.body.round):
+                    assert self._export is not None
+                    self._give(request, self._export())
                 self._news.notify_all()
 
-    def _hand_out(self, state: list[Any]) -> None:
-        """Put the state down; a worker that cannot is of no use to the others, who would wait for it."""
+    def _may_export(self, round: int) -> bool:
+        """Whether the state after a round is final, and is this worker's own or one that it has taken over."""
+        taken = self._joined or not self._side.has_given()
+        return self._export is not None and taken and self._digested >= round
+
+    def _give(self, request: Any, state: list[Any]) -> None:
+        """Export the state; a worker that cannot is of no use to the others, who would wait for it."""
         try:
-            self._segment.write_state(state)
+            self._side.give_state(request, self._digested, state)
         except OSError as error:
             why = f"handing its state out {too_small(nbytes(state), error)}"
-            self._segment.write_error(self._segment["step"], why, f"{why}\n", mistake=False)
+            self._segment.files.write_error(self._own.step, why, f"{why}\n", mistake=False)
             os._exit(1)
 
     def _wait(self, until: Callable[[], bool]) -> None:
         with self._news:
-            while not until() and not self._segment["halt"]:
+            while not until() and self._side.halt() is None:
                 self._news.wait(1.0)
-        self._heed()
+        self._obey()
 
-    def _heed(self) -> None:
-        """End here if the run is halted; one of those that end writes the checkpoint."""
-        halt = self._segment["halt"]
-        if not halt:
+    def _obey(self) -> None:
+        """End here if the run is halted; one of the workers writes the checkpoint."""
+        halt = self._side.halt()
+        if halt is None:
             return
-        if halt == 2 or self.first:
-            self._segment["saving"] = 1
+        if halt is Order.HALT_AND_SAVE or self.first:
+            self._own.saving = True
             saved = self.save()
-            self._segment["saving"] = 0
+            self._own.saving = False
             if not saved:
                 os._exit(1)
         os._exit(HALTED)
 
     def share(self, export: Callable[[], list[Any]]) -> Any | None:
-        """Offer this state, and wait to be a member; what another worker gave, if it did."""
+        """Offer this state and wait to become a member; the state of another worker, if this one must take that."""
         with self._news:
             self._export = export
-        self._segment["lanes"] = self._lanes  # now this worker counts as ready
-        self._wait(lambda: bool(self._segment["active"] or self._segment["over"]))
-        if self._segment["over"] and not self._segment["active"]:
-            self._segment["left"] = 1
+        self._own.lanes = self._lanes
+        self._own.ready = True
+        self._wait(lambda: self._segment.courier.active or self._side.is_over())
+        if not self._segment.courier.active:
+            self._own.finished = True
             os._exit(0)  # a spare that was never needed
-        self._round = self._segment["done"] + 1
-        return self._segment.read_state() if self._segment["given"] else None
+        given = self._side.take_given()
+        with self._news:
+            self._round = self._segment.courier.done + 1
+            if given is not None:
+                self._digested = NEVER - 1  # what this worker has offered is not its state any more
+            self._joined = True
+        return given
 
     def digested(self, step: int, digest: int) -> None:
         """The state after the last round is final, it is the one before this step, and this is its digest."""
         with self._news:
             self._digest, self._digested = digest, self._round - 1
-        self._segment["step"] = step
-        self._segment["progress"] += 1
-        self._segment.ring("worker")
-        self._heed()
+        self._own.step = step
+        self._own.progress += 1
+        self._segment.worker_bell.ring()
+        self._obey()
 
     def round(self, prepare: Callable[[Any], FloatSums | ExactSums]) -> Generator[int, Any, Any]:
-        """Bring this worker's part of a round, more lanes if others die, until the total is there.
+        """Bring this worker's part of a round, and more lanes if other workers die, until the total is there.
 
         Yields the number of each lane that is to be computed, is sent its tree, and returns the total.
         """
-        segment, number = self._segment, self._round
+        own, side, buffers, number = self._own, self._side, self._segment.buffers, self._round
         self._have = set()
         while True:
-            self._wait(lambda: segment["done"] >= number or self._question(number) is not None)
-            if segment["done"] >= number:
+            self._wait(lambda: side.has_total(number) or side.question(number) is not None)
+            if side.has_total(number):
                 self._round += 1
-                total = segment.total(number)
+                self.epoch = self._segment.epoch
+                total = buffers.total(number)
                 self.account = self._footer.read(total)
                 return total
-            question = self._question(number)
+            question = side.question(number)
             if question is None:
                 continue
-            asked, wanted = question
-            self.mine = wanted
-            if not self._have <= set(wanted) or segment["afresh"]:
+            self.mine = wanted = question.body.lanes
+            if not self._have <= set(wanted) or question.body.afresh:
                 self._have = set()
-                segment["afresh"] = 0
-            if not wanted and segment["wire"]:
-                segment.buffer(0)[:] = 0
-            segment["inside"] = 1
-            segment["progress"] += 1
+            if not wanted and own.has_buffers:
+                buffers.part()[:] = 0
+            own.inside = True
+            own.progress += 1
             # Even a member without lanes brings a part: it computes one lane to learn how large that is.
             sums = None
-            for lane in wanted or (() if segment["wire"] else (0,)):
+            for lane in wanted or (() if own.has_buffers else (0,)):
                 if lane not in self._have:
-                    self.strike("compute")
+                    self.strike(Point.COMPUTE)
                     tree = yield lane
                     sums = prepare(tree)
-                    if not segment["wire"]:
-                        size = sums.wire_size + self._footer.size
-                        segment.make_bulk(size, sums.wide, sums.packed, sums.layout.number)
-                        self._require_room()
+                    if not own.has_buffers:
+                        self._make_buffers(sums)
                     if lane in wanted:
-                        sums.add(segment.buffer(0)[: sums.wire_size], tree, first=not self._have)
+                        sums.add(buffers.part()[: sums.wire_size], tree, first=not self._have)
                         self._have.add(lane)
-                    segment["progress"] += 1
+                    own.progress += 1
             if sums is not None and self._have:
-                sums.put(segment.buffer(0)[: sums.wire_size])
-            segment["inside"] = 0
-            self._answer(asked, sorted(self._have), leaving=False)
+                sums.put(buffers.part()[: sums.wire_size])
+            own.inside = False
+            self._footer.write(buffers.part(), sorted(self._have), self._segment.rank, self._digest, False)
+            side.answer(question)
 
-    def _require_room(self) -> None:
-        """Find out now, and not after a death, whether the state can be handed to the next one."""
-        needed = nbytes(self._export()) if self._export is not None and self._segment["ranks"] > 1 else 0
+    def _make_buffers(self, sums: FloatSums | ExactSums) -> None:
+        """The size of the gradients is known; so find out now, and not after a death, if the state fits too."""
+        kind = np.int32 if sums.wide < 0 else np.float32
+        size = sums.wire_size + self._footer.size
+        make_buffers(self._segment.files, self._own, size, kind, sums.packed, sums.layout.number)
+        needed = nbytes(self._export()) if self._export is not None and self._segment.agent.ranks > 1 else 0
         if needed > free():
-            raise JobError(
-                f"the state of rank {self._segment.rank}, for whoever takes a dead one's place, {too_small(needed)}"
-            )
+            raise JobError(f"handing the state of rank {self._segment.rank} to a replacement {too_small(needed)}")
 
-    def _question(self, number: int) -> tuple[int, tuple[int, ...]] | None:
-        """(its number, lanes) of the courier's question about this round, if it has not been answered."""
-        while True:
-            asked = self._segment["asked"]
-            found = asked, self._segment.asked_lanes()
-            if self._segment["asked"] == asked:
-                break
-        if asked == self._segment["answered"] or self._segment["asked_round"] != number:
-            return None
-        return found
-
-    def _answer(self, asked: int, lanes: list[int], *, leaving: bool) -> None:
-        self._footer.write(self._segment.buffer(0), lanes, self._segment.rank, self._digest, leaving)
-        self._segment["answered"] = asked
-        self._segment.ring("courier")
-
-    def strike(self, point: str) -> Fault | None:
+    def strike(self, point: Point) -> Fault | None:
         """Bring about the failure that a test asked for here."""
-        if point == "commit" and self._segment["flip"]:
-            self._segment["flip"] = 0
-            return Fault(rank=self._segment.rank, step=self._segment["step"], point=point, kind="flip")
-        fault = self.faults.strike(point, self._segment["step"]) if self.faults is not None else None
-        if fault is not None and fault.kind == "courier":
-            kill(self._segment["courier"])
+        if point is Point.COMMIT and self._side.flip():
+            return Fault(rank=self._segment.rank, step=self._own.step, point=point.value, kind=FLIP.name)
+        fault = self.faults.strike(point, self._own.step) if self.faults is not None else None
+        if fault is not None and fault.kind == COURIER.name:
+            kill(self._segment.courier.process)
         return fault
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Tell those who watch that this worker may be still for long; one pause may lie within another."""
-        before, self._segment["paused"] = self._segment["paused"], 1
+        """Tell the agent that this worker may make no progress for long; one pause may lie within another."""
+        before, self._own.paused = self._own.paused, True
         try:
             yield
         finally:
-            self._segment["paused"] = before
+            self._own.paused = before
 
     def leave(self) -> None:
         """No more steps: stay until all the others have the last total too."""
-        if not self._segment["wire"]:
-            return  # it came too late for any step; when it ends, the others go on without it
-        while not self._segment["over"]:
-            self._wait(lambda: bool(self._segment["over"]) or self._question(self._round) is not None)
-            question = self._question(self._round)
+        side, part = self._side, self._segment.buffers.part
+        if not self._own.has_buffers:
+            return  # it came too late for any step; when it ends, the others continue without it
+        while not side.is_over():
+            self._wait(lambda: side.is_over() or side.question(self._round) is not None)
+            question = side.question(self._round)
             if question is not None:
-                self._segment.buffer(0)[:] = 0
-                self._answer(question[0], [], leaving=True)
+                part()[:] = 0
+                self._footer.write(part(), [], self._segment.rank, self._digest, True)
+                side.answer(question)
 
 
 def nbytes(pieces: list[Any]) -> int:

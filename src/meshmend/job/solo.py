@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from meshmend.job.faults.faults import Fault
+from meshmend.job.faults import Fault, Point
 from meshmend.job.protocol.protocol import Total
 from meshmend.job.reduction.sums import ExactSums, FloatSums
+from meshmend.job.shm.records import Epoch
 
 
 class Solo:
@@ -19,6 +20,7 @@ class Solo:
 
     first = True
     wanted = 1
+    epoch = Epoch(0, 0, 0)
     _wire: npt.NDArray[Any] | None = None
 
     def __init__(self, lanes: int) -> None:
@@ -46,7 +48,7 @@ class Solo:
     def digested(self, step: int, digest: int) -> None:
         """Nobody to compare with."""
 
-    def strike(self, point: str) -> Fault | None:
+    def strike(self, point: Point) -> Fault | None:
         """Failures on purpose are for runs."""
         del point
         return None

@@ -1,7 +1,7 @@
 """Runs the user's script as a worker: `python -m meshmend.job.worker SCRIPT ARGS…`.
 
-It is the script as plain `python` would run it, with two additions. An exception is put down for the launcher, which
-tells it once for all workers that meet it. And a worker whose launcher and agent are gone for `ORPHAN` seconds ends.
+The script runs as plain `python` would run it, with two additions. An exception is written down for the launcher, which
+prints it once for all workers that meet it. And a worker whose agent has been gone for `ORPHAN` seconds ends.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from meshmend.base.env import Settings
 from meshmend.base.processes import is_alive
 from meshmend.errors import MeshmendError
 from meshmend.job.reduction.sums import NotFinite
-from meshmend.job.shm.segment import Segment
+from meshmend.job.shm.segment import WorkerSegment, open_as_worker
 from meshmend.telemetry.events import Log, Raised
 
 ORPHAN = 600.0
-"""Seconds that a worker waits for somebody to attach to a run whose launcher was killed."""
+"""Seconds that a worker waits for `meshmend run --attach` after its launcher was killed."""
 LOOK = 0.5
 OURS = str(Path(__file__).parent)
 HALT = 30.0
-"""Seconds that a worker may take until it writes a checkpoint, before it is ended."""
+"""Seconds that an orphan may take until it begins to write a checkpoint."""
 
 
 def main(words: list[str]) -> None:
     """Run a script as `__main__`."""
     settings = Settings.begin()
-    segment = Segment(settings.run, settings.rank)
+    segment = open_as_worker(settings.run, settings.rank)
     threading.Thread(target=end_with_owner, args=[segment], name="meshmend orphan", daemon=True).start()
     log = Log(settings.folder, f"worker-{settings.rank}")
 
@@ -44,11 +44,11 @@ def main(words: list[str]) -> None:
         ours = isinstance(error, MeshmendError)
         text = shown(error)
         last = traceback.format_exception_only(kind, error)[-1].strip()
-        # A sum that is not finite is told in a sentence too, but nobody made a mistake in what they asked.
+        # A sum that is not finite is told in one sentence too, but it is not a mistake in what the user asked for.
         mistake = ours and not isinstance(error, NotFinite)
         said = (str(error), str(error)) if ours else (last, text)
-        segment.write_error(segment["step"], *said, mistake=mistake)
-        log.write(Raised(rank=settings.rank, step=segment["step"], error=last, trace=text))
+        segment.files.write_error(segment.worker.step, *said, mistake=mistake)
+        log.write(Raised(rank=settings.rank, step=segment.worker.step, error=last, trace=text))
 
     sys.excepthook = told
     sys.argv = words
@@ -57,10 +57,10 @@ def main(words: list[str]) -> None:
         runpy.run_path(words[0], run_name="__main__")
     except SystemExit as leaving:
         if Settings.here() is not None:
-            segment["left"] = not leaving.code
+            segment.worker.finished = not leaving.code
         raise
     if Settings.here() is not None:
-        segment["left"] = 1
+        segment.worker.finished = True
 
 
 def shown(error: BaseException) -> str:
@@ -81,18 +81,18 @@ def hidden(file: str) -> bool:
     return file.startswith((OURS, "<frozen runpy>", runpy.__file__))
 
 
-def end_with_owner(segment: Segment) -> None:
-    """Wait for the owner to be gone for so long that nobody will come back for this worker."""
+def end_with_owner(segment: WorkerSegment) -> None:
+    """Wait until the owner has been gone for so long that nobody will come back for this worker, then end it."""
     gone = 0.0
     while gone < ORPHAN:
         time.sleep(LOOK)
-        gone = 0.0 if is_alive(segment["owner"]) else gone + LOOK
-        if gone and not segment.path("control").exists():
-            break  # somebody has cleaned up after this run
-    segment["halt"] = 1  # a worker that can, writes a checkpoint and ends
-    segment.ring("worker")
+        gone = 0.0 if is_alive(segment.agent.owner) else gone + LOOK
+        if gone and not segment.files.path("control").exists():
+            break  # the run has been cleaned up
+    segment.worker.orphaned = True  # a worker that can writes a checkpoint and ends
+    segment.worker_bell.ring()
     time.sleep(HALT)
-    while segment["saving"]:
+    while segment.worker.saving:
         time.sleep(LOOK)
     os._exit(1)
 

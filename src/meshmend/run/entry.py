@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from meshmend.base.processes import is_alive
-from meshmend.errors import JobError
-from meshmend.job.shm.segment import Segment, ranks_of
+from meshmend.errors import JobError, SegmentGone
+from meshmend.job.shm import Segment, open_to_read, ranks_of
 from meshmend.run.checks import check
 from meshmend.run.doctor.checks import require_tolerance
 from meshmend.run.launcher import Launcher
@@ -65,7 +65,7 @@ def attach(spec: RunSpec) -> int:
             f"{version}, or end its workers and use --resume {spec.run}"
         )
     _require_no_launcher(spec)
-    living = [segment for segment in _segments(spec.run) if is_alive(segment["worker"], segment["born"])]
+    living = [segment for segment in _segments(spec.run) if is_alive(segment.agent.worker, segment.agent.worker_born)]
     if not living and not spec.hosts:
         raise JobError(f"run {spec.run!r} has no living workers on this host: continue it with --resume {spec.run}")
     begun = [event for event in read(spec.folder, "launcher") if isinstance(event, Began)]
@@ -99,9 +99,9 @@ def _disk_errors(spec: RunSpec) -> Iterator[None]:
 
 def _require_free_name(run: str) -> None:
     """Refuse the name of a run that is alive on this host: shared memory is named by the run alone."""
-    segments = _segments(run)
-    owners = [segment["owner"] for segment in segments if is_alive(segment["owner"])]
-    workers = [segment["worker"] for segment in segments if is_alive(segment["worker"], segment["born"])]
+    agents = [segment.agent for segment in _segments(run)]
+    owners = [agent.owner for agent in agents if is_alive(agent.owner)]
+    workers = [agent.worker for agent in agents if is_alive(agent.worker, agent.worker_born)]
     if owners or workers:
         who = f"launcher: process {owners[0]}" if owners else f"worker {workers[0]} is waiting for run --attach {run}"
         raise JobError(
@@ -111,9 +111,9 @@ def _require_free_name(run: str) -> None:
 
 def _require_no_launcher(spec: RunSpec) -> None:
     for segment in _segments(spec.run):
-        if is_alive(segment["owner"]):
+        if is_alive(segment.agent.owner):
             raise JobError(
-                f"run {spec.run!r} is already managed by process {segment['owner']}: stop that launcher first"
+                f"run {spec.run!r} is already managed by process {segment.agent.owner}: stop that launcher first"
             )
 
 
@@ -122,9 +122,9 @@ def _segments(run: str) -> list[Segment]:
     found = []
     for rank in ranks_of(run):
         try:
-            found.append(Segment(run, rank))
+            found.append(open_to_read(run, rank))
         except PermissionError:
             raise JobError(f"run {run!r} on this host belongs to another user: give another --name") from None
-        except JobError:
+        except SegmentGone:
             continue  # it is being removed
     return found

@@ -12,12 +12,12 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from meshmend.base.clocks import AGENT_POLL
 from meshmend.base.status import HALTED
 from meshmend.errors import JobError
 from meshmend.job.state.safetensors import latest
+from meshmend.run.agent import messages
 from meshmend.run.agent.agent import Agent
 from meshmend.run.clusters.hosts import spread
 from meshmend.run.console import Console, ended, halt_reason, world_reason
@@ -138,19 +138,19 @@ class Launcher:
             case actions.Say(message=message):
                 self.console.tell(message)
             case actions.Adopt(host=host, ranks=ranks):
-                self._tell(host, "adopt", ranks=[*ranks])
+                self._tell(host, messages.Adopt(ranks=ranks))
             case actions.Start():
                 self._start(action)
             case actions.Kill(rank=rank, host=host, cause=cause):
-                self._tell(host, "end", rank=rank, cause=cause.name)
+                self._tell(host, messages.Kill(rank=rank, cause=cause))
             case actions.Release(rank=rank, host=host):
-                self._tell(host, "release", rank=rank)
+                self._tell(host, messages.Release(rank=rank))
             case actions.Remove(hosts=hosts):
-                self._tell_all("remove", hosts)
+                self._tell_all(messages.Remove(), hosts)
             case actions.Halt(writer=writer):
-                self._tell_all("halt", writer=writer)
+                self._tell_all(messages.Halt(writer=writer))
             case actions.ClearCouriers():
-                self._tell_all("clear")
+                self._tell_all(messages.Clear())
             case actions.OpenWorld(number=number, members=members):
                 repair = POLICIES[self.spec.on_failure].repairs
                 self._worlds[number] = open_world(self.spec, number, members, self.console.say, repair=repair)
@@ -169,10 +169,11 @@ class Launcher:
 
     def _start(self, start: actions.Start) -> None:
         spec = self.spec
-        self._tell(
-            start.host, "start", rank=start.rank, wanted=spec.workers, ranks=spec.ranks, attempt=start.attempt,
-            resume=start.resume, every=spec.every, script=list(spec.script),
+        message = messages.Start(
+            rank=start.rank, wanted=spec.workers, ranks=spec.ranks, attempt=start.attempt, resume=start.resume,
+            every=spec.every, script=spec.script,
         )  # fmt: skip
+        self._tell(start.host, message)
         if self.pool.has(start.host):
             views = {view.rank: view for view in self.pool.agents[start.host].look()}
             if start.rank in views:
@@ -184,7 +185,8 @@ class Launcher:
         self.console.say(f"world {enter.number} ({why}){line}")
         self._note(Formed(world=enter.number, ranks=[*enter.ranks], why=why))
         formed = 0 if enter.fresh else began
-        self._tell_all("enter", world=enter.number, mpirun=world.process.pid, formed=formed, fresh=enter.fresh)
+        mpirun = world.process.pid
+        self._tell_all(messages.Enter(world=enter.number, mpirun=mpirun, formed=formed, fresh=enter.fresh))
 
     def _write_down(self, action: actions.Action) -> None:
         spec = self.spec
@@ -203,14 +205,14 @@ class Launcher:
             case actions.NoteMpirunLost(late=late):
                 self._note(Died(rank=-1, what="mpirun", how="late" if late else "lost"))
 
-    def _tell(self, host: str, command: str, **values: Any) -> None:
+    def _tell(self, host: str, command: messages.Command) -> None:
         """Have one agent do something; where it is gone, the next observations show it."""
         if host in self.pool.agents:
-            self.pool.agents[host].do(command, **values)
+            self.pool.agents[host].act(command)
 
-    def _tell_all(self, command: str, hosts: Iterable[str] | None = None, **values: Any) -> None:
+    def _tell_all(self, command: messages.Command, hosts: Iterable[str] | None = None) -> None:
         for host in [*self.pool.agents] if hosts is None else hosts:
-            self._tell(host, command, **values)
+            self._tell(host, command)
 
     def _note(self, event: Event) -> None:
         self.log.write(event)
@@ -220,6 +222,6 @@ class Launcher:
         for world in self._worlds.values():
             with contextlib.suppress(OSError):
                 world.kill()
-        self._tell_all("clear")
-        self._tell_all("remove")
+        self._tell_all(messages.Clear())
+        self._tell_all(messages.Remove())
         self.pool.close()

@@ -1,39 +1,71 @@
-"""A courier ends with its worker."""
+"""A courier ends with its worker, and counts how often its group shrank."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 
-SCRIPT = """
-import os
+import pytest
+
+from meshmend.job.shm import create_as_agent, open_as_worker, remove_run
+
+RUN = f"test-courier-{os.getpid()}"
+BEGIN = """
+import os, sys
 import mpi4py
 mpi4py.rc.initialize = False  # no world is needed for this
-from meshmend.job.courier import courier
+from meshmend.job.courier import worker_port
+from meshmend.job.shm import open_as_courier, open_as_worker
+from meshmend.job.shm.mailbox import WorkerSide
 
-
-class Segment(dict):
-    def listen(self, bell, seconds):
-        pass
-
-
+segment, worker = open_as_courier(sys.argv[1], 0), open_as_worker(sys.argv[1], 0)
+"""
+ENDS = """
 dying, killed = False, []
-courier.ExitProbe.is_exiting = lambda self: dying
-courier.os.kill = lambda process, how: killed.append((process, how))
-segment = Segment(lanes=1, ranks=1, worker=7, born=1, asked=2, answered=1)
-beside = courier.Beside(segment, None, None)
-beside.ready(0.0)
+worker_port.ExitProbe.is_exiting = lambda self: dying
+worker_port.os.kill = lambda process, how: killed.append((process, how))
+port, side = worker_port.WorkerPort(segment, None, None), WorkerSide(worker)
+port.begin(0, (0,))
+assert not port.ready(0.0)
 print(len(killed))
 dying = True
-segment["answered"] = 2
-beside.ready(0.0)  # what it has left behind may be summed
+side.answer(side.question(0))
+assert port.ready(0.0)  # the last part of a dying worker may be summed
 print(len(killed))
-segment["answered"] = 1
-beside.ready(0.0)
-print(len(killed), killed[0] == (os.getpid(), courier.signal.SIGKILL))
+port.begin(1, (0,))
+port.ready(0.0)
+print(len(killed), killed[0] == (os.getpid(), worker_port.signal.SIGKILL))
+"""
+SHRINKS = """
+import numpy as np
+port = worker_port.WorkerPort(segment, None, None)
+segment.courier.shrink = 1
+others = [[1, 7, 0, 0, 0, shrink] for shrink in (1, 2)]
+port.met(np.array([port.card(), *others]))
+print(segment.courier.shrink, port.card()[-1])
 """
 
 
-def test_a_courier_ends_with_its_worker() -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60)
-    assert done.stdout.split() == ["0", "0", "1", "True"], done.stderr
+@pytest.fixture
+def run() -> Iterator[str]:
+    agent = create_as_agent(RUN, 0).agent
+    agent.ranks, agent.worker, agent.worker_born = 3, 7, 1
+    open_as_worker(RUN, 0).worker.lanes = 1
+    yield RUN
+    remove_run(RUN)
+
+
+def courier(run: str, script: str) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", BEGIN + script, run], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_a_courier_ends_with_its_worker(run: str) -> None:
+    assert courier(run, ENDS) == ["0", "0", "1", "True"]
+
+
+def test_members_of_a_group_count_the_same_shrinks(run: str) -> None:
+    assert courier(run, SHRINKS) == ["2", "2"]

@@ -1,8 +1,7 @@
-"""The courier (`python -m meshmend.job.courier.courier`): the MPI process beside a worker that carries its sums.
+"""One courier, from the start of its world to the end of the job: the MPI process that carries a worker's sums.
 
-It holds nothing of its own: parts, totals and progress lie in the memory it shares with the worker, so it can be
-replaced at any moment. It never ends with an error status, which would leave the other couriers waiting for ever:
-on any error it says so and kills itself.
+It keeps nothing to itself: parts, totals and progress lie in the memory it shares with the worker, so it can be
+replaced at any moment.
 """
 
 from __future__ import annotations
@@ -12,213 +11,141 @@ import os
 import signal
 import sys
 import time
-import traceback
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
-from meshmend.base.processes import ExitProbe, kill
+from meshmend.base.processes import born, kill
 from meshmend.errors import JobError
-from meshmend.job.courier.mpi import Mpi, Placed, position
-from meshmend.job.courier.timings import Stopwatch, name_of
-from meshmend.job.faults.faults import Faults
+from meshmend.job.courier.mpi import Mpi, position
+from meshmend.job.courier.timings import Stopwatch
+from meshmend.job.courier.worker_port import WorkerPort
+from meshmend.job.faults import Faults, Point
 from meshmend.job.protocol.protocol import (
+    Cast,
     Cut,
     Divergence,
     Enlist,
     Evicted,
     Failure,
     Gather,
-    Lost,
     Operation,
     Revoke,
     Shrink,
     Sum,
-    Total,
     Wait,
     Work,
     run_member,
 )
 from meshmend.job.reduction import bf16
-from meshmend.job.reduction.wire import Footer
-from meshmend.job.shm.segment import Segment, SharedMemory, ranks_of
+from meshmend.job.shm import CourierSegment, open_as_courier, open_to_read, ranks_of
+from meshmend.job.shm.mailbox import is_over
+from meshmend.job.shm.memory import SharedMemory
+from meshmend.job.shm.records import Phase
 from meshmend.job.transport.mesh_mpi import Placing
-from meshmend.job.transport.shared_memory import Neighbours, host
 from meshmend.telemetry.events import Died, Log, Repaired
 
-PLANNERS = 2
-"""How many couriers of a mesh are ready to plan: the first one left does it for all."""
 DOOR = 0.002
 """Seconds between looks at whether this world may begin."""
-
-
-class Beside:
-    """A worker as its courier sees it, through shared memory."""
-
-    def __init__(self, segment: Segment, before: Callable[[str], None], placing: Placing | None) -> None:
-        self.segment = segment
-        self.placing = placing
-        self.before = before
-        self.footer = Footer(segment["lanes"], segment["ranks"])
-        self.watch = ExitProbe(segment["worker"], segment["born"])
-        self.account = Total((), {}, 0)
-        """What the last total said."""
-
-    def begin(self, round: int, lanes: tuple[int, ...]) -> None:
-        """Ask for a part."""
-        self.segment.ask(round, lanes)
-
-    def ready(self, seconds: float) -> bool:
-        """Look, or sleep until the worker rings; end with it, so that MPI tells the others."""
-        if self.segment["answered"] != self.segment["asked"]:
-            self.segment.listen("courier", seconds)
-        ready = self.segment["answered"] == self.segment["asked"]
-        if not ready and self.watch.is_exiting():
-            os.kill(os.getpid(), signal.SIGKILL)
-        return ready
-
-    def part(self) -> npt.NDArray[np.generic]:
-        """What the worker has put down."""
-        return self.segment.buffer(0)
-
-    def packed(self) -> int:
-        """How much of it is bf16."""
-        return self.segment["packed"]
-
-    def total(self, round: int) -> npt.NDArray[np.generic]:
-        """Where the total goes."""
-        return self.segment.total(round)
-
-    def read(self, total: npt.NDArray[np.generic]) -> Total:
-        """The footer of a total."""
-        self.account = self.footer.read(total)
-        return self.account
-
-    def state(self, round: int) -> npt.NDArray[np.uint8]:
-        """Have the worker put its state down; it may first have to finish its update."""
-        self.segment["state_asked"] += 1
-        self.segment.ring("worker")
-        while self.segment["state_round"] < round or not self.segment.path("state").exists():
-            self.segment.listen("courier", 0.01)
-        return self.segment.read_state()
-
-    def adopt(self, round: int, state: npt.NDArray[np.uint8]) -> None:
-        """Put another worker's state down for this one; the round it is of is the courier's `done`."""
-        del round
-        self.segment.write_state([state])
-        self.segment["given"] = 1
-
-    def fetch(self, rank: int) -> None:
-        """The same from a worker of this host, without sending anything."""
-        try:
-            self.segment.fetch_state(rank)
-        except OSError:
-            raise Failure from None  # it has died, and its memory is gone
-        self.segment["given"] = 1
-
-    def card(self) -> list[int]:
-        """Seat, host, the layout of the part, which worker of this rank it is, and which links of its chip are down."""
-        down = self.placing.links.down() if self.placing is not None else 0
-        return [self.segment.rank, host(), self.segment["layout"], self.segment["born"], down]
-
-    def met(self, cards: npt.NDArray[np.int64]) -> Neighbours | Placed | None:
-        """Parts of another layout than the others' cannot be added; all of one host see each other's memory."""
-        ranks, hosts, layouts, births, down = cards.T.tolist()
-        if len(set(layouts)) > 1:
-            most = max(layouts, key=layouts.count)
-            odd = ", ".join(str(rank) for rank, layout in zip(ranks, layouts, strict=True) if layout != most)
-            raise JobError(
-                f"the gradients of worker {odd} have other leaves, shapes or types than the others': all workers must "
-                "return the same tree"
-            )
-        if self.placing is not None:
-            return self.placing.over(dict(zip(ranks, down, strict=True)), self.segment)
-        if len(set(hosts)) > 1:
-            return None
-        try:
-            return Neighbours(self.segment, dict(zip(ranks, births, strict=True)), self.before)
-        except (JobError, OSError):
-            raise Failure from None  # one has died, and its memory is gone
+POINTS: dict[type[Operation], Point] = {
+    Sum: Point.ALLREDUCE,
+    Revoke: Point.REVOKE,
+    Shrink: Point.SHRINK,
+    Gather: Point.EXCHANGE,
+    Enlist: Point.EXCHANGE,
+}
+"""Where a failure on purpose may strike: before these operations."""
 
 
 class Courier:
-    """One courier, from the start of its world to the end of the job."""
+    """One courier."""
 
     def __init__(
         self, run: str, folder: Path, hosts: list[list[int]], world: int, placing: Placing | None = None
     ) -> None:
         self.hosts, self.parent = hosts, os.getppid()
         rank = [rank for host in hosts for rank in host][position()]
-        self.segment = Segment(run, rank)
+        self.segment = open_as_courier(run, rank)
+        self.record = self.segment.courier
         with contextlib.suppress(JobError):  # a rank has just been given up
-            if any(Segment(run, other)["packed"] for other in ranks_of(run)):
+            if any(open_to_read(run, other).worker.packed for other in ranks_of(run)):
                 bf16.load()
         self.enter(world)
-        while not self.segment["lanes"]:
+        while not self.segment.worker.ready:
             time.sleep(0.005)
         self.memory = SharedMemory(self.segment)
         self.log = Log(folder, f"courier-{rank}")
-        self.faults = Faults(rank, folder, self.log, self.segment["worker"])
-        self.beside = Beside(self.segment, self.strike, placing)
+        self.faults = Faults(rank, folder, self.log, self.segment.agent.worker)
+        self.port = WorkerPort(self.segment, self.strike, placing)
         if placing is not None:
-            placing.halfway = lambda: self.strike("relay")
+            placing.halfway = lambda: self.strike(Point.RELAY)
         self.watch = Stopwatch(self.repaired)
 
     def enter(self, world: int) -> None:
         """Wait until the couriers of the world before this one are gone."""
-        self.segment["standby"] = world
-        while self.segment["world"] < world:
+        record, agent = self.record, self.segment.agent
+        record.standby = world
+        while agent.world < world:
             time.sleep(DOOR)
-        if self.segment["world"] > world:
-            os.kill(os.getpid(), signal.SIGKILL)  # there is a newer one already
-        self.segment["courier"], self.segment["daemon"] = os.getpid(), self.parent
+        if agent.world > world or agent.cleared >= world:
+            os.kill(os.getpid(), signal.SIGKILL)  # this world is over already
+        record.process, record.born, record.daemon = os.getpid(), born(os.getpid()), self.parent
+        record.shrink = 0
+        record.phase = Phase.CARRYING
+        record.world = world
 
     def run(self, *, repair: bool) -> None:
         """Carry sums until the job is over."""
         segment = self.segment
-        carrier = Mpi(self.beside, segment["lanes"], lambda: bool(segment["over"]))
-        if segment["formed"]:
-            self.watch.failed(segment["formed"] / 1e9)
-            self.watch.times["re-form"] = time.time() - segment["formed"] / 1e9
-            segment["afresh"] = not repair
+        lanes, formed = segment.worker.lanes, segment.agent.formed
+        carrier = Mpi(self.port, lanes, lambda: is_over(segment))
+        if formed:
+            self.watch.failed(formed)
+            self.watch.times["re-form"] = time.time() - formed
+            self.port.afresh = not repair
         carrier.drive(
             run_member(
                 self.memory,
-                segment["lanes"],
-                segment["wanted"],
-                fresh=bool(segment["fresh"]),
+                lanes,
+                segment.agent.wanted,
+                fresh=segment.agent.fresh,
                 repair=repair,
                 hosts=self.hosts,
             ),
             self.before,
             self.watch.failed,
         )
-        segment["over"] = 1
-        segment.ring("worker")
+        self.port.side.finish()
 
     def before(self, operation: Operation) -> None:
-        """Note since when a repair is under way: one that takes too long is cut short by a new world."""
+        """Say what is being done: a repair that takes too long is cut short by a new world."""
         repair = isinstance(operation, (Revoke, Shrink, Gather, Enlist))
-        self.segment["repairing"] = time.monotonic_ns() if repair else 0
+        self.enter_phase(Phase.REPAIRING if repair else Phase.CARRYING)
         if repair and os.getppid() != self.parent:
-            # mpirun or the daemon is dead and all couriers end; one that goes on meanwhile leaves the others behind.
+            # mpirun or its daemon is dead and all couriers end; one that continued would leave the others behind.
             os.kill(os.getpid(), signal.SIGKILL)
+        if isinstance(operation, Shrink):
+            self.record.shrink += 1
         if isinstance(operation, (Work, Wait)):
-            self.segment["agreed"] = self.segment["world"]
+            self.record.agreed = self.record.world
         self.watch.began(operation)
-        point = "allreduce" if isinstance(operation, Sum) else name_of(operation)
-        if point:
+        point = POINTS.get(type(operation))
+        if isinstance(operation, Cast):
+            point = Point.ROLL_FORWARD if operation.what == "total" else Point.STATE
+        if point is not None:
             self.strike(point)
 
-    def strike(self, point: str) -> None:
-        """Bring about the failure that a test asked for here."""
-        self.faults.strike(point, self.segment["step"])
+    def enter_phase(self, phase: Phase) -> None:
+        """Each operation of a repair has its own time."""
+        if phase is not Phase.CARRYING:
+            self.record.phase_since = time.monotonic()
+        self.record.phase = phase
 
-    def wait_for_orders(self) -> None:
-        """Be taken for stuck, so that the launcher forms a new world if it is still there for us."""
-        self.segment["repairing"] = 1
+    def strike(self, point: Point) -> None:
+        """Bring about the failure that a test asked for here."""
+        self.faults.strike(point, self.segment.worker.step)
+
+    def wait_for_world(self) -> None:
+        """Say that the launcher has to form a new world, and wait for the end of this one."""
+        self.enter_phase(Phase.NEEDS_WORLD)
         while os.getppid() == self.parent:
             time.sleep(DOOR)
 
@@ -226,30 +153,13 @@ class Courier:
         """A repair is through."""
         self.log.write(
             Repaired(rank=self.segment.rank, round=self.memory.done, noticed=noticed, times=times,
-                     active=sorted(self.beside.account.digests))
+                     active=sorted(self.port.account.digests))
         )  # fmt: skip
 
 
-def main(run: str, folder: Path, hosts: list[list[int]], world: int, mesh: list[str], *, repair: bool) -> None:
-    """One courier's process."""
-    try:
-        placing = Placing(*mesh) if mesh else None
-        if placing is not None and position() < PLANNERS:
-            placing.warm()
-        carry(Courier(run, folder, hosts, world, placing), repair=repair)
-        sys.stdout.flush()
-        os._exit(0)
-    except (Failure, Lost):
-        pass  # without repair, a world ends with its first failure; what is lost, the launcher sees too
-    except BaseException:
-        traceback.print_exc()
-        sys.stderr.flush()
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def carry(courier: Courier, *, repair: bool) -> None:
-    """Carry sums to the end of the job; where the worker has no part in it any more, end that too."""
-    segment = courier.segment
+    """Carry sums to the end of the job; where the worker can have no part in it any more, kill the worker."""
+    segment: CourierSegment = courier.segment
     try:
         courier.run(repair=repair)
         return
@@ -257,18 +167,12 @@ def carry(courier: Courier, *, repair: bool) -> None:
         print(f"meshmend: {error}: it is ended", file=sys.stderr, flush=True)
         courier.log.write(Died(rank=segment.rank, what="worker", how="evicted"))
     except JobError as error:
-        segment.write_error(segment["step"], str(error), "", mistake=True)
+        segment.files.write_error(segment.worker.step, str(error), "", mistake=True)
     except Divergence as error:
-        segment.write_error(segment["step"], str(error), str(error), mistake=False)
+        segment.files.write_error(segment.worker.step, str(error), str(error), mistake=False)
     except Cut as error:
         print(f"meshmend: {error}: they wait", file=sys.stderr, flush=True)
-        courier.wait_for_orders()
+        courier.wait_for_world()
         raise Failure from None
-    kill(segment["worker"])
+    kill(segment.agent.worker)
     raise Failure
-
-
-if __name__ == "__main__":
-    name, where, numbers, which, way, *mesh = sys.argv[1:]
-    places = [[int(rank) for rank in host.split(",")] for host in numbers.split("/")]
-    main(name, Path(where), places, int(which), mesh, repair=way == "repair")

@@ -1,1 +1,21 @@
-"""The memory that a worker, its courier and its agent share."""
+"""The memory that a worker, its courier and its agent share.
+
+`words.py` says what a record is made of, `records.py` who writes what, `mailbox.py` draws how they talk to each other.
+"""
+
+from meshmend.job.shm.cleanup import clean_stale as clean_stale
+from meshmend.job.shm.cleanup import ranks_of as ranks_of
+from meshmend.job.shm.cleanup import remove_run as remove_run
+from meshmend.job.shm.cleanup import stale_runs as stale_runs
+from meshmend.job.shm.files import HOME as HOME
+from meshmend.job.shm.records import Epoch as Epoch
+from meshmend.job.shm.segment import AgentSegment as AgentSegment
+from meshmend.job.shm.segment import CourierSegment as CourierSegment
+from meshmend.job.shm.segment import Segment as Segment
+from meshmend.job.shm.segment import WorkerSegment as WorkerSegment
+from meshmend.job.shm.segment import create_as_agent as create_as_agent
+from meshmend.job.shm.segment import open_as_agent as open_as_agent
+from meshmend.job.shm.segment import open_as_courier as open_as_courier
+from meshmend.job.shm.segment import open_as_worker as open_as_worker
+from meshmend.job.shm.segment import open_to_read as open_to_read
+from meshmend.job.shm.words import MOST_LANES as MOST_LANES

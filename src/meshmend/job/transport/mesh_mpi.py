@@ -13,7 +13,7 @@ from collections.abc import Callable
 from meshmend.errors import Disconnected, JobError, PlanError
 from meshmend.job.courier.mpi import Placed
 from meshmend.job.protocol.protocol import Failure
-from meshmend.job.shm.segment import Segment
+from meshmend.job.shm import Segment
 from meshmend.job.transport.carrier import Links
 from meshmend.mesh import Mesh
 from meshmend.mesh.choose import plan
@@ -40,7 +40,7 @@ class Placing:
 
     def over(self, down: dict[int, int], segment: Segment) -> Placed:
         """The way over the chips of these ranks, some links of which are down; MPI's own where they fall apart."""
-        if segment["packed"]:
+        if segment.buffers.packed:
             raise JobError('wire="bf16" does not go together with --mesh: leave one of them out')
         mesh, seen = self._mesh, down[segment.rank]
         chips = [int(mesh.live[rank]) for rank in down]
@@ -62,7 +62,7 @@ class Placing:
                 return None
             speed = f"{found.algbw:.3f} B of at most {found.bound.value:.3f} B"
             print(f"meshmend: sums go over {left} by {found.algorithm}, {speed}", file=sys.stderr, flush=True)
-            return schedule(found, max(len(found), min(MOST, segment["wire"] * 4 // CHUNK)))
+            return schedule(found, max(len(found), min(MOST, segment.buffers.numbers * 4 // CHUNK)))
 
         def check() -> None:
             if self.links.down() & ~seen:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from meshmend.errors import JobError
 from meshmend.job.reduction import bf16
-from meshmend.job.shm.segment import HOME, Segment
+from meshmend.job.shm import HOME, CourierSegment, open_to_read
 
 BLOCK = 1 << 15
 """Numbers added at a time: they stay in the processor's cache while part after part is added to them."""
@@ -34,25 +34,26 @@ BLOCK = 1 << 15
 class Neighbours:
     """The members of a group whose memory is all on this host."""
 
-    def __init__(self, own: Segment, births: dict[int, int], before: Callable[[str], None]) -> None:
+    def __init__(self, own: CourierSegment, births: dict[int, int], before: Callable[[str], None]) -> None:
         """Of these ranks, and of these workers there: the memory of one that dies is soon another worker's."""
-        self._own = own
+        self._own = own.buffers
         self._before = before
         self._here = list(births).index(own.rank)
-        self._members = [own if rank == own.rank else Segment(own.run, rank) for rank in births]
-        for member, birth in zip(self._members, births.values(), strict=True):
-            if member["born"] != birth:
+        members = [own if rank == own.rank else open_to_read(own.run, rank) for rank in births]
+        for member, birth in zip(members, births.values(), strict=True):
+            if member.birth != birth:
                 raise JobError(f"worker {member.rank} was replaced")
-            member.buffer(0)  # mapped now, it stays what it is, whatever takes its name
-            if Segment(own.run, member.rank)["born"] != birth:
+            member.buffers.part()  # mapped now, it stays what it is, whatever takes its name
+            if open_to_read(own.run, member.rank).birth != birth:
                 raise JobError(f"worker {member.rank} was replaced")
+        self._members = [member.buffers for member in members]
 
     def add(self, number: int) -> None:
         """When all have their parts: add up this member's slice of the total of a round."""
         self._before("add")
         mine = self._slice(self._here)
-        packed = min(max(self._own["packed"] - mine.start, 0), mine.stop - mine.start)
-        add([member.buffer(0)[mine] for member in self._members], self._own.total(number)[mine], packed)
+        packed = min(max(self._own.packed - mine.start, 0), mine.stop - mine.start)
+        add([member.part()[mine] for member in self._members], self._own.total(number)[mine], packed)
 
     def take(self, number: int) -> None:
         """When all have added: take the other slices."""
@@ -64,7 +65,7 @@ class Neighbours:
                 total[theirs] = member.total(number)[theirs]
 
     def _slice(self, place: int) -> slice:
-        size, members = self._own["wire"], len(self._members)
+        size, members = self._own.numbers, len(self._members)
         return slice(size * place // members, size * (place + 1) // members)
 
 

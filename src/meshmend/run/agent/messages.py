@@ -1,26 +1,181 @@
-"""JSON objects, one a line, over a pair of pipes."""
+"""What a launcher and the agent on another host say to each other: typed messages, a JSON object per line.
+
+    agent     Hello (once), then Report whenever something has changed, and at least every `BEAT` seconds
+    launcher  commands; the agent counts in its reports those that it has carried out, except for Beat
+
+`VERSION` is raised with every change to these messages. The launcher refuses an agent of another version.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any, ClassVar
 
 from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, WorkerError
 
+VERSION = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hello:
+    """The agent is there."""
+
+    port: int
+    """Where it answers probes."""
+    version: int = VERSION
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """How the ranks of a host are."""
+
+    observations: Sequence[RankSeen] | None = None
+    """All of them, or None if nothing has changed."""
+    did: int = 0
+    """Commands that were carried out since the last report; what they changed is in its observations."""
+    output: Sequence[tuple[int, str]] = ()
+    """(rank, line) that workers have printed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Base of all commands to an agent."""
+
+    kinds: ClassVar[dict[str, type[Command]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        Command.kinds[cls.__name__] = cls
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adopt(Command):
+    """Take over the workers of these ranks that another agent of the host has left."""
+
+    ranks: Sequence[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start(Command):
+    """Start a worker."""
+
+    rank: int
+    wanted: int
+    ranks: int
+    attempt: int
+    resume: str
+    every: str
+    script: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kill(Command):
+    """Kill a worker."""
+
+    rank: int
+    cause: Cause
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clear(Command):
+    """Kill the couriers of the world that works."""
+
+    only: Sequence[int] | None = None
+    """Of these ranks, or of all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Enter(Command):
+    """Let the couriers of a new world work, in place of those of the old one."""
+
+    world: int
+    mpirun: int
+    formed: int
+    """When the old world was lost, in nanoseconds since 1970; 0 if there was none."""
+    fresh: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release(Command):
+    """Let a worker go: the job is over."""
+
+    rank: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Halt(Command):
+    """Have all workers end."""
+
+    writer: int
+    """The rank that writes a checkpoint first; -1 if none does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remove(Command):
+    """End everything, and leave nothing behind."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beat(Command):
+    """The launcher is still there."""
+
+
+def pack(message: Hello | Report | Command) -> dict[str, Any]:
+    """A message as a JSON object; enums travel by their names."""
+    kind = {"command": type(message).__name__} if isinstance(message, Command) else {}
+    return {**kind, **asdict(message, dict_factory=_plain)}
+
+
+def _plain(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value.name if isinstance(value, Enum) else value for name, value in pairs}
+
+
+def unpack_command(values: Mapping[str, Any]) -> Command:
+    """A launcher's message."""
+    found = {name: Cause[value] if name == "cause" else value for name, value in values.items() if name != "command"}
+    return Command.kinds[values["command"]](**found)
+
+
+def unpack(values: Mapping[str, Any]) -> Hello | Report:
+    """An agent's message. A hello without a version is from before there were versions."""
+    if "port" in values:
+        return Hello(port=values["port"], version=values.get("version", 1))
+    seen = values.get("observations")
+    return Report(
+        observations=None if seen is None else [_observation(one) for one in seen],
+        did=values.get("did", 0),
+        output=[(rank, line) for rank, line in values.get("output", [])],
+    )
+
+
+def _observation(values: Mapping[str, Any]) -> RankSeen:
+    error = None if values["error"] is None else WorkerError(**values["error"])
+    cause, courier = Cause[values["cause"]], CourierState[values["courier"]]
+    return RankSeen(**{**values, "cause": cause, "courier": courier, "error": error})
+
+
+def refusal(host: str, version: int) -> str:
+    """Why the agent of another version is of no use."""
+    return (
+        f"the agent on {host} speaks version {version} and this launcher version {VERSION}: install the same meshmend "
+        "on all hosts"
+    )
+
 
 def write_line(file: int, value: dict[str, Any]) -> None:
-    """Send one."""
+    """Send an object."""
     data = memoryview((json.dumps(value) + "\n").encode())
     while data:
         data = data[os.write(file, data) :]
 
 
 def read_lines(file: int, buffer: bytearray) -> list[dict[str, Any]] | None:
-    """Those that have come, when something has; None at the end. What is not whole yet stays in the buffer.
+    """The objects that have come, once something has; None at the end. An incomplete line stays in the buffer.
 
-    Lines that are no objects are left out: a login shell may greet first.
+    Lines that are no objects are left out: a login shell may print a greeting.
     """
     data = os.read(file, 1 << 16)
     if not data:
@@ -31,15 +186,3 @@ def read_lines(file: int, buffer: bytearray) -> list[dict[str, Any]] | None:
     *whole, rest = bytes(buffer).split(b"\n")
     buffer[:] = rest
     return [json.loads(line) for line in whole if line.startswith(b"{")]
-
-
-def view_to_json(seen: RankSeen) -> dict[str, Any]:
-    """An observation as JSON."""
-    return {**asdict(seen), "cause": seen.cause.name, "courier": seen.courier.name}
-
-
-def view_from_json(values: dict[str, Any]) -> RankSeen:
-    """The same back."""
-    error = None if values["error"] is None else WorkerError(**values["error"])
-    cause, courier = Cause[values["cause"]], CourierState[values["courier"]]
-    return RankSeen(**{**values, "cause": cause, "courier": courier, "error": error})

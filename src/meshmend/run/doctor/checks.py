@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from meshmend.errors import JobError
-from meshmend.job.shm.segment import HOME, stale_runs
+from meshmend.job.shm import HOME, stale_runs
 from meshmend.run.clusters import current
 from meshmend.run.doctor.kill_test import kill_test
 from meshmend.run.doctor.programs import child, found, installed, last, version_of

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from meshmend.base.processes import kill, running
 from meshmend.errors import JobError
-from meshmend.job.shm.segment import HOME
+from meshmend.job.shm import HOME
 from meshmend.run.world.mpirun import ON_HOSTS, OPTIONS, mpirun
 
 SECONDS = 60

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from meshmend.base.clocks import AGENT_POLL, HOST_FIRST, HOST_REJOIN, HOST_RETRY
 from meshmend.errors import JobError
 from meshmend.run.agent.agent import Agent
+from meshmend.run.agent.messages import Remove
 from meshmend.run.hosts.remote import Remote
 from meshmend.run.probe import Probe
 from meshmend.run.spec import RunSpec
@@ -126,7 +127,7 @@ class Pool:
         self._away.add(host)
         if not isinstance(agent, Remote):
             return False  # it was lost a moment ago
-        agent.do("remove")
+        agent.act(Remove())
         sure = not agent.closed
         agent.close()
         return sure

@@ -15,7 +15,17 @@ from typing import Any
 
 from meshmend.base.clocks import BEAT, HOST_QUIET, HOST_SILENCE
 from meshmend.errors import JobError
-from meshmend.run.agent.messages import read_lines, view_from_json, write_line
+from meshmend.run.agent.messages import (
+    VERSION,
+    Beat,
+    Command,
+    Hello,
+    pack,
+    read_lines,
+    refusal,
+    unpack,
+    write_line,
+)
 from meshmend.run.clusters.ssh import Ssh
 from meshmend.run.probe import Probe
 from meshmend.run.supervisor.observations import RankSeen
@@ -41,7 +51,7 @@ class Remote:
                 raise JobError(f"the launch agent {launch_agent!r} cannot be run ({error.strerror})") from None
         assert self._process.stdin is not None and self._process.stdout is not None
         self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
-        self._views: list[RankSeen] = []
+        self._seen: list[RankSeen] = []
         self._lines: list[tuple[int, str]] = []
         self._asked = self._did = 0
         self._lock, self._mouth = threading.Lock(), threading.Lock()
@@ -50,7 +60,8 @@ class Remote:
         self.ready = False
         """It has reported."""
         self.closed = False
-        """The agent or the connection to it has ended, or it does not answer."""
+        """The agent or the connection to it has ended, or it does not answer, or is of another version."""
+        self._refused = ""
         self._port = 0
         self.first: Probe | None = None
         """Whether the host could be reached over the network that sums use when the agent came up."""
@@ -66,27 +77,33 @@ class Remote:
                     break
                 self._hear(messages)
             if self.ready and time.monotonic() - spoken > BEAT:
-                self._say("beat")
+                self._say(Beat())
                 spoken = time.monotonic()
         self.closed = True
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
-    def _hear(self, messages: list[dict[str, Any]]) -> None:
+    def _hear(self, lines: list[dict[str, Any]]) -> None:
         with self._lock:
-            for message in messages:
-                self._heard, self.ready = time.monotonic(), True
-                if "port" in message:
-                    self._port = message["port"]
+            for message in map(unpack, lines):
+                self._heard = time.monotonic()
+                if isinstance(message, Hello):
+                    if message.version != VERSION:
+                        self._refused, self.closed = refusal(self.host, message.version), True
+                        return
+                    self._port, self.ready = message.port, True
                     self.first = self.probe()
-                if "views" in message:
-                    self._views = [view_from_json(view) for view in message["views"]]
-                self._lines += [(rank, line) for rank, line in message.get("output", [])]
-                self._did += message.get("did", 0)  # what was done is seen in the views of the same message
+                    continue
+                if message.observations is not None:
+                    self._seen = list(message.observations)
+                self._lines += message.output
+                self._did += message.did  # what was done is seen in the observations of the same message
 
-    def _say(self, command: str, **values: Any) -> None:
+    def _say(self, command: Command) -> None:
         with self._mouth:
             try:
                 if not self.closed:
-                    write_line(self._to, {"command": command, **values})
+                    write_line(self._to, pack(command))
             except OSError:
                 self.closed = True
 
@@ -106,16 +123,18 @@ class Remote:
 
     def why(self) -> str:
         """Why it is not there: what the launch agent printed last."""
+        if self._refused:
+            return self._refused
         said = self._errors.read_bytes()[self._said :].decode(errors="replace").strip().splitlines()
         ended = self._process.poll()
         return said[-1] if said else "it does not answer" if ended is None else f"it ended with status {ended}"
 
-    def do(self, command: str, **values: Any) -> None:
-        """Have the agent do something, and wait until it has; an agent that does not answer is given up."""
+    def act(self, command: Command) -> None:
+        """Have the agent carry out a command, and wait until it has; an agent that does not answer is given up."""
         if self.closed:
             return
         self._asked += 1
-        self._say(command, **values)
+        self._say(command)
         deadline = time.monotonic() + HOST_SILENCE
         while self._did < self._asked and not self.closed:
             if time.monotonic() > deadline:
@@ -125,7 +144,7 @@ class Remote:
     def look(self) -> list[RankSeen]:
         """The ranks of that host, as the agent last reported them."""
         with self._lock:
-            return list(self._views)
+            return list(self._seen)
 
     def output(self) -> list[tuple[int, str]]:
         """Lines that workers have printed since the last time."""

@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 
 from meshmend.base.processes import born
-from meshmend.job.shm import segment
-from meshmend.job.shm.segment import Segment, clean_stale, ranks_of, remove_run
+from meshmend.job.shm import AgentSegment, cleanup, create_as_agent, open_as_worker
+from meshmend.job.shm import files as module
+from meshmend.job.shm.buffers import make_buffers
+from meshmend.job.shm.cleanup import clean_stale, ranks_of, remove_run
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(segment, "HOME", tmp_path)
+    monkeypatch.setattr(module, "HOME", tmp_path)
     return tmp_path
 
 
@@ -27,9 +29,9 @@ def dead_process() -> int:
     return process.pid
 
 
-def made(run: str, rank: int, owner: int, worker: int = 0) -> Segment:
-    found = Segment(run, rank, create=True)
-    found["owner"], found["worker"], found["born"] = owner, worker, born(worker)
+def made(run: str, rank: int, owner: int, worker: int = 0) -> AgentSegment:
+    found = create_as_agent(run, rank)
+    found.agent.owner, found.agent.worker, found.agent.worker_born = owner, worker, born(worker)
     return found
 
 
@@ -39,7 +41,7 @@ def test_only_dead_runs_are_cleaned_up(home: Path) -> None:
     made("orphaned", 0, dead_process(), os.getpid())
     for run in ("dead", "live", "orphaned", "left", "new"):
         (home / f"meshmend-{run}-mpi").mkdir()
-    os.utime(home / "meshmend-left-mpi", (0, time.time() - 2 * segment.BEGINS))
+    os.utime(home / "meshmend-left-mpi", (0, time.time() - 2 * cleanup.BEGINS))
     assert clean_stale() == ["dead", "left"]
     runs = {path.name.split("-")[1] for path in home.iterdir()}
     assert runs == {"live", "orphaned", "new"}
@@ -57,5 +59,11 @@ def test_a_run_is_not_taken_for_another_whose_name_begins_alike(home: Path) -> N
 
 
 def test_memory_is_for_its_user_alone(home: Path) -> None:
-    made("mine", 0, os.getpid()).make_bulk(8, 4, 0, 0)
+    made("mine", 0, os.getpid())
+    worker = open_as_worker("mine", 0)
+    make_buffers(worker.files, worker.worker, 8, "float32", 0, 0)
+    worker.files.write_state([b"state"])
+    worker.files.put_given([b"given"])
+    worker.files.write_error(0, "", "", mistake=False)
+    assert len(list(home.iterdir())) == 7
     assert {path.stat().st_mode & 0o777 for path in home.iterdir()} == {0o600}

@@ -1,0 +1,44 @@
+"""`python -m meshmend.job.courier RUN FOLDER RANKS WORLD repair|restart [MESH ALGORITHM]`: the process of a courier.
+
+RANKS are those of each host, such as 0,1/2,3. A courier never ends with an error status, which would leave the others
+waiting for ever: on any error it prints it and kills itself, and MPI tells the others.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+from meshmend.job.courier.courier import Courier, carry
+from meshmend.job.courier.mpi import position
+from meshmend.job.protocol.protocol import Failure, Lost
+from meshmend.job.transport.mesh_mpi import Placing
+
+PLANNERS = 2
+"""How many couriers of a mesh are ready to plan: the first one left does it for all."""
+
+
+def main(run: str, folder: Path, hosts: list[list[int]], world: int, mesh: list[str], *, repair: bool) -> None:
+    """One courier's process."""
+    try:
+        placing = Placing(*mesh) if mesh else None
+        if placing is not None and position() < PLANNERS:
+            placing.warm()
+        carry(Courier(run, folder, hosts, world, placing), repair=repair)
+        sys.stdout.flush()
+        os._exit(0)
+    except (Failure, Lost):
+        pass  # without repair, a world ends with its first failure; the launcher sees it too when all are lost
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    name, where, numbers, which, way, *mesh = sys.argv[1:]
+    places = [[int(rank) for rank in host.split(",")] for host in numbers.split("/")]
+    main(name, Path(where), places, int(which), mesh, repair=way == "repair")

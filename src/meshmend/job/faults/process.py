@@ -1,0 +1,82 @@
+"""Failures of processes: a worker, its courier or mpirun dies, stops, loops, waits, raises or exits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+from meshmend.base.processes import kill
+from meshmend.job.faults.base import COURIER_POINTS, WORKER_POINTS, Fault, FaultKind, Point, register
+
+
+def _kill(fault: Fault, worker: int) -> None:
+    del fault
+    os.kill(worker, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _stop(fault: Fault, worker: int) -> None:
+    del fault
+    os.kill(worker, signal.SIGSTOP)
+
+
+def _spin(fault: Fault, worker: int) -> None:
+    del fault, worker
+    while True:
+        pass
+
+
+def _sleep(fault: Fault, worker: int) -> None:
+    del fault, worker
+    threading.Event().wait()
+
+
+def _raise(fault: Fault, worker: int) -> None:
+    del worker
+    raise RuntimeError(f"a fault on purpose: {fault}")
+
+
+def _exit(fault: Fault, worker: int) -> None:
+    del fault, worker
+    os._exit(3)
+
+
+def _kill_courier(fault: Fault, worker: int) -> None:
+    del worker
+    if fault.point in COURIER_POINTS:
+        os.kill(os.getpid(), signal.SIGKILL)  # a worker does it by itself: it knows its courier
+
+
+KILL = register(
+    FaultKind(
+        "kill",
+        "SIGKILL to the worker (and to its courier, where the point is the courier's)",
+        tuple(Point),
+        inside=_kill,
+        outside=lambda target: kill(target.worker),
+    )
+)
+HANG = register(
+    FaultKind(
+        "hang",
+        "SIGSTOP to the worker",
+        tuple(Point),
+        inside=_stop,
+        outside=lambda target: kill(target.worker, signal.SIGSTOP),
+    )
+)
+SPIN = register(FaultKind("spin", "the worker loops for ever", WORKER_POINTS, inside=_spin))
+SLEEP = register(FaultKind("sleep", "the worker waits for something that never comes", WORKER_POINTS, inside=_sleep))
+RAISE = register(FaultKind("raise", "the worker raises an exception", WORKER_POINTS, inside=_raise))
+EXIT = register(FaultKind("exit", "the worker exits with status 3", WORKER_POINTS, inside=_exit))
+COURIER = register(
+    FaultKind(
+        "courier",
+        "SIGKILL to the courier alone",
+        tuple(Point),
+        inside=_kill_courier,
+        outside=lambda target: kill(target.courier),
+    )
+)
+MPIRUN = register(FaultKind("mpirun", "SIGKILL to mpirun", outside=lambda target: kill(target.mpirun), of_run=True))

@@ -1,0 +1,36 @@
+"""A doorbell wakes the process that waits for it: a named pipe, so that it needs no memory of its own and no thread."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+from pathlib import Path
+
+
+class Doorbell:
+    """One process's doorbell; the pipe is opened when it is first used, to read and write, so that it never ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._file = path, -1
+
+    def make(self) -> None:
+        """Create it."""
+        os.mkfifo(self._path, 0o600)
+
+    def ring(self) -> None:
+        """Wake the process that waits, or the next time it would."""
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):  # it is full, or the run has been cleaned up
+            os.write(self._open(), b"!")
+
+    def wait(self, seconds: float) -> None:
+        """Sleep until it rings, at most for so long."""
+        file = self._open()
+        if select.select([file], [], [], seconds)[0]:
+            with contextlib.suppress(BlockingIOError):
+                os.read(file, 4096)
+
+    def _open(self) -> int:
+        if self._file < 0:
+            self._file = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        return self._file

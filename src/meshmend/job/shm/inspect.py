@@ -1,0 +1,79 @@
+"""A run on this host as an outsider sees it: its members, their processes, and asking one of them for a failure.
+
+For `meshmend chaos`, the demo, benchmarks and tests: they read no records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshmend.base.processes import is_alive
+from meshmend.errors import SegmentGone
+from meshmend.job.shm.cleanup import ranks_of
+from meshmend.job.shm.mailbox import is_over
+from meshmend.job.shm.records import FlipWanted
+from meshmend.job.shm.segment import Segment, open_for_chaos, open_to_read
+
+
+@dataclass(frozen=True)
+class Member:
+    """One rank of a run, at the moment it was looked at."""
+
+    run: str
+    rank: int
+    worker: int
+    worker_born: int
+    courier: int
+    """0 if none works there."""
+    daemon: int
+    """The parent of the courier: mpirun, or its daemon on this host."""
+    mpirun: int
+    agent: int
+    step: int
+    active: bool
+    """Whether it takes part in rounds, and the job is not over."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether its worker is."""
+        return is_alive(self.worker, self.worker_born)
+
+    @property
+    def has_courier(self) -> bool:
+        """Whether its courier is alive."""
+        return is_alive(self.courier)
+
+
+def member(run: str, rank: int) -> Member | None:
+    """One rank; None if it has no memory here."""
+    try:
+        return _member(open_to_read(run, rank))
+    except SegmentGone:
+        return None  # it has just ended
+
+
+def members(run: str) -> list[Member]:
+    """All ranks of a run that have memory on this host, in order."""
+    return [found for rank in ranks_of(run) if (found := member(run, rank)) is not None]
+
+
+def request_flip(run: str, rank: int) -> None:
+    """Have a worker flip a bit of its state at its next commit."""
+    open_for_chaos(run, rank).chaos.flip_wanted = FlipWanted()
+
+
+def _member(segment: Segment) -> Member:
+    agent, courier = segment.agent, segment.courier
+    works = segment.has_courier()
+    return Member(
+        run=segment.run,
+        rank=segment.rank,
+        worker=agent.worker,
+        worker_born=agent.worker_born,
+        courier=courier.process if works else 0,
+        daemon=courier.daemon if works else 0,
+        mpirun=agent.mpirun,
+        agent=agent.owner,
+        step=segment.worker.step,
+        active=courier.active and not is_over(segment),
+    )

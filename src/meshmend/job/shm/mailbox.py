@@ -1,0 +1,199 @@
+"""The handshake of a worker with its courier and its agent: who writes what, in which order, and who may read it torn.
+
+A round. `n` is the number of the question; each line is one write, and the write marked ● makes those above it valid:
+
+      COURIER                                   WORKER
+      part_wanted: n − 1  (odd: not whole)
+                   round, afresh, lanes
+    ● part_wanted: n  ────────── ring ────────► reads n, body, n again; unequal or odd: no question yet
+                                                the part, into its buffer
+      answered = n? no: keep waiting   ◄─ ring ── ● answered = n
+      yes: sums the parts of all members
+      the total, into its buffer
+      done_world, done_shrink
+    ● done = round  ──────────── ring ────────► reads the epoch and the total
+      assigned (a mailbox too): the lanes of the next round
+
+The next round's total cannot come before the worker has answered the next question, so what it reads after `done` stays
+as it is. A courier that is killed anywhere here is replaced: the new one posts another question, under a number that no
+question had before, so an answer to an older question is never taken for an answer to this one. `assigned` is read by
+the next courier only; one that was killed halfway leaves an odd number there, and that is nobody's lanes.
+
+The state, for another worker:
+
+      state_wanted: ● m, round  ─── ring ─────► waits until the state after `round` is final
+                                                the state file, under another name; then renamed
+      state_given answers m? no: wait  ◄─ ring ── ● state_given: request m, round
+      yes: maps the file
+
+The state, from another worker (a newcomer, before its first round):
+
+      the given file, under another name; then renamed
+      given = yes
+      copied, done
+    ● active = yes  ──────────── ring ────────► takes the given file if `given`, and begins after `done`
+
+Until it has taken the state it was given, a worker exports none. A rank that is asked for its state before it is a
+member begins with its own, so its courier first withdraws what a lost world had given.
+
+The agent, at any time:
+
+      order: ● RELEASE, HALT or HALT_AND_SAVE ─ ring ─► looks at it whenever it wakes or commits; a halt is final
+
+Bells only save time: whoever waits looks again by itself after a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from meshmend.job.shm.records import AgentOrder, Order, PartWanted, StateGiven, StateWanted
+from meshmend.job.shm.segment import AgentSegment, CourierSegment, Segment, WorkerSegment
+from meshmend.job.shm.words import Mail
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class WorkerSide:
+    """What the worker does in the handshake."""
+
+    def __init__(self, segment: WorkerSegment) -> None:
+        self._segment = segment
+
+    def question(self, round: int) -> Mail[PartWanted] | None:
+        """The courier's question for the part of this round, if it has not been answered."""
+        mail = self._segment.courier.part_wanted
+        if mail is None or mail.body.round != round or mail.number == self._segment.worker.answered:
+            return None
+        return mail
+
+    def answer(self, question: Mail[PartWanted]) -> None:
+        """The part that was asked for lies in its buffer."""
+        self._segment.worker.answered = question.number
+        self._segment.courier_bell.ring()
+
+    def has_total(self, round: int) -> bool:
+        """Whether the total of a round is here."""
+        return self._segment.courier.done >= round
+
+    def is_over(self) -> bool:
+        """Whether the job is over, as the courier says, or the agent to one whose courier could not."""
+        return is_over(self._segment)
+
+    def halt(self) -> Order | None:
+        """How this worker must end now, if it must."""
+        mail = self._segment.agent.order
+        if mail is not None and mail.body.order is not Order.RELEASE:
+            return mail.body.order
+        return Order.HALT if self._segment.worker.orphaned else None
+
+    def state_request(self) -> Mail[StateWanted] | None:
+        """The courier's question for the state, if it has not been answered."""
+        return _unanswered_state(self._segment)
+
+    def give_state(self, request: Mail[StateWanted], round: int, pieces: Iterable[Any]) -> None:
+        """Export the state after a round."""
+        self._segment.files.write_state(pieces)
+        self._segment.worker.state_given = StateGiven(request.number, round)
+        self._segment.courier_bell.ring()
+
+    def has_given(self) -> bool:
+        """Whether this worker has to begin with another one's state."""
+        return self._segment.courier.given
+
+    def take_given(self) -> Bytes | None:
+        """That state, for a worker that has become a member."""
+        return self._segment.files.take_given() if self._segment.courier.given else None
+
+    def flip(self) -> bool:
+        """Whether a flip was asked for that has not been carried out; it counts as carried out now."""
+        mail = self._segment.chaos.flip_wanted
+        if mail is None or mail.number == self._segment.worker.flips_done:
+            return False
+        self._segment.worker.flips_done = mail.number
+        return True
+
+
+class CourierSide:
+    """What the courier does in the handshake; the rest is in `memory.py`."""
+
+    def __init__(self, segment: CourierSegment) -> None:
+        self._segment = segment
+        self._question = self._request = 0
+
+    def ask_part(self, round: int, lanes: tuple[int, ...], *, afresh: bool = False) -> None:
+        """Ask for the part of a round."""
+        self._segment.courier.part_wanted = PartWanted(round, afresh, lanes)
+        self._question = _number(self._segment.courier.part_wanted)
+        self._segment.worker_bell.ring()
+
+    def is_answered(self) -> bool:
+        """Whether the part that was asked for last is in its buffer."""
+        return self._segment.worker.answered == self._question
+
+    def ask_state(self, round: int) -> None:
+        """Ask for the state after a round."""
+        if not self._segment.courier.active:
+            self._segment.courier.given = False  # of a world that was lost before this rank became a member
+        self._segment.courier.state_wanted = StateWanted(round)
+        self._request = _number(self._segment.courier.state_wanted)
+        self._segment.worker_bell.ring()
+
+    def state(self) -> tuple[int, Bytes] | None:
+        """(round, state) once the worker has answered."""
+        mail = self._segment.worker.state_given
+        if mail is None or mail.body.request != self._request:
+            return None
+        return mail.body.round, self._segment.files.read_state()
+
+    def give(self, pieces: Iterable[Any]) -> None:
+        """Give the worker a state to begin with."""
+        self._segment.files.put_given(pieces)
+        self._segment.courier.given = True
+
+    def give_from(self, rank: int) -> None:
+        """Do the same with the state that another rank of this host has exported; OSError if its memory is gone."""
+        self._segment.files.link_given(rank)
+        self._segment.courier.given = True
+
+    def finish(self) -> None:
+        """The job is over."""
+        self._segment.courier.over = True
+        self._segment.worker_bell.ring()
+
+
+def tell(segment: AgentSegment, order: Order) -> None:
+    """Give a worker an order; once it has to halt, that stands."""
+    before = segment.agent.order
+    if before is None or before.body.order is Order.RELEASE:
+        segment.agent.order = AgentOrder(order)
+    segment.worker_bell.ring()
+
+
+def is_over(segment: Segment) -> bool:
+    """Whether the job is over for this rank."""
+    order = segment.agent.order
+    return segment.courier.over or (order is not None and order.body.order is Order.RELEASE)
+
+
+def owes(segment: Segment) -> bool:
+    """Whether the courier waits for something from its worker: a part, or the state."""
+    part = segment.courier.part_wanted
+    late = part is not None and part.number != segment.worker.answered
+    return (late and segment.courier.active) or _unanswered_state(segment) is not None
+
+
+def _unanswered_state(segment: Segment) -> Mail[StateWanted] | None:
+    wanted, given = segment.courier.state_wanted, segment.worker.state_given
+    if wanted is None or (given is not None and given.body.request == wanted.number):
+        return None
+    return wanted
+
+
+def _number(mail: Mail[Any] | None) -> int:
+    assert mail is not None, "it was posted by this very process"
+    return mail.number

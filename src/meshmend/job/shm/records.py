@@ -1,0 +1,263 @@
+"""The three records of a rank, one for each process that looks after it, and a fourth for failures on request.
+
+| record | owner | writes |
+|---|---|---|
+| `AgentRecord` | the agent of the host | whose worker this is, which world may work, what the worker is told to do |
+| `WorkerRecord` | the worker | how far it is, its buffers, its answers |
+| `CourierRecord` | the courier of the world that works | its questions, what has been agreed, how far the rounds are |
+| `ChaosRecord` | `meshmend chaos` | failures that only the worker itself can bring about |
+
+Every field has exactly one writer. A courier is replaced with its world and an agent may be, so at any time one process
+at most is the owner; the new owner finds the record as the one before left it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from meshmend.job.protocol.protocol import NEVER
+from meshmend.job.shm.words import Choice, Flag, Int, Mailbox, Message, Record, Time, Writable
+
+
+class Epoch(NamedTuple):
+    """Which membership something happened in."""
+
+    attempt: int = 0
+    """How often the run has been resumed from a checkpoint."""
+    world: int = 0
+    """The world of couriers, counted by the launcher."""
+    shrink: int = 0
+    """How often the group of that world had shrunk."""
+
+
+class Order(IntEnum):
+    """What an agent tells a worker to do."""
+
+    RELEASE = 1
+    """The job is over: leave, also a spare that was never needed."""
+    HALT = 2
+    """End now."""
+    HALT_AND_SAVE = 3
+    """Write a checkpoint, then end."""
+
+
+class Numbers(IntEnum):
+    """The type of the numbers in the buffers."""
+
+    NONE = 0
+    FLOAT32 = 1
+    INT32 = 2
+
+
+class Phase(IntEnum):
+    """What a courier is doing."""
+
+    CARRYING = 0
+    """Rounds, as always."""
+    REPAIRING = 1
+    """A repair is under way, since `phase_since`."""
+    NEEDS_WORLD = 2
+    """It must not continue by itself: the launcher has to form another world."""
+
+
+@dataclass(frozen=True)
+class AgentOrder(Message):
+    """The agent's order to its worker."""
+
+    order: Order
+
+
+@dataclass(frozen=True)
+class PartWanted(Message):
+    """The courier asks its worker for the part of a round over these lanes."""
+
+    round: int
+    afresh: bool
+    """Whether the worker must drop what it has already computed for this round."""
+    lanes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class StateWanted(Message):
+    """The courier asks its worker to export the state after a round, for another worker."""
+
+    round: int
+
+
+@dataclass(frozen=True)
+class StateGiven(Message):
+    """The worker's answer: the state file holds the state after this round."""
+
+    request: int
+    """The number of the `StateWanted` that this answers."""
+    round: int
+
+
+@dataclass(frozen=True)
+class Assigned(Message):
+    """The lanes this rank is responsible for, and the round they are for."""
+
+    round: int
+    lanes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Copied(Message):
+    """Whose state after which round this rank got."""
+
+    round: int
+    rank: int
+
+
+@dataclass(frozen=True)
+class FlipWanted(Message):
+    """Flip a bit of the worker's state at its next commit."""
+
+
+class AgentRecord(Record):
+    """What the agent says about a rank."""
+
+    __slots__ = ()
+    owner = Int()
+    """The agent's process; a worker whose owner stays away for long ends."""
+    attempt = Int()
+    """How often the run has been resumed from a checkpoint."""
+    wanted = Int()
+    """Members that the job should have."""
+    ranks = Int()
+    """Ranks of the run, spares included."""
+    worker = Int()
+    """The worker's process."""
+    worker_born = Int()
+    """When that was started, in the kernel's ticks: a process number may be used again."""
+    shown = Int()
+    """Bytes of the worker's output that have been passed on."""
+    formed = Time()
+    """When the world before this one was lost; none in the first world of a run."""
+    fresh = Flag()
+    """Whether the job may begin in this world: nobody has had its state yet."""
+    mpirun = Int()
+    """The process of this world's mpirun."""
+    world = Int()
+    """The world whose couriers may work; written after the three fields above."""
+    cleared = Int()
+    """Worlds up to this one are over: their couriers are dead or have to die."""
+    order = Mailbox(AgentOrder)
+    """What the worker is told to do."""
+
+
+class WorkerRecord(Record):
+    """What the worker says about itself."""
+
+    __slots__ = ()
+    lanes = Int()
+    """Lanes of the job."""
+    ready = Flag()
+    """It has opened its job and may become a member; written after `lanes`."""
+    layout = Int()
+    """A number for the layout of its gradients, which all members must have in common."""
+    numbers = Int()
+    """Numbers in each buffer."""
+    kind = Choice(Numbers)
+    """Their type."""
+    packed = Int()
+    """How many of the first ones hold pairs of bf16 instead."""
+    has_buffers = Flag()
+    """The file of buffers exists; written after the four fields above."""
+    answered = Int()
+    """The number of the `PartWanted` whose part lies in the buffer; written after the part."""
+    state_given = Mailbox(StateGiven)
+    """Written after the state file."""
+    step = Int()
+    """The step it is in."""
+    progress = Int()
+    """Signs of progress so far."""
+    inside = Flag()
+    """It is computing lanes."""
+    paused = Flag()
+    """It said that it will make no progress for a while."""
+    saving = Flag()
+    """It writes its last checkpoint."""
+    orphaned = Flag()
+    """Its owner has been gone for too long: it halts by itself."""
+    finished = Flag()
+    """Its script ended well."""
+    flips_done = Int()
+    """The number of the last `FlipWanted` that was carried out."""
+
+
+class CourierRecord(Record):
+    """What the courier says: its questions, and the memory of the protocol, which the next courier takes over."""
+
+    __slots__ = ()
+    standby = Int()
+    """The world whose courier has started and waits to be let in, or works already."""
+    process = Int()
+    """The courier that works."""
+    born = Int()
+    """When it was started, in the kernel's ticks."""
+    daemon = Int()
+    """Its parent: mpirun, or the daemon that mpirun has on this host."""
+    world = Int()
+    """The world it belongs to; written after the three fields above."""
+    shrink = Int()
+    """How often the group has shrunk in this world."""
+    agreed = Int()
+    """The last world whose members have agreed on who they are."""
+    phase_since = Time()
+    """When the phase began (monotonic clock)."""
+    phase = Choice(Phase)
+    """What it is doing; written after `phase_since`."""
+    done_world = Int()
+    """The world that the last total was made in."""
+    done_shrink = Int()
+    """How often its group had shrunk by then."""
+    done = Int(NEVER)
+    """The last round whose total is here; written after the total and the two fields above."""
+    given = Flag()
+    """The worker must begin with the state in the file of that name."""
+    active = Flag()
+    """The rank takes part in rounds; for a newcomer, written after `done` and `given`."""
+    over = Flag()
+    """The job is over."""
+    assigned = Mailbox(Assigned)
+    """The lanes it is responsible for in the round after `done`."""
+    copied = Mailbox(Copied)
+    """Whose state it has."""
+    part_wanted = Mailbox(PartWanted)
+    """The question to the worker for its part."""
+    state_wanted = Mailbox(StateWanted)
+    """The question to the worker for its state."""
+
+
+class ChaosRecord(Record):
+    """Failures that a worker is asked to bring about."""
+
+    __slots__ = ()
+    flip_wanted = Mailbox(FlipWanted)
+
+
+class WritableAgentRecord(AgentRecord, Writable):
+    """The agent's own."""
+
+    __slots__ = ()
+
+
+class WritableWorkerRecord(WorkerRecord, Writable):
+    """The worker's own."""
+
+    __slots__ = ()
+
+
+class WritableCourierRecord(CourierRecord, Writable):
+    """The courier's own."""
+
+    __slots__ = ()
+
+
+class WritableChaosRecord(ChaosRecord, Writable):
+    """The own one of `meshmend chaos`."""
+
+    __slots__ = ()

@@ -1,0 +1,143 @@
+"""One worker of this host, as its agent watches it: its process, its shared memory, its courier and its output."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from meshmend.base.clocks import REPAIR
+from meshmend.base.processes import doing, is_alive, is_exiting, kill, kill_group, name
+from meshmend.job.shm import AgentSegment
+from meshmend.job.shm.mailbox import is_over, owes
+from meshmend.job.shm.records import Phase
+from meshmend.run.agent.output import PIECE, Tail
+from meshmend.run.agent.pulse import Pulse
+from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, WorkerError
+
+DAEMON = "prted"
+"""What mpirun starts on other hosts; couriers are its children there."""
+
+
+@dataclass
+class LocalWorker:
+    """A worker, and the memory it shares with its courier."""
+
+    rank: int
+    segment: AgentSegment
+    child: subprocess.Popen[bytes] | None = None
+    """None for a worker that another agent started."""
+    status: int | None = None
+    cause: Cause = Cause.NONE
+    pulse: Pulse = field(default_factory=Pulse)
+    still: int = 0
+    tail: Tail = field(default_factory=Tail)
+
+    @property
+    def processes(self) -> list[int]:
+        """Those whose end the agent must notice."""
+        courier = self.segment.courier.process if self.segment.has_courier() else 0
+        return [self.segment.agent.worker, courier]
+
+    @property
+    def done(self) -> bool:
+        """Whether it ended as it should after the last step."""
+        return self.status == 0 and is_over(self.segment)
+
+    def poll_exit(self) -> None:
+        """See whether it has ended; then kill what it has started, unless it ended as it should."""
+        agent = self.segment.agent
+        if self.child is not None:
+            status = self.child.poll()
+        elif is_alive(agent.worker, agent.worker_born):
+            status = None
+        else:
+            status = 0 if self.segment.worker.finished else -signal.SIGKILL
+        if status is None:
+            return
+        self.status = status
+        if not self.done:
+            kill_group(agent.worker)
+
+    def poll_pulse(self, now: float) -> None:
+        """See whether it makes progress."""
+        worker, process = self.segment.worker, self.segment.agent.worker
+        owing = self.status is None and owes(self.segment) and not worker.paused
+        self.still = self.pulse.still(worker.progress, worker.inside, owing, now, lambda: doing(process))
+
+    def end_courier(self) -> None:
+        """Kill the courier of a dead worker (even one that starts late), so that ULFM reports it to the others."""
+        if self.status is not None and not self.done:
+            self._kill_courier()
+
+    def _kill_courier(self) -> None:
+        courier = self.segment.courier
+        if is_alive(courier.process, courier.born):
+            kill(courier.process)
+
+    def clear(self) -> None:
+        """Kill the courier of the world that works; from now on, this world is over here."""
+        if self.segment.has_courier() and name(self.segment.courier.daemon) == DAEMON:
+            kill(self.segment.courier.daemon)  # cut off from mpirun, it would stay for long
+        self._kill_courier()
+        self.segment.agent.cleared = self.segment.agent.world
+
+    def kill(self, cause: Cause) -> None:
+        """Kill it, unless it already exits: then that is how it ended."""
+        agent = self.segment.agent
+        if not is_exiting(agent.worker, agent.worker_born):
+            self.cause = cause
+            kill(agent.worker)
+
+    def observe(self) -> RankSeen:
+        """How it is."""
+        segment = self.segment
+        agent, worker, courier = segment.agent, segment.worker, segment.courier
+        state = CourierState.NONE
+        if segment.has_courier():
+            state = CourierState.ALIVE if is_alive(courier.process, courier.born) else CourierState.LOST
+        ended = self.status is not None
+        error = segment.files.read_error() if self.status else None
+        return RankSeen(
+            rank=self.rank,
+            process=agent.worker,
+            status=self.status,
+            cause=self.cause if ended else Cause.NONE,
+            error=None if error is None else WorkerError(**error),
+            ready=worker.ready,
+            active=courier.active,
+            over=is_over(segment),
+            courier=state,
+            world=agent.world,
+            standby=courier.standby,
+            agreed=courier.agreed,
+            still=self.still,
+            step=worker.step,
+            saving=worker.saving,
+            exiting=not ended and state is not CourierState.ALIVE and is_exiting(agent.worker, agent.worker_born),
+            stuck=segment.has_courier() and self._is_stuck(),
+        )
+
+    def _is_stuck(self) -> bool:
+        courier = self.segment.courier
+        late = time.monotonic() - courier.phase_since > REPAIR
+        return courier.phase is Phase.NEEDS_WORLD or (courier.phase is Phase.REPAIRING and late)
+
+    def read_output(self, path: Path) -> list[str]:
+        """The next lines that it has printed; all of them once it has ended."""
+        lines: list[str] = []
+        agent, ended = self.segment.agent, self.status is not None
+        if not path.exists() or path.stat().st_size <= agent.shown:
+            return lines
+        more = True
+        with path.open("rb") as file:
+            while more:
+                file.seek(agent.shown)
+                data = file.read(PIECE)
+                more = ended and len(data) == PIECE
+                some, done = self.tail.cut(data, time.monotonic(), ended=ended and not more)
+                agent.shown += done
+                lines += some
+        return lines

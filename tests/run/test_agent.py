@@ -1,0 +1,187 @@
+"""An agent and the workers of its host: whom it judges, whom it kills, and what it says about them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from meshmend.base import processes
+from meshmend.base.processes import EXITING, born, is_alive
+from meshmend.job.shm import create_as_agent, open_as_courier, open_as_worker, remove_run
+from meshmend.job.shm.mailbox import CourierSide, tell
+from meshmend.job.shm.records import Order, Phase
+from meshmend.run.agent import local_worker, messages
+from meshmend.run.agent.agent import Agent
+from meshmend.run.agent.local_worker import REPAIR, LocalWorker
+from meshmend.run.agent.messages import VERSION, Command, Hello, Report, pack, unpack, unpack_command
+from meshmend.run.agent.pulse import STOPPED
+from meshmend.run.hosts.remote import Remote
+from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, WorkerError
+
+RUN = f"test-agent-{os.getpid()}"
+
+
+@pytest.fixture
+def worker() -> Iterator[LocalWorker]:
+    yield LocalWorker(0, create_as_agent(RUN, 0))
+    remove_run(RUN)
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "100"]) as child:
+        yield child
+        child.kill()
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_worker_that_said_it_pauses_owes_nothing(
+    worker: LocalWorker, paused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    courier, record = open_as_courier(RUN, 0), open_as_worker(RUN, 0).worker
+    courier.courier.active = True
+    for now in range(50):  # a pace of one sign per second
+        record.progress = now
+        CourierSide(courier).ask_part(now, (0,))
+        worker.poll_pulse(now)
+    record.paused = paused
+    monkeypatch.setattr(local_worker, "doing", lambda _: ("stopped", 0.0))
+    for tick in range(50, 60):
+        worker.poll_pulse(tick)
+    assert worker.still == (0 if paused else STOPPED)
+
+
+def test_one_that_already_ends_is_not_said_to_have_been_ended_by_us(
+    worker: LocalWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its courier goes with it at once, and the launcher may miss that before the worker is gone."""
+    worker.segment.agent.worker, worker.segment.agent.worker_born = 7, 1
+    stat = ["R", *"12345", str(EXITING), *"789", *"0123456789", *"0123456789"]
+    stat[19] = "1"
+    monkeypatch.setattr(processes, "_stat", lambda _: stat)
+    assert processes.is_alive(7, 1)
+    worker.kill(Cause.LOST_COURIER)
+    assert worker.cause is Cause.NONE
+
+
+def test_a_courier_that_comes_for_a_dead_worker_is_ended_too(
+    worker: LocalWorker, process: subprocess.Popen[bytes]
+) -> None:
+    courier = open_as_courier(RUN, 0).courier
+    courier.process, courier.born = process.pid, born(process.pid)
+    worker.end_courier()
+    assert is_alive(process.pid)
+    worker.status = -signal.SIGKILL
+    courier.born += 1  # another process that got the courier's number
+    worker.end_courier()
+    assert is_alive(process.pid)
+    courier.born -= 1
+    worker.end_courier()
+    assert process.wait(60) == -signal.SIGKILL
+
+
+def test_a_courier_is_lost_until_its_world_is_cleared(worker: LocalWorker, process: subprocess.Popen[bytes]) -> None:
+    courier = open_as_courier(RUN, 0).courier
+    assert worker.observe().courier is CourierState.NONE
+    courier.process, courier.born = process.pid, born(process.pid)
+    worker.segment.agent.world = courier.world = 1
+    assert worker.observe().courier is CourierState.ALIVE
+    process.kill()
+    process.wait()
+    assert worker.observe().courier is CourierState.LOST
+    worker.clear()
+    assert worker.observe().courier is CourierState.NONE
+
+
+def test_a_courier_that_needs_a_world_is_stuck_at_once_and_a_slow_repair_later(worker: LocalWorker) -> None:
+    courier = open_as_courier(RUN, 0).courier
+    courier.world = 1
+    seen = []
+    for phase, since in [
+        (Phase.CARRYING, 0.0), (Phase.REPAIRING, time.monotonic()), (Phase.REPAIRING, time.monotonic() - REPAIR - 1),
+        (Phase.NEEDS_WORLD, time.monotonic()),
+    ]:  # fmt: skip
+        courier.phase_since, courier.phase = since, phase
+        seen.append(worker.observe().stuck)
+    assert seen == [False, False, True, True]
+    worker.segment.agent.world = 1
+    worker.clear()
+    assert not worker.observe().stuck
+
+
+def test_a_halt_is_not_taken_back_by_a_release(worker: LocalWorker) -> None:
+    for order, stands in [
+        (Order.RELEASE, Order.RELEASE),
+        (Order.HALT_AND_SAVE,) * 2,
+        (Order.RELEASE, Order.HALT_AND_SAVE),
+    ]:
+        tell(worker.segment, order)
+        mail = worker.segment.agent.order
+        assert mail is not None and mail.body.order is stands
+    assert not worker.observe().over
+
+
+def test_a_worker_is_killed_for_a_cause(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("import time; time.sleep(100)")
+    agent = Agent(RUN, tmp_path)
+    try:
+        script = [str(tmp_path / "script.py")]
+        agent.act(messages.Start(rank=0, wanted=1, ranks=1, attempt=3, resume="", every="", script=script))
+        assert agent.workers[0].segment.agent.attempt == 3
+        agent.act(messages.Kill(rank=0, cause=Cause.HANG))
+        deadline = time.monotonic() + 60
+        while (seen := agent.look()[0]).status is None and time.monotonic() < deadline:
+            agent.wait()
+        assert (seen.status, seen.cause) == (-signal.SIGKILL, Cause.HANG)
+    finally:
+        agent.act(messages.Remove())
+    assert agent.look() == []
+
+
+COMMANDS: list[Command] = [
+    messages.Adopt(ranks=[1, 2]), messages.Clear(only=None), messages.Beat(), messages.Remove(),
+    messages.Halt(writer=-1),
+    messages.Kill(rank=1, cause=Cause.CUT_OFF), messages.Enter(world=2, mpirun=7, formed=1, fresh=False),
+    messages.Start(rank=0, wanted=1, ranks=2, attempt=0, resume="", every="auto", script=["a.py"]),
+    messages.Release(rank=3),
+]  # fmt: skip
+
+
+def test_messages_arrive_as_they_were_sent() -> None:
+    assert {type(command) for command in COMMANDS} == set(Command.kinds.values())
+    for command in COMMANDS:
+        assert unpack_command(json.loads(json.dumps(pack(command)))) == command
+    seen = RankSeen(3, status=-9, cause=Cause.HANG, courier=CourierState.LOST, error=WorkerError(1, "e", "t", True))
+    report = Report(observations=[seen], did=2, output=[(3, "line")])
+    assert unpack(json.loads(json.dumps(pack(report)))) == report
+    assert unpack(json.loads(json.dumps(pack(Hello(port=5))))) == Hello(port=5, version=VERSION)
+
+
+@pytest.mark.parametrize(("hello", "version"), [({"port": 1, "version": VERSION + 1}, VERSION + 1), ({"port": 1}, 1)])
+def test_an_agent_of_another_version_is_refused_with_both_versions(
+    tmp_path: Path, hello: dict[str, int], version: int
+) -> None:
+    script = tmp_path / "other-agent"
+    script.write_text(f"#!{sys.executable}\nprint('''{json.dumps(hello)}''', flush=True)\ninput()\n")
+    script.chmod(0o700)
+    remote = Remote(RUN, tmp_path, "far", str(script))
+    try:
+        deadline = time.monotonic() + 60
+        while not remote.closed and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert remote.closed and not remote.ready
+        assert f"version {version}" in remote.why() and f"version {VERSION}" in remote.why() and "far" in remote.why()
+    finally:
+        remote.drop()
+        for thread in threading.enumerate():
+            if thread.name == "agent on far":
+                thread.join(60)

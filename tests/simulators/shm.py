@@ -1,0 +1,457 @@
+"""A worker, its courier and its agent over the production classes of `job/shm`, with every access a step.
+
+Words are kept in lists, and each read and each write is one step. Between any two steps another actor may run instead,
+and an actor may be killed before any step. A killed courier is replaced by another one, in the next world; a killed
+worker takes its second thread along, and its courier has to notice. The actors are small loops, but every access they
+make is made by `WorkerSide`, `CourierSide`, `SharedMemory`, `tell` and the records themselves.
+
+    Simulation(policy, kill=("courier", 17)).run()
+
+raises `AssertionError` where an invariant is broken, and `Deadlock` where all wait for each other.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from meshmend.job.protocol.protocol import NEVER
+from meshmend.job.shm.control import ORDER
+from meshmend.job.shm.files import RankFiles
+from meshmend.job.shm.mailbox import CourierSide, WorkerSide, tell
+from meshmend.job.shm.memory import SharedMemory
+from meshmend.job.shm.records import AgentRecord, Epoch, Order, PartWanted, WritableAgentRecord
+from meshmend.job.shm.segment import AgentSegment, CourierSegment, WorkerSegment
+from meshmend.job.shm.words import Record
+
+ROUNDS = 3
+MOST_STEPS = 20_000
+ATTEMPT = 4
+OWN, OTHERS = b"own", b"other"
+"""The state that the worker comes with, and that of another worker."""
+
+
+class Killed(BaseException):
+    """This actor is dead."""
+
+
+class Deadlock(AssertionError):
+    """All actors wait for each other."""
+
+
+def lanes_of(round: int) -> tuple[int, ...]:
+    """Lanes of a round, spread over three words."""
+    return (round, 40 + round, 80 + round)
+
+
+def more_lanes(lanes: tuple[int, ...], world: int) -> tuple[int, ...]:
+    """What a repair adds to them, also in each word."""
+    return tuple(sorted({*lanes, 10 + world, 50 + world, 90 + world}))
+
+
+@dataclass
+class Actor:
+    """One thread of control; only one runs at a time."""
+
+    name: str
+    main: Callable[[], None]
+    steps: int = 0
+    waits: int | None = None
+    """The version of memory that it found nothing new in."""
+    ended: bool = False
+    doomed: bool = False
+    baton: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.baton.acquire()
+
+
+Policy = Callable[["Simulation", Actor, list[Actor]], Actor]
+"""Who takes the next step: the simulation, who runs now, who could run."""
+
+
+class Simulation:
+    """One run."""
+
+    def __init__(
+        self, policy: Policy, *, kill: tuple[str, int] | None = None, newcomer: bool = False, halt: int | None = None
+    ) -> None:
+        self.policy, self.kill, self.newcomer = policy, kill, newcomer
+        self.words: dict[type[Record], list[int]] = {kind: kind.initial() for kind in ORDER}
+        WritableAgentRecord(self.words[AgentRecord]).attempt = ATTEMPT
+        self.files = SteppedFiles(self)
+        self.version = self.total_steps = self.world = 0
+        self.failure: BaseException | None = None
+        self.over = threading.Event()
+        self.part: list[Any] = [None, None]
+        self.totals: list[list[Any]] = [[None, None], [None, None]]
+        self.made: dict[int, Epoch] = {}
+        """In which membership the total of each round was made."""
+        self.posted: list[PartWanted] = []
+        self.assigned: list[tuple[int, tuple[int, ...]]] = [(NEVER, ())]
+        self.worker_dead = self.saved = False
+        self.digested, self.joined, self.state = NEVER, False, OWN
+        self.begun = OWN
+        self.done_by_worker = NEVER
+        self.actors = [Actor("worker", self.worker), Actor("listener", self.listener)]
+        self.halt_after = halt
+        if halt is not None:
+            self.actors.append(Actor("agent", self.agent))
+        self.current = self.actors[0]
+        self.new_courier()
+
+    # the clockwork
+
+    def run(self) -> Simulation:
+        """Until all have ended."""
+        threads = [self._start(actor) for actor in self.actors]
+        self.actors[0].baton.release()
+        assert self.over.wait(60), "the simulator itself hangs"
+        for thread in threads:
+            thread.join(60)
+        if self.failure is not None:
+            raise self.failure
+        return self
+
+    def _start(self, actor: Actor) -> threading.Thread:
+        thread = threading.Thread(target=self._play, args=[actor], daemon=True)
+        thread.start()
+        return thread
+
+    def _play(self, actor: Actor) -> None:
+        actor.baton.acquire()
+        try:
+            if self.failure is None and not actor.doomed:
+                actor.main()
+        except Killed:
+            self._died(actor)
+        except BaseException as error:
+            self.failure = self.failure or error
+        actor.ended = True
+        self.version += 1
+        self._hand_over(actor)
+
+    def _died(self, actor: Actor) -> None:
+        if self.failure is not None:
+            return
+        if actor.name == "courier":
+            self._start(self.new_courier())
+        elif actor.name in ("worker", "listener"):
+            self.worker_dead = True
+            for other in self.actors:
+                other.doomed |= other.name in ("worker", "listener", "agent")
+
+    def new_courier(self) -> Actor:
+        """A courier of the next world."""
+        self.world += 1
+        world = self.world
+        actor = Actor("courier", lambda: self.courier(world))
+        self.actors.append(actor)
+        return actor
+
+    def step(self) -> None:
+        """Before each access: somebody else may be next, or this actor dies."""
+        actor = self.current
+        if self.failure is not None or actor.doomed:
+            raise Killed
+        actor.steps += 1
+        self.total_steps += 1
+        assert self.total_steps < MOST_STEPS, "no end in sight"
+        if self.kill == (actor.name, actor.steps):
+            self.kill = None
+            raise Killed
+        self._switch(actor, self.policy(self, actor, self._runnable()))
+
+    def _runnable(self) -> list[Actor]:
+        return [a for a in self.actors if not a.ended and (a.waits != self.version or a.doomed)]
+
+    def _switch(self, actor: Actor, following: Actor) -> None:
+        if following is not actor:
+            self.current = following
+            following.baton.release()
+            actor.baton.acquire()
+        if self.failure is not None or actor.doomed:
+            raise Killed
+
+    def _hand_over(self, actor: Actor) -> None:
+        """This one has ended: the next, or the end of the run."""
+        left = self._runnable() if self.failure is None else [a for a in self.actors if not a.ended]
+        if left:
+            self.current = left[0] if self.failure is not None else self.policy(self, actor, left)
+            self.current.baton.release()
+        elif all(a.ended for a in self.actors):
+            self.over.set()
+        else:
+            self.failure = self.failure or Deadlock([a.name for a in self.actors if not a.ended])
+            self._hand_over(actor)
+
+    def wait(self, until: Callable[[], object]) -> None:
+        """Look again whenever memory has changed."""
+        actor = self.current
+        while True:
+            version = self.version
+            if until():
+                return
+            actor.waits = version
+            left = self._runnable()
+            if not left:
+                raise Deadlock([a.name for a in self.actors if not a.ended])
+            self._switch(actor, self.policy(self, actor, left))
+            actor.waits = None
+
+    def words_of(self, kind: type[Record], *, writable: bool = False) -> Any:
+        """Take the place of `Control`."""
+        return SteppedWords(self, self.words[kind], writable)
+
+    birth = 1
+
+    def segment(self, kind: type[Any]) -> Any:
+        """A segment of the production code over the words of this simulation."""
+        found = kind(self.files, cast(Any, self))
+        found.worker_bell = found.courier_bell = Silent()
+        return found
+
+    def put(self, where: list[Any], *values: Any) -> None:
+        """Write a buffer, in several steps."""
+        for place, value in enumerate(values):
+            self.step()
+            where[place] = value
+            self.version += 1
+
+    def get(self, where: list[Any]) -> list[Any]:
+        """Read a buffer, in several steps."""
+        found = []
+        for place in range(len(where)):
+            self.step()
+            found.append(where[place])
+        return found
+
+    # the actors
+
+    def worker(self) -> None:
+        """The main thread of a worker, as `WorkerSession` has it."""
+        segment: WorkerSegment = self.segment(WorkerSegment)
+        side = WorkerSide(segment)
+
+        def wait(until: Callable[[], object]) -> bool:
+            """Whether to go on."""
+            self.wait(lambda: until() or side.halt() is not None)
+            halt = side.halt()
+            self.saved = self.saved or halt is Order.HALT_AND_SAVE
+            return halt is None
+
+        segment.worker.lanes = 128
+        segment.worker.ready = True
+        if not wait(lambda: segment.courier.active or side.is_over()) or not segment.courier.active:
+            return
+        given = side.take_given()
+        if given is not None:
+            self.state = bytes(given)
+            assert self.state == OTHERS
+        self.begun = self.state
+        self.done_by_worker = self.digested = segment.courier.done
+        self.joined = True
+        self.version += 1
+        for round in range(self.digested + 1, ROUNDS):
+            while True:
+                if not wait(lambda round=round: side.has_total(round) or side.question(round)):  # type: ignore[misc]
+                    return
+                if side.has_total(round):
+                    break
+                question = side.question(round)
+                if question is not None:
+                    assert question.body in self.posted, f"{question} was never asked"
+                    self.put(self.part, question.body.round, question.body.lanes)
+                    side.answer(question)
+            assert self.get(self.totals[round % 2]) == [round, "total"]
+            assert segment.epoch == self.made[round], f"round {round} was made in {self.made[round]}"
+            self.state = self.begun + b"%d" % round
+            self.digested = self.done_by_worker = round
+            self.version += 1
+        wait(side.is_over)
+
+    def listener(self) -> None:
+        """The second thread of a worker: exports the state."""
+        segment: WorkerSegment = self.segment(WorkerSegment)
+        side = WorkerSide(segment)
+        worker = self.actors[0]
+        while not worker.ended:
+            self.wait(lambda: worker.ended or side.state_request() is not None)
+            request = side.state_request()
+            if request is None:
+                continue
+            final = self.digested >= request.body.round and (self.joined or not side.has_given())
+            if final and request is not None:
+                round, state = self.digested, self.state
+                side.give_state(request, round, [b"%d:" % round, state])
+            else:
+                self.wait(lambda before=self.version: worker.ended or self.version != before)  # type: ignore[misc]
+
+    def courier(self, world: int) -> None:
+        """A courier, as the protocol drives it: one member is all it knows."""
+        segment: CourierSegment = self.segment(CourierSegment)
+        side, memory, record = CourierSide(segment), SharedMemory(segment), segment.courier
+        record.world = world
+        record.shrink = 0
+        if not memory.active:
+            if self.newcomer and world % 2:
+                side.give([OTHERS])
+                memory.copied = (0, 1)
+                memory.done, memory.active = 0, True
+            else:
+                if not self.export(side, NEVER):
+                    return
+                memory.active = True
+        copied, rounds = memory.copied, memory.done
+        assert copied in ((NEVER, -1), (0, 1)), copied
+        found = memory.assigned
+        assert found in self.assigned, f"{found} was never assigned"
+        lanes = more_lanes(memory.lanes or lanes_of(rounds + 1), world)
+        while rounds + 1 < ROUNDS:
+            round = rounds + 1
+            self.assign(memory, round, lanes)
+            asked = PartWanted(round, world > 1, lanes)
+            self.posted.append(asked)
+            side.ask_part(asked.round, asked.lanes, afresh=asked.afresh)
+            if not self.until(side.is_answered):
+                return
+            assert self.get(self.part) == [round, lanes], f"{self.part} is no answer to {asked}"
+            self.put(self.totals[round % 2], round, "total")
+            record.shrink += 1
+            self.made[round] = Epoch(ATTEMPT, world, record.shrink)
+            memory.done = round
+            rounds, lanes = round, lanes_of(round + 1)
+            self.assign(memory, round + 1, lanes)
+            if round == 1 and not self.export(side, round):
+                return
+        if self.until(lambda: self.done_by_worker == ROUNDS - 1):
+            side.finish()
+
+    def assign(self, memory: SharedMemory, round: int, lanes: tuple[int, ...]) -> None:
+        """What the next courier may find."""
+        self.assigned.append((round, lanes))
+        memory.assign(lanes)
+        assert memory.lanes == lanes
+
+    def export(self, side: CourierSide, round: int) -> bool:
+        """Ask for the state, and check that it is the one of the round asked for; False if the worker is dead."""
+        side.ask_state(round)
+        found: list[Any] = []
+        if not self.until(lambda: found.append(side.state()) or found[-1] is not None):  # type: ignore[func-returns-value]
+            return False
+        given, state = found[-1]
+        assert given == round and bytes(state).startswith(b"%d:" % round), f"{bytes(state)!r} after round {round}"
+        return True
+
+    def until(self, done: Callable[[], object]) -> bool:
+        """What `ExitProbe` does: False if the worker has ended before."""
+        self.wait(lambda: self.worker_dead or self.actors[0].ended or done())
+        return not (self.worker_dead or self.actors[0].ended)
+
+    def agent(self) -> None:
+        """Halts the run after a round; a release that comes later changes nothing."""
+        segment: AgentSegment = self.segment(AgentSegment)
+        self.wait(lambda: self.done_by_worker >= (self.halt_after or 0))
+        tell(segment, Order.HALT_AND_SAVE)
+        tell(segment, Order.RELEASE)
+
+
+class SteppedWords:
+    """The words of a record, each access a step."""
+
+    def __init__(self, simulation: Simulation, words: list[int], writable: bool) -> None:
+        self._simulation, self._words, self._writable = simulation, words, writable
+
+    def __getitem__(self, place: int) -> int:
+        self._simulation.step()
+        return self._words[place]
+
+    def __setitem__(self, place: int, value: int) -> None:
+        if not self._writable:
+            raise TypeError("cannot modify read-only memory")
+        self._simulation.step()
+        self._words[place] = value
+        self._simulation.version += 1
+
+
+class SteppedFiles(RankFiles):
+    """State files in memory: what `RankFiles` does with names, each a step."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__("simulated", 0)
+        self._simulation = simulation
+        self.there: dict[str, bytes] = {}
+
+    def write_state(self, pieces: Iterable[Any]) -> None:
+        self._simulation.step()
+        self.there.pop("state", None)
+        self._write("state", pieces)
+
+    def _write(self, suffix: str, pieces: Iterable[Any]) -> None:
+        data = b""
+        for piece in pieces:
+            self._simulation.step()
+            data += bytes(piece)
+        self._simulation.step()
+        self.there[suffix] = data
+        self._simulation.version += 1
+
+    def read_state(self) -> npt.NDArray[np.uint8]:
+        self._simulation.step()
+        return np.frombuffer(self.there["state"], np.uint8)
+
+    def take_given(self) -> npt.NDArray[np.uint8]:
+        self._simulation.step()
+        return np.frombuffer(self.there.pop("given"), np.uint8)
+
+
+class Silent:
+    """A doorbell that nobody needs."""
+
+    def ring(self) -> None:
+        pass
+
+    def wait(self, seconds: float) -> None:
+        del seconds
+
+
+def stay(simulation: Simulation, actor: Actor, runnable: list[Actor]) -> Actor:
+    """Run on until it waits."""
+    del simulation
+    return actor if actor in runnable else runnable[0]
+
+
+def take_turns(simulation: Simulation, actor: Actor, runnable: list[Actor]) -> Actor:
+    """A step each."""
+    places = simulation.actors
+    after = [*places[places.index(actor) + 1 :], *places]
+    return next(a for a in after if a in runnable)
+
+
+def interrupt(at: Sequence[int], policy: Policy = stay) -> Policy:
+    """Run on until it waits, except that another one takes over at these steps of the whole run."""
+
+    def chosen(simulation: Simulation, actor: Actor, runnable: list[Actor]) -> Actor:
+        if simulation.total_steps in at:
+            return take_turns(simulation, actor, runnable)
+        return policy(simulation, actor, runnable)
+
+    return chosen
+
+
+def at_random(seed: int) -> Policy:
+    """Anybody, more or less often."""
+    dice = random.Random(seed)
+    often = dice.choice([0.02, 0.1, 0.3, 0.7])
+
+    def chosen(simulation: Simulation, actor: Actor, runnable: list[Actor]) -> Actor:
+        del simulation
+        return actor if actor in runnable and dice.random() > often else dice.choice(runnable)
+
+    return chosen
