@@ -24,7 +24,8 @@ LAW: dict[str, list[str]] = {
         "cli", "__main__",
     ],
     "simulator": ["network", "fleet", "step", "papers"],
-    "report": ["ledger", "timeline", "audit", "incident_builder", "incidents", "text", "loss_plot"],
+    "telemetry": ["epoch", "types", "runs", "log", "reader"],
+    "report": ["ledger", "audit", "timeline", "victims", "fold", "incidents", "text", "loss_plot"],
 }  # fmt: skip
 """For each folder, its parts from the top down: each may import those before it, and nothing below."""
 APART = {("job", "simulator"), ("run", "simulator")}

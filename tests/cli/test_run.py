@@ -21,7 +21,7 @@ from meshmend.job.state.safetensors import save
 from meshmend.run import RunSpec, load_spec
 from meshmend.run import entry as start
 from meshmend.run.launcher import Launcher
-from meshmend.telemetry.events import Began, Ended, Log
+from meshmend.telemetry import FORMAT, Began, Ended, Epoch, Log
 
 PRINTED = {
     "workers": ("2:4", "--min-workers 2"),
@@ -157,12 +157,28 @@ def test_from_another_folder_it_is_said_where_to_go(
     assert orders == []
 
 
-@pytest.mark.parametrize("damage", ["", "[]", "{}", '{"format": 0}', '{"format": 1, "hosts": [], "run": "mine"}'])
+@pytest.mark.parametrize(
+    "damage", ["", "[]", "{}", '{"format": "two"}', f'{{"format": {FORMAT}, "hosts": [], "run": "mine"}}']
+)
 def test_a_damaged_order_is_said_to_be(damage: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     begun()
     (folder / "runs" / "mine" / "run.json").write_text(damage)
     assert main("--resume mine") == 2
     assert "run.json is not what meshmend run writes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])
+@pytest.mark.parametrize("words", ["run --resume mine", "run --attach mine", "chaos mine", "audit mine"])
+def test_a_run_of_another_version_is_refused(
+    other: int, words: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun()
+    wrote("began")
+    path = folder / "runs" / "mine" / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": other}))
+    assert cli.main(words.split()) == 2
+    said = capsys.readouterr().err
+    assert f"format {other}" in said and f"format {FORMAT}" in said and said.count("\n") == 1
 
 
 class Started:
@@ -197,9 +213,9 @@ def started(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Started]:
 def wrote(*kinds: str) -> None:
     for number, kind in enumerate(kinds):
         event = (
-            Began(attempt=0, workers=1, spares=0, on_failure="replace", time=float(number))
+            Began(epoch=Epoch(0), workers=1, spares=0, on_failure="replace", time=float(number))
             if kind == "began"
-            else Ended(status=int(kind), time=float(number))
+            else Ended(epoch=Epoch(0), status=int(kind), time=float(number))
         )
         Log(Path("runs/mine"), "launcher").write(event)
 

@@ -18,7 +18,7 @@ import pytest
 import meshmend as mm
 from meshmend import report
 from meshmend.job.shm.segment import ranks_of
-from meshmend.telemetry.events import read
+from meshmend.telemetry import read
 
 SCRIPT = Path(__file__).with_name("regression.py")
 DEADLINE = 100.0

@@ -14,7 +14,7 @@ from meshmend.errors import JobError
 from meshmend.job.shm.segment import Segment, ranks_of, remove_run
 from meshmend.run import entry as start
 from meshmend.run.spec import RunSpec
-from meshmend.telemetry.events import Repaired, Saved, read
+from meshmend.telemetry import Repaired, Saved, read
 from meshmend.testing import Fault
 from tests.jobs.jobs import SCRIPT, Job, wait_for
 

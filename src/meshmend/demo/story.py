@@ -24,7 +24,7 @@ from meshmend.base.processes import kill
 from meshmend.demo.screen import Screen
 from meshmend.errors import JobError
 from meshmend.job.shm.segment import Segment
-from meshmend.telemetry.events import Log, Struck, folder_of, read
+from meshmend.telemetry import Epoch, Log, Part, Struck, folder_of, read
 from meshmend.testing import fail_at
 
 SCRIPT = Path(__file__).with_name("digits.py")
@@ -137,8 +137,10 @@ def _follow(line: str, screen: Screen, outcome: Outcome) -> tuple[int, int] | No
 
 
 def _kill_mpirun(folder: Path, run: str) -> int:
-    process = Segment(run, SURVIVOR)["mpirun"]
-    Log(folder / folder_of(run), "demo").write(Struck(rank=-1, what="mpirun"))
+    segment = Segment(run, SURVIVOR)
+    process, epoch = segment["mpirun"], Epoch(segment["attempt"], segment["world"], segment["shrink"])
+    struck = Struck(epoch=epoch, what=Part.MPIRUN, fault="mpirun", step=segment["step"])
+    Log(folder / folder_of(run), "demo").write(struck)
     kill(process)
     return process
 

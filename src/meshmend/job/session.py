@@ -16,6 +16,7 @@ from meshmend.job.protocol.protocol import NEVER, Total, divide
 from meshmend.job.reduction.sums import ExactSums, FloatSums
 from meshmend.job.reduction.wire import Footer
 from meshmend.job.shm.segment import Segment, free, too_small
+from meshmend.telemetry import Epoch
 
 HALTED = 75
 """The status of a worker, and of a run, that ended early with a checkpoint (EX_TEMPFAIL: try again later)."""
@@ -50,6 +51,11 @@ class WorkerSession:
     def first(self) -> bool:
         """Whether this worker speaks for all: it has the lowest rank of those that took part in the last round."""
         return min(self.account.digests, default=-1) == self._segment.rank
+
+    @property
+    def epoch(self) -> Epoch:
+        """The epoch of the last round; before the first round, of the world that this worker is in."""
+        return epoch_of(self._segment)
 
     def _listen(self) -> None:
         """Wake the main thread when the courier rings, and hand out the state when it asks for it."""
@@ -214,6 +220,12 @@ class WorkerSession:
             if question is not None:
                 self._segment.buffer(0)[:] = 0
                 self._answer(question[0], [], leaving=True)
+
+
+def epoch_of(segment: Segment) -> Epoch:
+    """The epoch of a rank's last round; before its first round, of the world that it is in."""
+    world = segment["round_world"]
+    return Epoch(segment["attempt"], world or segment["world"], segment["round_shrink"] if world else 0)
 
 
 def nbytes(pieces: list[Any]) -> int:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from meshmend.job.faults.faults import Fault
 from meshmend.job.protocol.protocol import Total
 from meshmend.job.reduction.sums import ExactSums, FloatSums
+from meshmend.telemetry import Epoch
 
 
 class Solo:
@@ -19,6 +20,7 @@ class Solo:
 
     first = True
     wanted = 1
+    epoch = Epoch(0)
     _wire: npt.NDArray[Any] | None = None
 
     def __init__(self, lanes: int) -> None:

@@ -19,8 +19,9 @@ from meshmend.base.env import Settings
 from meshmend.base.processes import is_alive
 from meshmend.errors import MeshmendError
 from meshmend.job.reduction.sums import NotFinite
+from meshmend.job.session import epoch_of
 from meshmend.job.shm.segment import Segment
-from meshmend.telemetry.events import Log, Raised
+from meshmend.telemetry import Log, Raised
 
 ORPHAN = 600.0
 """Seconds that a worker waits for somebody to attach to a run whose launcher was killed."""
@@ -48,7 +49,7 @@ def main(words: list[str]) -> None:
         mistake = ours and not isinstance(error, NotFinite)
         said = (str(error), str(error)) if ours else (last, text)
         segment.write_error(segment["step"], *said, mistake=mistake)
-        log.write(Raised(rank=settings.rank, step=segment["step"], error=last, trace=text))
+        log.write(Raised(epoch=epoch_of(segment), rank=settings.rank, step=segment["step"], error=last, trace=text))
 
     sys.excepthook = told
     sys.argv = words

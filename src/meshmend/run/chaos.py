@@ -11,7 +11,7 @@ from meshmend.base.processes import is_alive, kill
 from meshmend.errors import JobError
 from meshmend.job.shm.segment import Segment, ranks_of
 from meshmend.run.spec import load_spec
-from meshmend.telemetry.events import Ended, Log, Struck, folder_of, read
+from meshmend.telemetry import Ended, Epoch, Log, Part, Struck, folder_of, read
 
 KINDS = ("kill", "hang", "courier", "mpirun", "flip")
 LOOK = 0.02
@@ -62,11 +62,14 @@ def _strike(run: str, kind: str, dice: random.Random, log: Log, victims: set[int
         return None
     segment = dice.choice(members)
     if kind == "mpirun":
-        log.write(Struck(rank=-1, what=kind))
+        log.write(Struck(epoch=_epoch(segment), what=Part.MPIRUN, fault=kind, step=segment["step"]))
         kill(segment["mpirun"])
         return -1
-    log.write(Struck(rank=segment.rank, what=kind))
-    victims.add(segment["worker"])
+    what, worker = Part.COURIER if kind == "courier" else Part.WORKER, segment["worker"]
+    log.write(
+        Struck(epoch=_epoch(segment), what=what, fault=kind, rank=segment.rank, process=worker, step=segment["step"])
+    )
+    victims.add(worker)
     match kind:
         case "kill":
             kill(segment["worker"])
@@ -77,6 +80,10 @@ def _strike(run: str, kind: str, dice: random.Random, log: Log, victims: set[int
         case "flip":
             segment["flip"] = 1
     return segment.rank
+
+
+def _epoch(segment: Segment) -> Epoch:
+    return Epoch(segment["attempt"], segment["world"], segment["shrink"])
 
 
 def _members(run: str, victims: set[int]) -> list[Segment]:

@@ -13,7 +13,7 @@ from meshmend.job.shm.segment import Segment, ranks_of
 from meshmend.run.doctor.checks import require_tolerance
 from meshmend.run.launcher import Launcher
 from meshmend.run.spec import RunSpec, script_of
-from meshmend.telemetry.events import Began, Died, Ended, read, steps_done, unwritten
+from meshmend.telemetry import Began, Died, Ended, read, steps_done, unwritable
 
 
 def launch(order: RunSpec) -> int:
@@ -35,7 +35,7 @@ def resume(order: RunSpec) -> int:
     """Go on with a run from its last checkpoint, in new processes; with one that is done, if its script changed."""
     _nobody_has(order)
     events = read(order.folder, "launcher")
-    launcher = Launcher(order, attempt=max((e.attempt for e in events if isinstance(e, Began)), default=-1) + 1)
+    launcher = Launcher(order, attempt=max((e.epoch.attempt for e in events if isinstance(e, Began)), default=-1) + 1)
     say = launcher.speaker.say
     last = next((event for event in reversed(events) if isinstance(event, Began | Ended)), None)
     if isinstance(last, Ended) and last.status == 0 and list(order.script) == script_of(order.run):
@@ -58,7 +58,7 @@ def attach(order: RunSpec) -> int:
     if not living and not order.hosts:
         raise JobError(f"run {order.run!r} has no living workers here: go on with --resume {order.run}")
     begun = [event for event in read(order.folder, "launcher") if isinstance(event, Began)]
-    launcher = Launcher(order, attempt=max((event.attempt for event in begun), default=0))
+    launcher = Launcher(order, attempt=max((event.epoch.attempt for event in begun), default=0))
     with _room(order):
         launcher.reach.open(attached=True)
         return _told(launcher, launcher.run(attached=True))
@@ -83,7 +83,7 @@ def _room(order: RunSpec) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             raise
-        raise unwritten(Path(error.filename or order.folder), error) from None
+        raise unwritable(Path(error.filename or order.folder), error) from None
 
 
 def _name_is_free(run: str) -> None:

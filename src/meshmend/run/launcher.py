@@ -36,7 +36,7 @@ from meshmend.run.supervisor.exit_status import outcome
 from meshmend.run.supervisor.hangs import Judge
 from meshmend.run.supervisor.place import Place
 from meshmend.run.world.world import START, World, open_world, output_of, why_none
-from meshmend.telemetry.events import Began, Died, Ended, Event, Formed, Log, Started
+from meshmend.telemetry import UNKNOWN, Began, Died, Ended, Epoch, Event, Formed, How, Log, Part, Started, Why
 
 RESTARTS = 3
 """How often a worker is started again that dies before it takes part, and a run that does not come further."""
@@ -50,6 +50,15 @@ FADE = 2.0
 """Seconds that a dying worker may take to give back its memory before others are done with it."""
 STATELESS = "it had no state to go on from"
 UNBEGUN = "it had not opened its job yet"
+HOW = {
+    "hang": How.HANG,
+    "lost its courier": How.COURIER_LOST,
+    "cut off from most": How.CUT_OFF,
+    "halted": How.HALTED,
+    "restarted": How.RESTARTED,
+    "its rank was started anew": How.RESTARTED,
+}
+"""What an agent was told to kill a worker for."""
 HALT = 60.0
 """Seconds that workers may take to end; one that writes a checkpoint by then may take as long as that takes."""
 FEW = 4
@@ -87,6 +96,14 @@ class Launcher:
     """When all couriers of the world were seen to be there."""
     _fading: float = 0.0
     """Since when somebody has been about to end."""
+    _attached: bool = False
+    """This launcher has taken over, and has formed no world yet."""
+    _entered: int = 0
+    """The last world that was let in in this attempt."""
+    _reason: Why = Why.BEGIN
+    """Why the next world is formed, for its event."""
+    _joined: list[int] = field(default_factory=list)
+    """The ranks that join in it."""
     _stale: int = 0
     """Lives that did not come further, one after another."""
 
@@ -101,21 +118,42 @@ class Launcher:
         """An agent for every host that is there."""
         return self.reach.agents
 
+    @property
+    def epoch(self) -> Epoch:
+        """The epoch as far as the launcher knows it; what the couriers do in a world, it does not see."""
+        return Epoch(self.attempt, self.world.number if self.world is not None else self._entered)
+
     def note(self, event: Event) -> None:
-        """Write an event down."""
+        """Write an event."""
         self.log.write(event)
+
+    def death(self, place: Place) -> Died:
+        """The event of a worker's death."""
+        view = place.view
+        member = view.agreed > 0 or (self.world is not None and self.world.has(place.number, view.process))
+        how, value = HOW.get(view.how), 0
+        if how is None:
+            status = view.status or 0
+            how, value = (How.SIGNAL, -status) if status < 0 else (How.EXIT, status)
+        steps = [view.step] if member else [one.view.step for one in self.active()]
+        return Died(
+            epoch=Epoch(self.attempt, view.world, view.shrink) if member else self.epoch,
+            what=Part.WORKER, how=how, value=value, rank=place.number, process=view.process,
+            step=max(steps, default=UNKNOWN), member=member,
+        )  # fmt: skip
 
     def begin(self, *, attached: bool = False) -> None:
         """Start all workers that do not live already."""
         order = self.order
         self.note(
             Began(
-                attempt=self.attempt, workers=order.workers, spares=order.spares, on_failure=order.on_failure,
+                epoch=self.epoch, workers=order.workers, spares=order.spares, on_failure=order.on_failure,
                 attached=attached,
             )
         )  # fmt: skip
         hosts = spread(order.places, order.ranks)
         self.places = {rank: Place(rank, host.name, View(rank)) for rank, host in enumerate(hosts)}
+        self._attached = attached
         if attached:
             self.adopt(self.agents)
             self._unsure = {place.number for place in self.places.values() if not self.reach.has(place.host)}
@@ -133,6 +171,7 @@ class Launcher:
             for view in agent.look():
                 self.places[view.rank].see(view)
                 self.worlds = max(self.worlds, view.world, view.standby)
+                self._entered = max(self._entered, view.world)
 
     def start(self, place: Place, resume: str = "") -> None:
         """Start a worker."""
@@ -144,7 +183,7 @@ class Launcher:
         place.dead = place.ending = False
         place.began = place.due = None
         self.look()
-        self.note(Started(rank=place.number, process=place.view.process, host=place.host))
+        self.note(Started(epoch=self.epoch, rank=place.number, process=place.view.process, host=place.host))
 
     def end(self, place: Place, how: str) -> None:
         """Kill a worker; what follows is an ordinary death."""
@@ -216,7 +255,7 @@ class Launcher:
             return
         if view.status in (0, HALTED) and (view.over or self.halting or not view.ready):
             return
-        self.note(Died(rank=place.number, what="worker", how=view.how))
+        self.note(self.death(place))
         if view.error:
             self.speaker.raised(place.number, view.error)
         else:
@@ -286,6 +325,7 @@ class Launcher:
         for agent in self.agents.values():
             agent.do("remove")  # what is known of the old workers must not be taken for the new ones'
         self.attempt += 1
+        self._entered = 0
         self.fresh = True
         self.speaker.say(f"restarting everything from {self.resume or 'the beginning'}")
         self.begin()
@@ -307,10 +347,11 @@ class Launcher:
 
     def enter(self, world: World, began: int) -> None:
         """Let a world in; `began` is when the one before it ended."""
-        self.world, self._up = world, 0.0
+        self.world, self._up, self._entered = world, 0.0, world.number
         line = f": {shlex.join(world.line)}" if self.fresh and world.number == 1 else ""
         self.speaker.say(f"world {world.number} ({world.why}){line}")
-        self.note(Formed(world=world.number, ranks=sorted(world.members), why=world.why))
+        self.note(Formed(epoch=self.epoch, ranks=sorted(world.members), why=self._reason, joined=self._joined))
+        self._joined = []
         for agent in self.agents.values():
             formed = 0 if self.fresh else began
             agent.do("enter", world=world.number, mpirun=world.process.pid, formed=formed, fresh=self.fresh)
@@ -353,8 +394,10 @@ class Launcher:
             if waiting and self.reach.sure and all(place.view.ready for place in waiting):
                 for place in waiting:
                     place.joining = False
+                if not self._why:
+                    self._reason = Why.BEGIN if self.fresh else Why.ATTACHED if self._attached else Why.RESTART
                 self.form(self._why or ("begin" if self.fresh else "restart"))
-                self._why = ""
+                self._why, self._attached = "", False
             return
         open_ = [
             place
@@ -373,13 +416,15 @@ class Launcher:
             self._unsure.clear()
         if self.settled(open_) and any(place.view.stuck for place in open_):
             if self.reach.sure and not self.part():
+                self._reason = Why.STUCK
                 self.form("the couriers could not go on by themselves")
         elif open_ and (self.world.ended or self.world.late([place.view.standby for place in open_])):
             if not self.reach.sure:
                 return  # a host may be lost: without it, mpirun would only end again
             if time.monotonic() < self.attempts.again or self.part():
                 return
-            self.note(Died(rank=-1, what="mpirun", how="lost" if self.world.ended else "late"))
+            how = How.LOST if self.world.ended else How.LATE
+            self.note(Died(epoch=self.epoch, what=Part.MPIRUN, how=how))
             came = any(place.view.standby == self.world.number for place in open_)
             self.attempts.failed(max(place.view.step for place in open_), came=came, now=time.monotonic())
             if self.attempts.fruitless >= RESTARTS and self.fresh:
@@ -390,6 +435,7 @@ class Launcher:
             if self.order.on_failure == "checkpoint":
                 self.restart_all()
             else:
+                self._reason = Why.MPIRUN_LOST
                 self.form("mpirun was lost")
         elif len(lost) < len(open_):
             self.end_lost(lost)
@@ -443,6 +489,8 @@ class Launcher:
             began = time.time_ns()
             self.world.kill()
             world, self.next = self.next, None
+            self._reason = Why.JOIN
+            self._joined = sorted(rank for rank, worker in world.members.items() if not self.world.has(rank, worker))
             self.enter(world, began)
 
     def mind_size(self) -> None:
@@ -486,11 +534,15 @@ class Launcher:
         self.speaker.say(f"host {host} is lost, and with it workers {sorted(gone)}")
         if not self.over():
             self._unsure |= members & gone
+            self._reason = Why.HOST_LOST
             self.go_on(members - gone, f"host {host} was lost")
 
     def bury(self, host: str) -> set[int]:
         """None of a host's workers counts any more; their ranks."""
-        self.note(Died(rank=-1, what="host", how=host))
+        views = [place.view for place in self.places.values() if place.host == host]
+        seen = max(((view.world, view.shrink) for view in views), default=(0, 0))
+        ranks = [view.rank for view in views]
+        self.note(Died(epoch=Epoch(self.attempt, *seen), what=Part.HOST, how=How.LOST, host=host, ranks=ranks))
         gone = {place.number for place in self.places.values() if place.host == host}
         for number in gone:
             self.places[number].dead, self.places[number].due = True, None
@@ -524,6 +576,7 @@ class Launcher:
         if has_majority(near, near | far):
             self.speaker.say(f"{hosts}: workers {sorted(far)} are ended, {sorted(near)} go on")
             self.expel(away)
+            self._reason = Why.PARTITION
             self.go_on(near, "the network fell in two")
         else:
             self.halting = f"{hosts}: workers {sorted(near)} are ended, and {sorted(far)} cannot go on without it"
@@ -584,7 +637,7 @@ class Launcher:
             status = self.watch()
         finally:
             self.stop()
-            self.note(Ended(status=status, why=self.halting))
+            self.note(Ended(epoch=self.epoch, status=status, why=self.halting))
         if status == HALTED or (self.halting and latest(self.order.folder / "checkpoints")):
             self.speaker.say(f"go on with: meshmend run --resume {self.order.run}")
         return status

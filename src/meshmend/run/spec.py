@@ -14,7 +14,7 @@ from meshmend.errors import FormatError, JobError
 from meshmend.mesh import Mesh
 from meshmend.mesh.choose import plan
 from meshmend.run.hosts.hosts import HERE, Host
-from meshmend.telemetry.events import FORMAT, folder_of, unwritten
+from meshmend.telemetry import FORMAT, check_format, folder_of, unwritable
 
 POLICIES = ("replace", "spare", "shrink", "restart", "checkpoint")
 
@@ -100,7 +100,7 @@ class RunSpec:
             (self.folder / "run.json.new").write_text(text)
             os.replace(self.folder / "run.json.new", self.folder / "run.json")
         except OSError as error:
-            raise unwritten(self.folder / "run.json", error) from None
+            raise unwritable(self.folder / "run.json", error) from None
 
 
 def begun(run: str) -> bool:
@@ -136,6 +136,7 @@ def _saved(run: str) -> dict[str, Any]:
     path = folder_of(run) / "run.json"
     if not path.exists():
         raise JobError(f"there is no run {run!r}: expected {path}, which meshmend run writes in the folder it runs in")
+    check_format(path.parent)
     try:
         values: dict[str, Any] = json.loads(path.read_text())
         if values.pop("format") != FORMAT:

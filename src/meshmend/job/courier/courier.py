@@ -25,6 +25,7 @@ from meshmend.job.courier.mpi import Mpi, Placed, position
 from meshmend.job.courier.timings import Stopwatch, name_of
 from meshmend.job.faults.faults import Faults
 from meshmend.job.protocol.protocol import (
+    Cast,
     Cut,
     Divergence,
     Enlist,
@@ -43,10 +44,11 @@ from meshmend.job.protocol.protocol import (
 )
 from meshmend.job.reduction import bf16
 from meshmend.job.reduction.wire import Footer
+from meshmend.job.session import epoch_of
 from meshmend.job.shm.segment import Segment, SharedMemory, ranks_of
 from meshmend.job.transport.mesh_mpi import Placing
 from meshmend.job.transport.shared_memory import Neighbours, host
-from meshmend.telemetry.events import Died, Log, Repaired
+from meshmend.telemetry import Died, Epoch, How, Log, Part, Repaired
 
 PLANNERS = 2
 """How many couriers of a mesh are ready to plan: the first one left does it for all."""
@@ -160,7 +162,7 @@ class Courier:
             time.sleep(0.005)
         self.memory = SharedMemory(self.segment)
         self.log = Log(folder, f"courier-{rank}")
-        self.faults = Faults(rank, folder, self.log, self.segment["worker"])
+        self.faults = Faults(rank, folder, self.log, lambda: self.epoch, self.segment["worker"])
         self.beside = Beside(self.segment, self.strike, placing)
         if placing is not None:
             placing.halfway = lambda: self.strike("relay")
@@ -174,6 +176,9 @@ class Courier:
         if self.segment["world"] > world:
             os.kill(os.getpid(), signal.SIGKILL)  # there is a newer one already
         self.segment["courier"], self.segment["daemon"] = os.getpid(), self.parent
+        self.epoch, self.segment["shrink"] = Epoch(self.segment["attempt"], world), 0
+        self._was = epoch_of(self.segment) if self.segment["round_world"] else self.epoch
+        self._shrinks = False
 
     def run(self, *, repair: bool) -> None:
         """Carry sums until the job is over."""
@@ -207,10 +212,23 @@ class Courier:
             os.kill(os.getpid(), signal.SIGKILL)
         if isinstance(operation, (Work, Wait)):
             self.segment["agreed"] = self.segment["world"]
+        self._count(operation)
         self.watch.began(operation)
         point = "allreduce" if isinstance(operation, Sum) else name_of(operation)
         if point:
             self.strike(point)
+
+    def _count(self, operation: Operation) -> None:
+        """Keep three epochs: this courier's, the one before the last failure, and that of the round being summed."""
+        if self._shrinks and not isinstance(operation, Revoke):  # the operation before was a shrink, and did not fail
+            self.epoch = self.epoch._replace(shrink=self.epoch.shrink + 1)
+            self.segment["shrink"] = self.epoch.shrink
+        self._shrinks = isinstance(operation, Shrink)
+        if isinstance(operation, Wait) or (isinstance(operation, (Work, Sum)) and not self.watch.noticed):
+            self._was = self.epoch
+        if isinstance(operation, Sum) or (isinstance(operation, Cast) and operation.take):
+            # The worker has read the epoch of the round before: it has brought its part of this one.
+            _, self.segment["round_world"], self.segment["round_shrink"] = self.epoch
 
     def strike(self, point: str) -> None:
         """Bring about the failure that a test asked for here."""
@@ -225,9 +243,10 @@ class Courier:
     def repaired(self, noticed: float, times: dict[str, float]) -> None:
         """A repair is through."""
         self.log.write(
-            Repaired(rank=self.segment.rank, round=self.memory.done, noticed=noticed, times=times,
-                     active=sorted(self.beside.account.digests))
+            Repaired(epoch=self.epoch, was=self._was, rank=self.segment.rank, round=self.memory.done, noticed=noticed,
+                     times=times, active=sorted(self.beside.account.digests))
         )  # fmt: skip
+        self._was = self.epoch
 
 
 def main(run: str, folder: Path, hosts: list[list[int]], world: int, mesh: list[str], *, repair: bool) -> None:
@@ -255,7 +274,10 @@ def carry(courier: Courier, *, repair: bool) -> None:
         return
     except Evicted as error:
         print(f"meshmend: {error}: it is ended", file=sys.stderr, flush=True)
-        courier.log.write(Died(rank=segment.rank, what="worker", how="evicted"))
+        courier.log.write(
+            Died(epoch=courier.epoch, what=Part.WORKER, how=How.EVICTED, rank=segment.rank, process=segment["worker"],
+                 step=segment["step"])
+        )  # fmt: skip
     except JobError as error:
         segment.write_error(segment["step"], str(error), "", mistake=True)
     except Divergence as error:

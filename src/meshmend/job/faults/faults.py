@@ -31,13 +31,13 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from meshmend.errors import JobError
-from meshmend.telemetry.events import Log, Struck
+from meshmend.telemetry import Epoch, Log, Part, Struck
 
 WORKER = ("share", "compute", "commit")
 COURIER = ("allreduce", "add", "take", "relay", "revoke", "shrink", "exchange", "roll forward", "state")
@@ -84,16 +84,22 @@ def fail_at(*, rank: int, step: int, point: str = "compute", kind: str = "kill")
 class Faults:
     """The faults of one rank, as a worker or a courier looks for them; with none, looking costs nothing."""
 
-    def __init__(self, rank: int, folder: Path, log: Log, worker: int = 0) -> None:
+    def __init__(self, rank: int, folder: Path, log: Log, epoch: Callable[[], Epoch], worker: int = 0) -> None:
         every = [Fault(**values) for values in json.loads(os.environ.get(VARIABLE, "[]"))]
         self._mine = [(number, fault) for number, fault in enumerate(every) if fault.rank == rank]
-        self._folder, self._log, self._worker = folder, log, worker or os.getpid()
+        self._folder, self._log, self._epoch, self._worker = folder, log, epoch, worker or os.getpid()
 
     def strike(self, point: str, step: int) -> Fault | None:
         """Do what is due here; a fault that only the caller can bring about is returned."""
         for number, fault in self._mine:
             if (fault.point, fault.step) == (point, step) and self._first(number):
-                self._log.write(Struck(rank=fault.rank, what=fault.kind, point=point))
+                what = Part.COURIER if fault.kind == "courier" else Part.WORKER
+                self._log.write(
+                    Struck(
+                        epoch=self._epoch(), what=what, fault=fault.kind, rank=fault.rank, process=self._worker,
+                        step=step, point=point,
+                    )
+                )  # fmt: skip
                 self._do(fault)
                 return fault
         return None

@@ -38,12 +38,14 @@ BEGINS = 60.0
 FIELDS = (
     # the agent's
     "owner", "wanted", "ranks", "worker", "born", "halt", "shown", "formed", "fresh", "world", "mpirun", "flip",
+    "attempt",
     # the worker's
     "lanes", "layout", "wire", "wide", "packed", "answered", "exported", "state_round", "progress", "inside", "step",
     "left", "saving", "paused",
     # the courier's
     "courier", "daemon", "standby", "asked", "asked_round", "done", "assigned_round", "active", "given", "state_asked",
     "over", "repairing", "afresh", "agreed", "copied_round", "copied_rank",
+    "shrink", "round_world", "round_shrink",
 )  # fmt: skip
 _PLACE = {name: place for place, name in enumerate(FIELDS)}
 _ASKED, _ASSIGNED = 64, 64 + MOST_LANES

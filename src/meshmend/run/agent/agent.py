@@ -72,6 +72,8 @@ class View:
     """"none", "alive" or "lost"."""
     world: int = 0
     """The world whose couriers were let in last."""
+    shrink: int = 0
+    """How often its courier's group has shrunk in that world."""
     standby: int = 0
     """The world whose courier is ready, or works already."""
     agreed: int = 0
@@ -140,6 +142,7 @@ class Agent:
         memory_folder(self.run)
         segment = Segment(self.run, rank, create=True)
         segment["owner"], segment["wanted"], segment["ranks"] = os.getpid(), wanted, ranks
+        segment["attempt"] = attempt
         settings = Settings(run=self.run, rank=rank, folder=self.folder, attempt=attempt, resume=resume, every=every)
         environment = {**os.environ, **settings.environment(), "PYTHONUNBUFFERED": "1"}
         path = self._output(rank)
@@ -301,6 +304,7 @@ class Agent:
             over=bool(segment["over"]),
             courier=carried,
             world=segment["world"],
+            shrink=segment["shrink"],
             standby=segment["standby"],
             agreed=segment["agreed"],
             still=rank.still,

@@ -32,6 +32,7 @@ class World:
     members: Mapping[int, int]
     """The ranks, and which worker each has: one that dies and is started again is not a member any more."""
     why: str
+    """For people."""
     line: Sequence[str]
     process: subprocess.Popen[str]
     began: float = field(default_factory=time.monotonic)
