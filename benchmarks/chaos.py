@@ -19,7 +19,7 @@ from pathlib import Path
 
 from meshmend import report
 from meshmend.job.shm import ranks_of
-from meshmend.telemetry.events import Struck, read
+from meshmend.telemetry import Struck, read
 
 SCRIPT = Path(__file__).parent / "loops" / "recover.py"
 WORKERS = 4
@@ -59,7 +59,7 @@ def main() -> int:
         events = read(Path(folder, "chaos"))
         account, incidents = report.check(events), report.incidents(events)
         print(report.render(account, incidents))
-        struck = Counter(event.what for event in events if isinstance(event, Struck))
+        struck = Counter(event.fault for event in events if isinstance(event, Struck))
         step = report.compare(events, read(Path(folder, "alone")))
         print(
             f"\n{struck.total()} failures ({', '.join(f'{n} {kind}' for kind, n in sorted(struck.items()))})", end=" "

@@ -28,7 +28,7 @@ from meshmend import report
 from meshmend.base.processes import kill
 from meshmend.job.shm.inspect import member
 from meshmend.report import Incident
-from meshmend.telemetry.events import Committed, Event, Log, Struck, read
+from meshmend.telemetry import Committed, Event, Log, Part, Struck, read
 
 SCRIPT = Path(__file__).parent / "loops" / "recover.py"
 WORKERS = 4
@@ -88,7 +88,7 @@ def kill_mpirun(job: subprocess.Popen[bytes], folder: Path, steps: list[int]) ->
             time.sleep(0.005)
         if job.poll() is None and first is not None:
             log = log or Log(folder, "benchmark")
-            log.write(Struck(rank=-1, what="mpirun"))
+            log.write(Struck(epoch=first.epoch, what=Part.MPIRUN, fault="mpirun", step=first.step))
             kill(first.mpirun)
 
 
@@ -129,8 +129,8 @@ def main() -> None:
         if not account.clean:
             raise SystemExit(report.render(account, report.incidents(events)))
         found = report.incidents(events)
-        joins = [incident for incident in found if any("join" in what for what in incident.what)]
-        show(name, [incident for incident in found if incident not in joins], events)
+        joins = [incident for incident in found if incident.joins]
+        show(name, [incident for incident in found if not incident.joins], events)
         if joins:
             show("  join", joins, events)
 

@@ -280,7 +280,7 @@ def test_what_is_missing_or_too_much_is_named(run: Run, words: list[str], says: 
     assert "Traceback" not in ran.err
 
 
-VERBS = [mesh.plan, mesh.verify, job.run, job.audit, job.chaos, job.doctor, job.demo, cli.testbed]
+VERBS = [mesh.plan, mesh.verify, job.run, cli.audit, job.chaos, job.doctor, job.demo, cli.testbed]
 
 
 @pytest.mark.parametrize("function", VERBS, ids=lambda function: function.__name__)

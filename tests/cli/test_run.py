@@ -22,7 +22,7 @@ from meshmend.run import RunSpec, load_spec
 from meshmend.run import entry as start
 from meshmend.run.checks import check
 from meshmend.run.launcher import Launcher
-from meshmend.telemetry.events import FORMAT, Began, Ended, Log
+from meshmend.telemetry import FORMAT, Began, Ended, Epoch, Log
 
 PRINTED = {
     "workers": ("2:4", "--min-workers 2"),
@@ -202,9 +202,9 @@ def started(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Started]:
 def wrote(*kinds: str) -> None:
     for number, kind in enumerate(kinds):
         event = (
-            Began(attempt=0, workers=1, spares=0, on_failure="replace", time=float(number))
+            Began(epoch=Epoch(0), workers=1, spares=0, on_failure="replace", time=float(number))
             if kind == "began"
-            else Ended(status=int(kind), time=float(number))
+            else Ended(epoch=Epoch(0), status=int(kind), time=float(number))
         )
         Log(Path("runs/mine"), "launcher").write(event)
 

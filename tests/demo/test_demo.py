@@ -15,7 +15,7 @@ from meshmend import JobError
 from meshmend.demo import demo
 from meshmend.demo import story as show
 from meshmend.job.shm import ranks_of
-from meshmend.telemetry.events import Log
+from meshmend.telemetry import Log
 from tests.jobs.jobs import processes, wait_for
 from tests.report.made import Attempt, run
 

@@ -17,7 +17,7 @@ import pytest
 import meshmend as mm
 from meshmend import report
 from meshmend.job.shm import ranks_of
-from meshmend.telemetry.events import read
+from meshmend.telemetry import read
 from tests.processes import wait_for as wait_for
 
 SCRIPT = Path(__file__).with_name("regression.py")

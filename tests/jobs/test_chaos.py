@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from meshmend.telemetry.events import Struck, read
+from meshmend.telemetry import Struck, read
 from tests.jobs.jobs import DEADLINE, SCRIPT, Job
 
 pytestmark = pytest.mark.jobs

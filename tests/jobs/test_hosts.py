@@ -13,7 +13,7 @@ import pytest
 from meshmend.base.processes import is_alive
 from meshmend.job.shm import ranks_of
 from meshmend.job.shm.inspect import Member, member, members
-from meshmend.telemetry.events import Committed, Died, Event, Saved, Started, read
+from meshmend.telemetry import Committed, Died, Event, Part, Saved, Started, read
 from meshmend.testbed import why_not
 from tests.jobs.jobs import SCRIPT, Job, processes, wait_for
 from tests.jobs.namespaces import AGENT, Hosts
@@ -66,7 +66,7 @@ def committed(job: Job, rank: int) -> list[int]:
 
 
 def lost(job: Job) -> list[Event]:
-    return [event for event in read(job.path) if isinstance(event, Died) and event.what == "host"]
+    return [event for event in read(job.path) if isinstance(event, Died) and event.what is Part.HOST]
 
 
 def test_two_hosts_train_as_one(job: Job, hosts: Hosts, undisturbed: Undisturbed) -> None:

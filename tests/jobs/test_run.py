@@ -15,7 +15,7 @@ from meshmend.job.shm import AgentSegment, create_as_agent, remove_run
 from meshmend.job.shm.inspect import members
 from meshmend.run import entry as start
 from meshmend.run.spec import RunSpec
-from meshmend.telemetry.events import Repaired, Saved, read
+from meshmend.telemetry import Repaired, Saved, read
 from meshmend.testing import Fault
 from tests.jobs.jobs import SCRIPT, Job, wait_for
 

@@ -14,7 +14,7 @@ from meshmend.errors import FormatError, JobError
 from meshmend.job.data.lanes import Lanes
 from meshmend.report import check, compare
 from meshmend.report.audit import epoch_ids
-from meshmend.telemetry.events import Committed, Event, Opened, Skipped
+from meshmend.telemetry import Committed, Epoch, Event, Opened, Skipped
 from tests.report.made import Attempt, opened, run
 
 GOOD = run([Attempt(0, 12, 3, {4: 1}, {7: 1})])
@@ -73,7 +73,7 @@ def dropped(*steps: int) -> list[Event]:
 
 
 DATA, WHOLE = Lanes(40, 8, 4, 0), Lanes(40, 8, 1, 0)
-SEAL = next(e.digest for e in GOOD if isinstance(e, Committed) and e.step == 3)
+DIGEST = next(e.digest for e in GOOD if isinstance(e, Committed) and e.step == 3)
 SWAPPED = [
     replace(e, step=5 - e.step) if isinstance(e, Committed) and e.step in (2, 3) and e.rank == 0 else e for e in GOOD
 ]
@@ -114,7 +114,7 @@ MUTANTS: dict[str, tuple[list[Event], list[str | None]]] = {
     ),
     "lines disagree in the digest": (
         changed(3, every=False, digest="f00"),
-        [f"step 3: the workers' states differ after it: worker 0 wrote digest f00, most wrote digest {SEAL}"],
+        [f"step 3: the workers' states differ after it: worker 0 wrote digest f00, most wrote digest {DIGEST}"],
     ),
     "one worker swaps two steps": (
         SWAPPED,
@@ -125,10 +125,10 @@ MUTANTS: dict[str, tuple[list[Event], list[str | None]]] = {
     ),
     "one worker writes a step twice": (
         [*GOOD, *(e for e in changed(3, every=False, digest="f00") if e not in GOOD)],
-        [f"step 3: worker 0 wrote it more than once in attempt 0, differently: digest {SEAL} and digest f00"],
+        [f"step 3: worker 0 wrote it more than once in attempt 0, differently: digest {DIGEST} and digest f00"],
     ),
     "lines of another attempt": (
-        changed(3, attempt=1),
+        changed(3, epoch=Epoch(1, 1)),
         [
             "step 3 is missing in the ledger",
             "step 3: workers 0, 1, 2 wrote a line of attempt 1, in which no worker had opened a job",
@@ -165,8 +165,8 @@ def test_one_that_wrote_twice_does_not_hide_that_another_differs() -> None:
     events = [replace(e, digest="f00") if isinstance(e, Committed) and (e.step, e.rank) == (3, 1) else e for e in GOOD]
     twice = [replace(e, digest="f01") for e in GOOD if isinstance(e, Committed) and (e.step, e.rank) == (3, 0)]
     assert check([*events, *twice]).findings == [
-        f"step 3: worker 0 wrote it more than once in attempt 0, differently: digest {SEAL} and digest f01",
-        f"step 3: the workers' states differ after it: worker 1 wrote digest f00, worker 2 wrote digest {SEAL}",
+        f"step 3: worker 0 wrote it more than once in attempt 0, differently: digest {DIGEST} and digest f01",
+        f"step 3: the workers' states differ after it: worker 1 wrote digest f00, worker 2 wrote digest {DIGEST}",
     ]
 
 
@@ -188,24 +188,26 @@ def test_skipping_must_be_agreed() -> None:
     assert finding.endswith(", most wrote that it was skipped")
 
 
-def test_void_lines_do_not_stand_in_for_those_of_the_new_life() -> None:
+def test_void_lines_do_not_stand_in_for_those_of_the_new_attempt() -> None:
     events = run([Attempt(0, 8, 2), Attempt(4, 10, 2)])
     assert check(events).repeated == 4
-    lost = [e for e in events if not (isinstance(e, Committed) and e.attempt == 1 and e.step == 6)]
+    lost = [e for e in events if not (isinstance(e, Committed) and e.epoch.attempt == 1 and e.step == 6)]
     assert check(lost).findings[0] == "step 6 is missing in the ledger"
     voided = [
-        replace(e, attempt=0) if isinstance(e, Committed) and e.attempt == 1 and e.step == 6 else e for e in events
+        replace(e, epoch=Epoch(0, 1)) if isinstance(e, Committed) and e.epoch.attempt == 1 and e.step == 6 else e
+        for e in events
     ]
     assert check(voided).findings[0] == "step 6 is missing in the ledger"
     differ = [
-        replace(e, digest="f00") if isinstance(e, Committed) and e.attempt == 0 and e.step >= 4 else e for e in events
+        replace(e, digest="f00") if isinstance(e, Committed) and e.epoch.attempt == 0 and e.step >= 4 else e
+        for e in events
     ]
     assert check(differ).clean, "what was rolled back does not matter"
-    early = [*events, next(replace(e, step=1) for e in events if isinstance(e, Committed) and e.attempt == 1)]
+    early = [*events, next(replace(e, step=1) for e in events if isinstance(e, Committed) and e.epoch.attempt == 1)]
     assert check(early).findings == ["step 1: worker 0 wrote a line of attempt 1, which began only at step 4"]
 
 
-def test_a_life_that_begins_after_the_last_line_shows_what_is_missing() -> None:
+def test_an_attempt_that_begins_after_the_last_line_shows_what_is_missing() -> None:
     events = [*run([Attempt(0, 5, 2)]), opened(0, step=8, attempt=1)]
     assert check(events).findings[0] == "steps 5 to 7 are missing in the ledger"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from meshmend.report import check, incidents, render, to_json
-from meshmend.telemetry.events import Committed
+from meshmend.telemetry import Committed, Epoch
 from tests.report.made import Attempt, opened, repaired, run
 
 EVENTS = run([Attempt(0, 30, 4, {10: 1}, {20: 1}), Attempt(25, 40, 4)], skips=[33])
@@ -25,7 +25,8 @@ def test_a_clean_run() -> None:
 
 def test_all_columns_fit() -> None:
     names = ["revoke", "shrink", "re_form", "exchange", "roll_forward", "state", "recompute", "first_commit"]
-    long = repaired(0, 1000.55, 1000.58, [0, 1, 2], **dict.fromkeys(names, 12.345))
+    epoch = Epoch(0, 1)
+    long = repaired(0, 1000.55, 1000.58, [0, 1, 2], epoch, epoch._replace(shrink=1), **dict.fromkeys(names, 12.345))
     text = render(check(EVENTS), incidents([*EVENTS, long]))
     assert max(map(len, text.splitlines())) <= 100
     assert "12,345" in text
@@ -47,5 +48,5 @@ def test_json_holds_all() -> None:
     facts = json.loads(to_json(check(EVENTS), incidents(EVENTS)))
     assert facts["clean"]
     assert facts["steps"] == 40
-    assert [incident["tier"] for incident in facts["incidents"]] == [1, 2, 3]
+    assert [incident["level"] for incident in facts["incidents"]] == ["SHRINK", "NEW_WORLD", "CHECKPOINT"]
     assert facts["incidents"][1]["times"]["re-form"] == 0.8

@@ -12,7 +12,7 @@ from meshmend.run import entry
 from meshmend.run.checks import check
 from meshmend.run.clusters.hosts import Host
 from meshmend.run.spec import VERSION, RunSpec, load_saved, load_spec
-from meshmend.telemetry.events import FORMAT
+from meshmend.telemetry import FORMAT
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 
 from meshmend import Mesh, report, testbed
 from meshmend.errors import Chip
-from meshmend.telemetry.events import Committed, Died, Saved, Started, read
+from meshmend.telemetry import Committed, Died, Saved, Started, read
 from tests.jobs.conftest import undisturbed as undisturbed
 from tests.jobs.jobs import SCRIPT
 from tests.testbed.beds import need_testbed

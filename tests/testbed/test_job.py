@@ -16,7 +16,7 @@ import pytest
 
 from meshmend import Mesh, report, testbed
 from meshmend.errors import Chip
-from meshmend.telemetry.events import Died, read
+from meshmend.telemetry import Died, Part, read
 from tests.jobs.conftest import undisturbed as undisturbed
 from tests.jobs.jobs import SCRIPT
 from tests.testbed.beds import ALLREDUCE, left, need_testbed
@@ -194,7 +194,7 @@ def test_training_goes_on_round_what_is_lost(
     assert weights == [undisturbed("steps=150")] * survivors, run.output
     events = read(tmp_path / "runs" / "bed")
     assert report.check(events).findings == []
-    lost = [event.how for event in events if isinstance(event, Died) and event.what == "host"]
+    lost = [event.host for event in events if isinstance(event, Died) and event.what is Part.HOST]
     assert len(lost) == len(Mesh.parse(mesh).live) - survivors
 
 

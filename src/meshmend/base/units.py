@@ -55,3 +55,8 @@ def time_text(seconds: float) -> str:
         if seconds * scale >= 0.9995:
             return f"{seconds * scale:.3g} {unit}"
     return f"{seconds * 1e6:.3g} µs"
+
+
+def plural(count: int, noun: str, nouns: str = "") -> str:
+    """1 worker, 2 workers, 1,000 workers; `nouns` where an s is not enough."""
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"

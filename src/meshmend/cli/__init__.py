@@ -1,4 +1,4 @@
-"""The command line: one short function per verb. `mesh.py` has those of the mesh half, `job.py` of the job half."""
+"""The command line: one short function per verb."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from cyclopts import CycloptsError
 
 from meshmend.cli import simulate_fleet as simulate_fleet
 from meshmend.cli.app import app
+from meshmend.cli.audit import audit as audit
 from meshmend.cli.job import leave_script
 from meshmend.cli.plan import join_mesh
 from meshmend.cli.simulate import simulate as simulate

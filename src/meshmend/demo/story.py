@@ -24,7 +24,7 @@ from meshmend.base.processes import kill
 from meshmend.demo.screen import Screen
 from meshmend.errors import JobError
 from meshmend.job.shm.inspect import member
-from meshmend.telemetry.events import Log, Struck, folder_of, read
+from meshmend.telemetry import Log, Part, Struck, folder_of, read
 from meshmend.testing import fail_at
 
 SCRIPT = Path(__file__).with_name("digits.py")
@@ -138,10 +138,12 @@ def _follow(line: str, screen: Screen, outcome: Outcome) -> tuple[int, int] | No
 
 def _kill_mpirun(folder: Path, run: str) -> int:
     survivor = member(run, SURVIVOR)
-    process = 0 if survivor is None else survivor.mpirun
-    Log(folder / folder_of(run), "demo").write(Struck(rank=-1, what="mpirun"))
-    kill(process)
-    return process
+    if survivor is None:
+        return 0
+    struck = Struck(epoch=survivor.epoch, what=Part.MPIRUN, fault="mpirun", step=survivor.step)
+    Log(folder / folder_of(run), "demo").write(struck)
+    kill(survivor.mpirun)
+    return survivor.mpirun
 
 
 def _verdict(alone: Outcome, disturbed: Outcome, folder: Path, run: str) -> list[str]:

@@ -12,7 +12,7 @@ from meshmend.errors import JobError
 from meshmend.job.ledger import StepLedger
 from meshmend.job.pace import Pace
 from meshmend.job.state.safetensors import Background, load, save
-from meshmend.telemetry.events import Saved
+from meshmend.telemetry import Saved
 
 Grid = Callable[[], list[int]]
 
@@ -55,7 +55,8 @@ class Checkpoints:
         self._pace.cost = seconds
         if self._diary.log is not None:
             step = int(result.stem.rpartition("-")[2])
-            self._diary.log.write(Saved(step=step, path=result.name, seconds=seconds, nbytes=nbytes))
+            epoch = self._diary.epoch
+            self._diary.log.write(Saved(epoch=epoch, step=step, path=result.name, seconds=seconds, nbytes=nbytes))
 
     def load(self, path: str, like: Any, about: dict[str, Any]) -> tuple[Any, int, list[int]]:
         """(state, step, grid) to go on from; a checkpoint of other data or another batch is refused."""

@@ -115,7 +115,8 @@ class Job:
         self._link: Solo | WorkerSession = Solo(lanes) if settings is None else WorkerSession(settings, lanes)
         self._saver = None if settings is None else Checkpoints(settings, self._diary)
         if isinstance(self._link, WorkerSession) and settings is not None and self._diary.log is not None:
-            self._link.faults = Faults(settings.rank, settings.folder, self._diary.log)
+            link = self._link
+            link.faults = Faults(settings.rank, settings.folder, self._diary.log, lambda: link.epoch)
             self._link.save = self._save_now
 
     def __enter__(self) -> Job:
@@ -187,7 +188,7 @@ class Job:
         if given is not None:
             self._state = self._adopt(given, begun)
             self._digest()
-        self._diary.opened(self._step, self._lanes, self._reduction)
+        self._diary.opened(self._link.epoch, self._step, self._lanes, self._reduction)
         self._shared = True
         return self._state if objects is None else objects.objects
 
@@ -239,7 +240,8 @@ class Job:
             except NotFinite as error:
                 if self._nonfinite != "skip":
                     raise
-                self._diary.skipped(self._step, self._link.account.by, str(error).split(", so")[0], self._link.first)
+                why = str(error).split(", so")[0]
+                self._diary.skipped(self._link.epoch, self._step, self._link.account.by, why, self._link.first)
                 self._step += 1
             else:
                 if result is not None:
@@ -272,7 +274,7 @@ class Job:
         account, first = self._link.account, self._link.first
         digest = self._digest_now()
         # Before the state may be handed out, and with it the step that is not written down yet.
-        self._diary.committed(self._step - 1, account.by, account.digests, digest, values, first)
+        self._diary.committed(self._link.epoch, self._step - 1, account.by, account.digests, digest, values, first)
         self._link.digested(self._step, digest)
 
     @contextmanager

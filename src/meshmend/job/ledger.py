@@ -1,37 +1,41 @@
-"""What a worker writes down of its steps: the ledger, and a tidy line a step from the first worker."""
+"""What a worker records of its steps: its lines of the ledger and, from the first worker, one printed line per step."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 from meshmend.base.env import Settings
+from meshmend.base.units import plural
 from meshmend.job.data.lanes import Lanes
-from meshmend.telemetry.events import Committed, Event, Log, Opened, Skipped
+from meshmend.telemetry import Committed, Epoch, Event, Log, Opened, Skipped, parse
 
 
 class StepLedger:
-    """One worker's; outside `meshmend run` it only prints."""
+    """One worker's records; outside `meshmend run` it only prints. Every call gives the epoch of the last round."""
 
     def __init__(self, settings: Settings | None) -> None:
         self._settings = settings
         self.log = None if settings is None else Log(settings.folder, f"worker-{settings.rank}")
-        self._seat, self._life = (0, 0) if settings is None else (settings.rank, settings.attempt)
+        self._rank = 0 if settings is None else settings.rank
+        self.epoch = Epoch(0 if settings is None else settings.attempt)
+        """The last epoch that this worker has recorded something in."""
         self._last = time.perf_counter()
         self._pending: Committed | None = None
 
-    def opened(self, step: int, lanes: Lanes, reduction: str) -> None:
+    def opened(self, epoch: Epoch, step: int, lanes: Lanes, reduction: str) -> None:
         """From this step on, this worker takes part."""
-        self._last = time.perf_counter()
+        self._last, self.epoch = time.perf_counter(), epoch
         if self._settings is not None:
             data = {"size": lanes.size, "batch": lanes.batch, "lanes": lanes.lanes, "seed": lanes.seed}
-            self._write(Opened(rank=self._seat, attempt=self._life, step=step, reduction=reduction, **data))
+            self._write(Opened(epoch=epoch, rank=self._rank, step=step, reduction=reduction, **data))
 
     def committed(
         self,
+        epoch: Epoch,
         step: int,
         by: Sequence[int],
         active: Iterable[int],
@@ -39,39 +43,41 @@ class StepLedger:
         metrics: Mapping[str, float],
         first: bool,
     ) -> None:
-        """A step is done; it is written down when the others are known to have the same state after it."""
-        now = time.perf_counter()
+        """A step is done; it is recorded once the other workers are known to have the same state after it."""
+        now, self.epoch = time.perf_counter(), epoch
         if self.log is not None:
             values = dict(metrics)
             self._pending = Committed(
-                rank=self._seat, attempt=self._life, step=step, by=_runs(by), digest=f"{digest:012x}", metrics=values
+                epoch=epoch, rank=self._rank, step=step, by=_runs(by), digest=f"{digest:012x}", metrics=values
             )
         if metrics and first:
             numbers = "  ".join(f"{name} {value:.6g}" for name, value in metrics.items())
-            workers = len(list(active))
-            crowd = f"{workers} worker{'s' if workers > 1 else ''}"
+            crowd = plural(len(list(active)), "worker")
             print(f"step {step}  {numbers}  {crowd}  {1000 * (now - self._last):.0f} ms", flush=True)
         self._last = now
 
     @property
     def pending(self) -> dict[str, Any] | None:
-        """The step that is not yet written down, for a newcomer."""
-        return None if self._pending is None else asdict(self._pending)
+        """The step that is not recorded yet, for a worker that joins."""
+        return None if self._pending is None else self._pending.values()
 
     def take_over(self, pending: dict[str, Any] | None) -> None:
-        """A newcomer writes the last step down as those do that did it."""
+        """A worker that joins records the last step, as the workers do that did it."""
         if pending is not None and self.log is not None:
-            self._pending = Committed(**{**pending, "rank": self._seat})
+            line = parse(pending)
+            assert isinstance(line, Committed)
+            self._pending = replace(line, rank=self._rank)
 
     def confirm(self) -> None:
-        """Write the last step down."""
+        """Record the last step."""
         if self._pending is not None:
             self._write(self._pending)
             self._pending = None
 
-    def skipped(self, step: int, by: Sequence[int], why: str, first: bool) -> None:
+    def skipped(self, epoch: Epoch, step: int, by: Sequence[int], why: str, first: bool) -> None:
         """A step's sum was not finite, and its batch is left out."""
-        self._write(Skipped(rank=self._seat, attempt=self._life, step=step, by=_runs(by), why=why))
+        self.epoch = epoch
+        self._write(Skipped(epoch=epoch, rank=self._rank, step=step, by=_runs(by), why=why))
         if first:
             print(f"step {step} is skipped: {why}", flush=True)
 

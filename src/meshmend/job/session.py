@@ -26,8 +26,9 @@ from meshmend.job.reduction.wire import Footer
 from meshmend.job.shm.buffers import make_buffers
 from meshmend.job.shm.files import free, too_small
 from meshmend.job.shm.mailbox import WorkerSide
-from meshmend.job.shm.records import Epoch, Order
+from meshmend.job.shm.records import Order
 from meshmend.job.shm.segment import open_as_worker
+from meshmend.telemetry import Epoch
 
 HALTED = 75
 """The status of a worker, and of a run, that ended early with a checkpoint (EX_TEMPFAIL: try again later)."""

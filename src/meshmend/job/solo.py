@@ -12,7 +12,7 @@ import numpy.typing as npt
 from meshmend.job.faults import Fault, Point
 from meshmend.job.protocol.protocol import Total
 from meshmend.job.reduction.sums import ExactSums, FloatSums
-from meshmend.job.shm.records import Epoch
+from meshmend.telemetry import Epoch
 
 
 class Solo:

@@ -20,7 +20,7 @@ from meshmend.base.processes import is_alive
 from meshmend.errors import MeshmendError
 from meshmend.job.reduction.sums import NotFinite
 from meshmend.job.shm.segment import WorkerSegment, open_as_worker
-from meshmend.telemetry.events import Log, Raised
+from meshmend.telemetry import Log, Raised
 
 ORPHAN = 600.0
 """Seconds that a worker waits for `meshmend run --attach` after its launcher was killed."""
@@ -48,7 +48,8 @@ def main(words: list[str]) -> None:
         mistake = ours and not isinstance(error, NotFinite)
         said = (str(error), str(error)) if ours else (last, text)
         segment.files.write_error(segment.worker.step, *said, mistake=mistake)
-        log.write(Raised(rank=settings.rank, step=segment.worker.step, error=last, trace=text))
+        raised = Raised(epoch=segment.epoch, rank=settings.rank, step=segment.worker.step, error=last, trace=text)
+        log.write(raised)
 
     sys.excepthook = told
     sys.argv = words

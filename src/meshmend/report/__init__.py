@@ -3,7 +3,11 @@
 from meshmend.report.audit import Account as Account
 from meshmend.report.audit import check as check
 from meshmend.report.audit import compare as compare
+from meshmend.report.fold import Level as Level
+from meshmend.report.fold import State as State
+from meshmend.report.fold import fold as fold
 from meshmend.report.incidents import Incident as Incident
+from meshmend.report.incidents import found as found
 from meshmend.report.incidents import incidents as incidents
 from meshmend.report.loss_plot import draw_loss as draw_loss
 from meshmend.report.text import render as render

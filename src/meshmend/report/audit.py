@@ -1,8 +1,8 @@
 """The audit: proof, from events alone, that each lane of each step and each sample of each epoch was counted once.
 
 The couriers check this in every round while the job runs. The audit does not trust them: it takes what the workers
-wrote down, works out anew which samples every lane holds (`Lanes`), and adds up. A **finding** is one sentence about
-what is wrong; a run without findings is clean.
+wrote down, works out again which samples every lane holds (`Lanes`), and adds up. A **finding** is one sentence that
+says what is wrong; a run without findings is clean.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from meshmend.base.units import plural
 from meshmend.errors import FormatError
 from meshmend.job.data.lanes import Ids, Lanes
-from meshmend.report.ledger import Book, Line, digest_of, read_book
-from meshmend.telemetry.events import Event, Skipped
+from meshmend.report.ledger import Ledger, Line, digest_of, read_ledger
+from meshmend.telemetry import Event, Skipped
 
 Counts = npt.NDArray[np.int64]
-SEATS = 1 << 32
+RANKS = 1 << 32
 """More than there can be, so that attempt and rank make one number."""
 
 
@@ -47,33 +48,39 @@ class Account:
     """Ranks that took part."""
     findings: list[str]
     digest: str
-    """The hash of the state after the last step."""
+    """The digest of the state after the last step."""
 
     @property
     def clean(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no findings."""
         return not self.findings
 
 
 def check(events: Iterable[Event]) -> Account:
-    """Audit the ledger of a run; raises only where there is none, or where its workers had different data."""
-    book = read_book(events)
-    split = [step for step in sorted(book.lines) if _differ(book.lines[step])]
-    lines = {step: book.lines[step][0] for step in sorted(book.lines)} | {s: _most(book.lines[s]) for s in split}
-    counts, wrong_lanes = _count_lanes(book, lines)
+    """Audit the ledger of a run; raises only if there is none, or if its workers had different data."""
+    ledger = read_ledger(events)
+    split = [step for step in sorted(ledger.lines) if _differ(ledger.lines[step])]
+    lines = {step: ledger.lines[step][0] for step in sorted(ledger.lines)} | {s: _most(ledger.lines[s]) for s in split}
+    counts, wrong_lanes = _count_lanes(ledger, lines)
     skipped = sum(isinstance(line, Skipped) for line in lines.values())
-    lane_size = book.data.lane_size
+    lane_size = ledger.data.lane_size
     return Account(
         steps=len(lines),
-        size=book.data.size,
-        batch=book.data.batch,
-        epochs=book.end * book.data.batch / book.data.size,
-        samples=int(counts.sum()) * lane_size - skipped * book.data.batch,
+        size=ledger.data.size,
+        batch=ledger.data.batch,
+        epochs=ledger.end * ledger.data.batch / ledger.data.size,
+        samples=int(counts.sum()) * lane_size - skipped * ledger.data.batch,
         lanes=int(counts.sum()),
-        repeated=len(book.void),
+        repeated=len(ledger.void),
         skipped=skipped,
-        workers=len({rank for _, rank in book.opened}),
-        findings=[*_missing(book), *_stray(book), *wrong_lanes, *_samples(book, counts), *_disagreements(book, split)],
+        workers=len({rank for _, rank in ledger.opened}),
+        findings=[
+            *_missing(ledger),
+            *_stray(ledger),
+            *wrong_lanes,
+            *_samples(ledger, counts),
+            *_disagreements(ledger, split),
+        ],
         digest=next((digest_of(line) for line in reversed(lines.values()) if not isinstance(line, Skipped)), ""),
     )
 
@@ -81,9 +88,9 @@ def check(events: Iterable[Event]) -> Account:
 def compare(a: Iterable[Event], b: Iterable[Event]) -> int | None:
     """The first step after which two runs differ in their state, or that only one of them did; None if there is none.
 
-    None is the proof that both runs trained to the same bits, whoever died in them.
+    None proves that both runs trained to the same bits, whatever failed in them.
     """
-    ours, theirs = read_book(a).lines, read_book(b).lines
+    ours, theirs = read_ledger(a).lines, read_ledger(b).lines
     for step in sorted(ours.keys() | theirs.keys()):
         digests = [{digest_of(line) for line in lines.get(step, [])} for lines in (ours, theirs)]
         if digests[0] != digests[1] or len(digests[0]) != 1:
@@ -97,7 +104,7 @@ def _differ(lines: list[Line]) -> bool:
 
 
 def _most(lines: list[Line]) -> Line:
-    """The line that most workers wrote; the audit goes on with it, and the others are findings."""
+    """The line that most workers wrote; the audit continues with it, and reports the others as findings."""
     votes = Counter(content for _, content in {(line.rank, _content(line)) for line in lines})
     return max(lines, key=lambda line: votes[_content(line)])
 
@@ -107,32 +114,33 @@ def _content(line: Line) -> tuple[str, str]:
     return f"({_who(line.by)})", "that it was skipped" if isinstance(line, Skipped) else f"digest {line.digest}"
 
 
-def _missing(book: Book) -> Iterator[str]:
-    there = np.array(sorted(book.lines), np.int64)
-    edges = np.concatenate([[-1], there, [book.end]])
+def _missing(ledger: Ledger) -> Iterator[str]:
+    there = np.array(sorted(ledger.lines), np.int64)
+    edges = np.concatenate([[-1], there, [ledger.end]])
     for gap in np.flatnonzero(np.diff(edges) > 1):
         yield f"{_range('step', edges[gap] + 1, edges[gap + 1] - 1)} missing in the ledger"
 
 
-def _stray(book: Book) -> Iterator[str]:
+def _stray(ledger: Ledger) -> Iterator[str]:
     ranks: dict[tuple[int, int], set[int]] = {}
-    for line in book.stray:
-        ranks.setdefault((line.attempt, line.step), set()).add(line.rank)
+    for line in ledger.stray:
+        ranks.setdefault((line.epoch.attempt, line.step), set()).add(line.rank)
     for (attempt, step), some in sorted(ranks.items()):
-        start = book.starts.get(attempt)
+        start = ledger.starts.get(attempt)
         why = "in which no worker had opened a job" if start is None else f"which began only at step {start}"
         yield f"step {step}: {_workers(some)} wrote a line of attempt {attempt}, {why}"
 
 
-def _disagreements(book: Book, split: list[int]) -> Iterator[str]:
+def _disagreements(ledger: Ledger, split: list[int]) -> Iterator[str]:
     for step in split:
         wrote: dict[int, set[tuple[str, str]]] = {}
-        for line in book.lines[step]:
+        for line in ledger.lines[step]:
             wrote.setdefault(line.rank, set()).add(_content(line))
         for rank in sorted(rank for rank, contents in wrote.items() if len(contents) > 1):
             parts = [sorted({*part}) for part in zip(*wrote.pop(rank), strict=True)]
             kinds = "; ".join(" and ".join(part) for part in parts if len(part) > 1)
-            yield f"step {step}: worker {rank} wrote it more than once in attempt {line.attempt}, differently: {kinds}"
+            attempt = line.epoch.attempt
+            yield f"step {step}: worker {rank} wrote it more than once in attempt {attempt}, differently: {kinds}"
         for part, what in enumerate(("lines disagree in who computed which lanes", "states differ after it")):
             camps: dict[str, list[int]] = {}
             for rank, (content,) in sorted(wrote.items()):
@@ -142,18 +150,19 @@ def _disagreements(book: Book, split: list[int]) -> Iterator[str]:
 
 
 def _camps(camps: dict[str, list[int]], workers: int) -> str:
-    """Who wrote what, the odd ones first and by name."""
+    """Who wrote what; the minorities first, and by rank."""
     ordered = sorted(camps.items(), key=lambda camp: len(camp[1]))
     whose = (("most" if 2 * len(ranks) > workers else _workers(ranks), content) for content, ranks in ordered)
     return ", ".join(f"{who} wrote {content}" for who, content in whose)
 
 
-def _count_lanes(book: Book, lines: dict[int, Line]) -> tuple[Counts, list[str]]:
-    """How often each lane of the endless row of lanes was counted, and findings about lanes and ranks.
+def _count_lanes(ledger: Ledger, lines: dict[int, Line]) -> tuple[Counts, list[str]]:
+    """How often each lane of the endless sequence of lanes was counted, and findings about lanes and ranks.
 
-    Lanes that a step has too many are those that come next in the row: just what a worker would have computed.
+    If a step has too many lanes, the surplus is taken to be the lanes that come next in the sequence: those are what a
+    worker would have computed.
     """
-    lanes, end = book.data.lanes, book.end
+    lanes, end = ledger.data.lanes, ledger.end
     for step, line in lines.items():
         if any(len(run) != 2 or run[1] < 0 for run in line.by):
             raise FormatError(f"step {step}: by={line.by} is no list of [rank, how many lanes]")
@@ -171,28 +180,28 @@ def _count_lanes(book: Book, lines: dict[int, Line]) -> tuple[Counts, list[str]]
             findings.append(f"step {step}: {_range('lane', total, lanes - 1, past=True)} counted by nobody ({who})")
         else:
             findings.append(f"step {step}: {total} lanes were counted where there are {lanes}, so some twice ({who})")
-    attempts = np.fromiter((line.attempt for line in lines.values()), np.int64, len(lines))[row]
-    _, sample, which = np.unique(attempts * SEATS + ranks, return_index=True, return_inverse=True)
-    opened = np.array([book.opened.get((int(attempts[at]), int(ranks[at])), end) for at in sample], np.int64)
+    attempts = np.fromiter((line.epoch.attempt for line in lines.values()), np.int64, len(lines))[row]
+    _, sample, which = np.unique(attempts * RANKS + ranks, return_index=True, return_inverse=True)
+    opened = np.array([ledger.opened.get((int(attempts[at]), int(ranks[at])), end) for at in sample], np.int64)
     for at in np.flatnonzero(steps[row] < opened[which]):
         attempt, rank, step = int(attempts[at]), int(ranks[at]), int(steps[row[at]])
-        since = book.opened.get((attempt, rank))
+        since = ledger.opened.get((attempt, rank))
         why = "which never took part" if since is None else f"which took part only from step {since} on"
-        findings.append(f"step {step}: {_plural(int(runs[at]), 'lane')} counted for worker {rank}, {why}")
+        findings.append(f"step {step}: {plural(int(runs[at]), 'lane')} counted for worker {rank}, {why}")
     change = np.zeros(end * lanes + 1, np.int64)
     np.add.at(change, steps * lanes, 1)
     np.add.at(change, np.minimum(steps * lanes + sums, end * lanes), -1)
     return np.cumsum(change)[:-1], findings
 
 
-def _samples(book: Book, counts: Counts) -> Iterator[str]:
-    """Findings about samples of each epoch; those of the last epoch that are still to come are not missed."""
-    size, end = book.data.size, book.end * book.data.batch
+def _samples(ledger: Ledger, counts: Counts) -> Iterator[str]:
+    """Findings about the samples of each epoch; samples of an unfinished epoch that are still to come do not count."""
+    size, end = ledger.data.size, ledger.end * ledger.data.batch
     for epoch in range(-(-end // size)):
         low, high = epoch * size, min((epoch + 1) * size, end)
-        own = counts[low // book.data.lane_size : -(-high // book.data.lane_size)]
-        times = None if (own == 1).all() else counts[np.arange(low, high) // book.data.lane_size]
-        seen = np.bincount(epoch_ids(book.data, epoch)[: high - low], times, minlength=size)
+        own = counts[low // ledger.data.lane_size : -(-high // ledger.data.lane_size)]
+        times = None if (own == 1).all() else counts[np.arange(low, high) // ledger.data.lane_size]
+        seen = np.bincount(epoch_ids(ledger.data, epoch)[: high - low], times, minlength=size)
         if (seen > 1).any():
             yield f"epoch {epoch}: {_some(seen > 1)} counted more than once"
         if (seen < 1).any() and high == low + size:
@@ -205,12 +214,12 @@ def epoch_ids(data: Lanes, epoch: int) -> Ids:
 
 
 def _who(by: list[list[int]]) -> str:
-    return ", ".join(f"worker {rank}: {_plural(count, 'lane')}" for rank, count in by)
+    return ", ".join(f"worker {rank}: {plural(count, 'lane')}" for rank, count in by)
 
 
 def _some(bad: npt.NDArray[np.bool_]) -> str:
     first, *others = np.flatnonzero(bad)
-    return f"sample {first} and {_plural(len(others), 'other')} were" if others else f"sample {first} was"
+    return f"sample {first} and {plural(len(others), 'other')} were" if others else f"sample {first} was"
 
 
 def _range(noun: str, low: int, high: int, *, past: bool = False) -> str:
@@ -222,7 +231,3 @@ def _range(noun: str, low: int, high: int, *, past: bool = False) -> str:
 def _workers(ranks: Iterable[int]) -> str:
     first, *others = sorted(ranks)
     return f"workers {', '.join(map(str, [first, *others]))}" if others else f"worker {first}"
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' * (count != 1)}"

@@ -1,25 +1,32 @@
-"""Incidents: one failure each, from its cause to the next committed step, with the time that every part took.
+"""Incidents: one failure each, from its cause to the next committed step, with the time that each phase took.
 
-Several processes write down what they see of a failure, at their own pace, so an incident is put together by time:
-
-    Struck 2    Died 2        Repaired by each courier            Committed
-    ──●───·───────●────┬─────────────────────┬────────┬───────────────●─────────►
-    begin ·         noticed         Struck 0, Repaired again         end
-          a step that was under way may still be committed
-
-A cause that comes before the end belongs to the same incident: something died while the first was being repaired. A
-worker whose part was already brought when it died lets one more step through; that is not the end. The launcher may
-report a death after the others have long gone on without the dead: that is no new incident either.
+Which events belong to an incident follows from their epochs (`fold`); here it is measured, with the clocks of the
+processes that wrote the events, and put into words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import chain
 
-from meshmend.report.incident_builder import Draft, Who, seen, who
-from meshmend.report.timeline import ATTEMPT, BEFORE, Commits
-from meshmend.telemetry.events import Began, Died, Ended, Event, Formed, Repaired, Started, Struck
+from meshmend.report.fold import Group, Level, State, fold, groups
+from meshmend.report.timeline import Pace
+from meshmend.telemetry import Died, Epoch, Event, Formed, Repaired, Struck, Why
+
+PHASES = "detect", "revoke", "shrink", "re-form", "exchange", "roll forward", "state", "recompute", "first commit"
+"""What an incident's time is made of, in order; only what took place is there."""
+WHY = {
+    Why.BEGIN: "job began",
+    Why.MPIRUN_LOST: "mpirun lost",
+    Why.STUCK: "couriers stuck",
+    Why.HOST_LOST: "host lost",
+    Why.PARTITION: "network partition",
+    Why.RESTART: "restart from the last commit",
+    Why.ATTACHED: "launcher came back",
+}
+"""What an incident is called whose cause nobody has seen, only that a world was formed."""
 
 
 @dataclass(frozen=True)
@@ -28,18 +35,24 @@ class Incident:
 
     number: int
     begin: float
-    """Seconds since 1970: when it was struck; where nobody struck, when it was first seen."""
+    """Seconds since 1970: when it was caused or, where nobody saw that, when it was first noticed."""
     end: float | None
-    """When the next step was committed after the last repair; None if there was no further step."""
+    """When the first new step was committed after recovery; None if there was none."""
     what: list[str]
-    tier: int
-    """1: repaired by the couriers; 2: a new world of couriers was formed; 3: resumed from a checkpoint."""
+    level: Level
+    """How far recovery had to go; SHRINK also where nothing had to be recovered."""
     step: int
-    """The step that was going on."""
+    """The step that was interrupted."""
     times: dict[str, float]
-    """Seconds of each part, see PARTS: of the slowest courier, all its repairs together."""
+    """Seconds of each phase, see PHASES: those of the slowest courier, over all its repairs."""
     ordinary: float | None
     """Seconds between commits in the 20 steps before: the median."""
+    was: Epoch
+    """The epoch that the failure ended."""
+    epoch: Epoch
+    """The epoch that recovery led to; `was` where there was none."""
+    joins: bool = False
+    """Nothing failed: a world was formed only to let workers join."""
 
     @property
     def total(self) -> float | None:
@@ -49,56 +62,78 @@ class Incident:
 
 def incidents(events: Iterable[Event]) -> list[Incident]:
     """All incidents of a run, in order."""
-    ordered = sorted(events, key=lambda event: event.time)
-    commits = Commits.of(ordered)
-    found: list[Draft] = []
-    gone: dict[Who, Draft] = {}
-    for event in sorted(_relevant(ordered), key=seen):
-        if isinstance(event, Started):
-            gone.pop(event.rank, None)
-            for draft in found:
-                draft.dead.discard(event.rank)
-        elif isinstance(event, Died) and who(event) in gone:
-            gone[who(event)].tell(event)
-        else:
-            if not found or not found[-1].takes(event):
-                found.append(Draft(commits, seen(event)))
-            found[-1].add(event)
-            if isinstance(event, Repaired):
-                gone |= dict.fromkeys(found[-1].members - {*event.active}, found[-1])
-                gone = {rank: draft for rank, draft in gone.items() if rank not in event.active}
-            elif isinstance(event, Died) and isinstance(who(event), int):
-                gone[who(event)] = found[-1]
-    return [_incident(number, draft) for number, draft in enumerate(found, 1)]
+    return found(reduce(fold, events, State()))
 
 
-def _incident(number: int, draft: Draft) -> Incident:
-    top = draft.commits.top(draft.begin)
+def found(state: State) -> list[Incident]:
+    """The incidents that a state of the fold holds, in order."""
+    pace = state.timeline.pace()
+    made = sorted((_measure(state, group, pace) for group in groups(state)), key=lambda one: (one.was, one.step))
+    return [replace(incident, number=number) for number, incident in enumerate(made, 1)]
+
+
+def _measure(state: State, group: Group, pace: Pace) -> Incident:
+    timeline = state.timeline
+    repairs = [repair for epoch in group.epochs for repair in state.repairs.get(epoch, [])]
+    formed = [state.formed[epoch] for epoch in group.epochs if epoch in state.formed]
+    attempts = [epoch.attempt for epoch in group.epochs if not epoch.world and epoch.attempt in state.began]
+    begin = min(
+        chain(
+            (victim.begin for victim in group.victims),
+            (repair.noticed for repair in repairs),
+            (event.time for event in formed),
+            (state.began[attempt] for attempt in attempts),
+        ),
+        default=0.0,
+    )
+    steps = [min(victim.steps) for victim in group.victims if victim.steps]
+    step = min(steps, default=timeline.top(group.was) + 1)
+    if group.apart:
+        end = timeline.first_since(group.was.attempt, step, begin)
+    else:
+        after = timeline.first_new(group.epochs[-1]) if group.epochs else None
+        end = None if after is None else after[1]
     return Incident(
-        number=number,
-        begin=draft.begin,
-        end=draft.end,
-        what=draft.what(),
-        tier=draft.tier,
-        step=0 if top == BEFORE else top % ATTEMPT + 1,
-        times=draft.times(),
-        ordinary=draft.commits.ordinary(draft.begin),
+        number=0,
+        begin=begin,
+        end=end,
+        what=_what(group, formed, attempts),
+        level=group.level,
+        step=step,
+        times=_times(group, repairs),
+        ordinary=pace.before(group.was.attempt, step),
+        was=group.was,
+        epoch=group.epochs[-1] if group.epochs else group.was,
+        joins=not group.victims and not attempts and bool(formed) and all(event.why is Why.JOIN for event in formed),
     )
 
 
-def _relevant(ordered: list[Event]) -> Iterator[Event]:
-    """Causes, repairs and starts; a attempt's first world is no incident, nor is going on after a good end."""
-    first, ended_well = True, False
-    for event in ordered:
-        if isinstance(event, Began) and not event.attached:
-            if event.attempt > 0 and not ended_well:
-                yield event
-            first = True
-        elif isinstance(event, Formed):
-            if not first:
-                yield event
-            first = False
-        elif isinstance(event, Ended):
-            ended_well = event.status == 0
-        elif isinstance(event, Struck | Died | Repaired | Started):
-            yield event
+def _what(group: Group, formed: Iterable[Formed], attempts: Iterable[int]) -> list[str]:
+    ordered = sorted(group.victims, key=lambda victim: (max(event.epoch for event in victim.events), victim.begin))
+    causes = [victim.words() for victim in ordered]
+    resumed = [f"resumed as attempt {attempt}" for attempt in attempts]
+    return causes or resumed or [_why(event) for event in formed] or ["cause not seen"]
+
+
+def _why(event: Formed) -> str:
+    if event.why is not Why.JOIN:
+        return WHY[event.why]
+    ranks = ", ".join(map(str, event.joined))
+    return f"worker {ranks} joins" if len(event.joined) == 1 else f"workers {ranks} join"
+
+
+def _times(group: Group, repairs: Iterable[Repaired]) -> dict[str, float]:
+    """Seconds of each phase."""
+    sums: dict[int, dict[str, float]] = {}
+    for repair in repairs:
+        own = sums.setdefault(repair.rank, {})
+        for name, seconds in repair.times.items():
+            own[name] = own.get(name, 0.0) + seconds
+    names = [*PHASES, *sorted({name for own in sums.values() for name in own} - {*PHASES})]
+    times = {name: max((own[name] for own in sums.values() if name in own), default=None) for name in names}
+    noticed = min((repair.noticed for repair in repairs), default=None)
+    events = [event for victim in group.victims for event in victim.events]
+    struck = [e.time for e in events if isinstance(e, Struck)] or [e.time for e in events if isinstance(e, Died)]
+    if noticed is not None and struck and noticed >= min(struck):
+        times["detect"] = noticed - min(struck)
+    return {name: seconds for name, seconds in times.items() if seconds is not None}

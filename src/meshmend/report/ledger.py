@@ -14,18 +14,18 @@ from dataclasses import dataclass, field
 
 from meshmend.errors import JobError
 from meshmend.job.data.lanes import Lanes
-from meshmend.telemetry.events import Committed, Event, Opened, Skipped
+from meshmend.telemetry import Committed, Event, Opened, Skipped
 
 Line = Committed | Skipped
 
 
 @dataclass(frozen=True)
-class Book:
+class Ledger:
     """A run's ledger, sorted into lines that count, void ones and stray ones."""
 
     data: Lanes
     opened: dict[tuple[int, int], int]
-    """From which step on a rank took part in a attempt, by (attempt, rank)."""
+    """From which step on a rank took part in an attempt, by (attempt, rank)."""
     starts: dict[int, int]
     """The first step of each attempt."""
     lines: dict[int, list[Line]] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Book:
     void: dict[tuple[int, int], Line] = field(default_factory=dict)
     """By (attempt, step): one line of each step that was rolled back."""
     stray: list[Line] = field(default_factory=list)
-    """Lines of steps before their attempt began, or of a attempt that nobody opened."""
+    """Lines of steps before their attempt began, or of an attempt in which no worker opened a job."""
 
     @property
     def end(self) -> int:
@@ -41,34 +41,35 @@ class Book:
         return max([step + 1 for step in self.lines] + [self.starts[max(self.starts)]])
 
 
-def read_book(events: Iterable[Event]) -> Book:
-    """Sort a run's ledger; raises where the workers did not train over the same data."""
+def read_ledger(events: Iterable[Event]) -> Ledger:
+    """Sort a run's ledger; raises if its workers did not all train on the same data."""
     events = list(events)
     opened = [event for event in events if isinstance(event, Opened)]
-    book = Book(_data(opened), {}, {})
+    ledger = Ledger(_data(opened), {}, {})
     for event in opened:
-        book.starts[event.attempt] = min(event.step, book.starts.get(event.attempt, event.step))
-        key = event.attempt, event.rank
-        book.opened[key] = min(event.step, book.opened.get(key, event.step))
+        attempt = event.epoch.attempt
+        ledger.starts[attempt] = min(event.step, ledger.starts.get(attempt, event.step))
+        key = attempt, event.rank
+        ledger.opened[key] = min(event.step, ledger.opened.get(key, event.step))
     until = {
-        attempt: min([s for later, s in book.starts.items() if later > attempt], default=None)
-        for attempt in book.starts
+        attempt: min([s for later, s in ledger.starts.items() if later > attempt], default=None)
+        for attempt in ledger.starts
     }
     for line in events:
         if not isinstance(line, Line):
             continue
-        attempt, step = line.attempt, line.step
-        if attempt not in book.starts or step < book.starts[attempt]:
-            book.stray.append(line)
+        attempt, step = line.epoch.attempt, line.step
+        if attempt not in ledger.starts or step < ledger.starts[attempt]:
+            ledger.stray.append(line)
         elif (limit := until[attempt]) is not None and step >= limit:
-            book.void.setdefault((attempt, step), line)
+            ledger.void.setdefault((attempt, step), line)
         else:
-            book.lines.setdefault(step, []).append(line)
-    return book
+            ledger.lines.setdefault(step, []).append(line)
+    return ledger
 
 
 def digest_of(line: Line) -> str:
-    """The hash of the state after a step; a skipped one leaves the state as it was."""
+    """The digest of the state after a step; a skipped step leaves the state as it was."""
     return line.digest if isinstance(line, Committed) else "skipped"
 
 

@@ -11,14 +11,21 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from meshmend.base.theme import FAINT, INK, MUTED, SERIES, bare, picture
+from meshmend.base.units import plural
 from meshmend.errors import JobError
+from meshmend.report.fold import Level
 from meshmend.report.incidents import Incident, incidents
-from meshmend.report.ledger import Book, read_book
-from meshmend.telemetry.events import Committed, Event
+from meshmend.report.ledger import Ledger, read_ledger
+from meshmend.telemetry import Committed, Event
 
 VOID = "#b9c2d0"
 """The colour of what was rolled back."""
-TIERS = {1: ("#389c8a", "repaired"), 2: ("#e8590c", "new world"), 3: ("#c2188b", "resumed")}
+LEVELS = {
+    Level.SHRINK: ("#389c8a", "shrink"),
+    Level.NEW_WORLD: ("#e8590c", "new world"),
+    Level.CHECKPOINT: ("#c2188b", "checkpoint"),
+}
+"""The colour and the name of each level of recovery."""
 WIDE, HIGH, STAIR = 10.0, 4.6, 0.17
 """Inches: the picture without its head, and one stair of labels in its head."""
 LEFT, RIGHT = 0.07, 0.98
@@ -34,20 +41,20 @@ LONGEST = 34
 def draw_loss(events: Iterable[Event], path: str | os.PathLike[str], metric: str = "loss") -> None:
     """Write the picture as PNG or SVG, as the path says; `metric` is one that the job's script commits."""
     events = list(events)
-    book = read_book(events)
-    steps, values = _curve(book, metric)
+    ledger = read_ledger(events)
+    steps, values = _curve(ledger, metric)
     failures = incidents(events)
     with picture(path, WIDE, HIGH) as figure:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=[5, 1])
-        _draw_void(above, book, metric)
+        _draw_void(above, ledger, metric)
         _draw_curve(above, steps, values, metric)
-        _draw_workers(below, book)
-        above.set_xlim(0, max(book.end - 1, 1, *(incident.step for incident in failures)))
+        _draw_workers(below, ledger)
+        above.set_xlim(0, max(ledger.end - 1, 1, *(incident.step for incident in failures)))
         _mark(figure, above, below, failures)
 
 
-def _curve(book: Book, metric: str) -> tuple[list[int], list[float]]:
-    lines = [line for step in sorted(book.lines) for line in book.lines[step][:1] if isinstance(line, Committed)]
+def _curve(ledger: Ledger, metric: str) -> tuple[list[int], list[float]]:
+    lines = [line for step in sorted(ledger.lines) for line in ledger.lines[step][:1] if isinstance(line, Committed)]
     found = [(line.step, line.metrics[metric]) for line in lines if metric in line.metrics]
     if not found:
         names = sorted({name for line in lines for name in line.metrics})
@@ -67,17 +74,17 @@ def _draw_curve(axes: Any, steps: list[int], values: list[float], metric: str) -
     axes.grid(axis="y", color=FAINT, linewidth=0.7)
 
 
-def _draw_void(axes: Any, book: Book, metric: str) -> None:
+def _draw_void(axes: Any, ledger: Ledger, metric: str) -> None:
     """What was rolled back, faintly: it was seen while the job ran."""
-    for attempt in book.starts:
-        lines = sorted((s, v) for (own, s), v in book.void.items() if own == attempt and isinstance(v, Committed))
+    for attempt in ledger.starts:
+        lines = sorted((s, v) for (own, s), v in ledger.void.items() if own == attempt and isinstance(v, Committed))
         points = [(step, line.metrics[metric]) for step, line in lines if metric in line.metrics]
         axes.plot(*zip(*points, strict=True), color=VOID, linewidth=1, zorder=2) if points else None
 
 
-def _draw_workers(axes: Any, book: Book) -> None:
-    steps = sorted(book.lines)
-    active = [len({rank for rank, _ in book.lines[step][0].by}) for step in steps]
+def _draw_workers(axes: Any, ledger: Ledger) -> None:
+    steps = sorted(ledger.lines)
+    active = [len({rank for rank, _ in ledger.lines[step][0].by}) for step in steps]
     most = max(active, default=1)
     axes.step([*steps, steps[-1] + 1], [*active, active[-1]], where="post", color=INK, linewidth=1)
     axes.set_ylim(0, most * 1.25)
@@ -93,7 +100,7 @@ def _bare(axes: Any) -> None:
 
 
 def _mark(figure: Any, above: Any, below: Any, failures: Sequence[Incident]) -> None:
-    """A line for each incident, with its label over it, and a key of the tiers that occur."""
+    """A line for each incident, with its label over it, and a key of the levels that occur."""
     labels = [_label(incident) for incident in failures]
     wide, stairs = _stairs(figure, above, failures, labels)
     if max(stairs, default=0) >= MOST:
@@ -109,7 +116,7 @@ def _mark(figure: Any, above: Any, below: Any, failures: Sequence[Incident]) -> 
     figure.subplots_adjust(left=LEFT, right=LEFT + wide, bottom=0.5 / high, top=1 - head / high, hspace=0.12)
     inches = above.get_position().height * high
     for incident, label, stair in zip(failures, labels, stairs, strict=True):
-        colour, reach = TIERS[incident.tier][0], 1 + max(0, STAIR * (stair + 0.75) / inches)
+        colour, reach = LEVELS[incident.level][0], 1 + max(0, STAIR * (stair + 0.75) / inches)
         below.axvline(incident.step, color=colour, zorder=2, **style)
         above.axvline(incident.step, ymax=reach, color=colour, zorder=2, clip_on=False, **style)
         if not crowded:
@@ -121,19 +128,18 @@ def _mark(figure: Any, above: Any, below: Any, failures: Sequence[Incident]) -> 
 
 
 def _key(figure: Any, failures: Sequence[Incident], high: float) -> None:
-    tiers = [tier for tier in TIERS if any(incident.tier == tier for incident in failures)]
+    levels = [level for level in LEVELS if any(incident.level is level for incident in failures)]
     figure.text(LEFT, 1 - 0.22 / high, _title(failures), color=INK, fontsize=10, va="center")
     right = RIGHT
-    for tier in reversed(tiers):
+    for level in reversed(levels):
         text = figure.text(
-            right, 1 - 0.22 / high, f"━ {TIERS[tier][1]}", color=TIERS[tier][0], ha="right", va="center", fontsize=8
+            right, 1 - 0.22 / high, f"━ {LEVELS[level][1]}", color=LEVELS[level][0], ha="right", va="center", fontsize=8
         )
         right -= text.get_window_extent().width / (WIDE * figure.dpi) + 0.02
 
 
 def _title(failures: Sequence[Incident]) -> str:
-    count = len(failures)
-    return "no failures" if not count else "1 incident" if count == 1 else f"{count} incidents"
+    return plural(len(failures), "incident") if failures else "no failures"
 
 
 def _label(incident: Incident) -> str:

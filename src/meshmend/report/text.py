@@ -7,23 +7,31 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from meshmend.base.tables import table
+from meshmend.base.units import plural
 from meshmend.report.audit import Account
-from meshmend.report.incident_builder import PARTS
-from meshmend.report.incidents import Incident
+from meshmend.report.fold import Level
+from meshmend.report.incidents import PHASES, Incident
 
 WIDTH = 100
 SHOWN = 20
 """Findings that are printed; `to_json` has all."""
 LEAST = 18
-"""Columns that the causes need to be readable beside the times; with fewer, they stand below."""
+"""Columns that the causes need to be readable next to the times; with fewer, they go below."""
 HEADS = {
-    "re-form": ["re-", "form"],
-    "exchange": ["ex-", "change"],
-    "roll forward": ["roll", "fwd."],
-    "recompute": ["re-", "comp."],
-    "first commit": ["first", "commit"],
+    "re-form": "re-\nform",
+    "exchange": "ex-\nchange",
+    "roll forward": "roll\nfwd.",
+    "recompute": "re-\ncomp.",
+    "first commit": "first\ncommit",
 }
-"""Long names in two lines."""
+"""Long names on two lines."""
+LEVELS = {
+    Level.SHRINK: ("shrink", "the surviving couriers went on by themselves"),
+    Level.NEW_WORLD: ("world", "the launcher formed a new world of couriers"),
+    Level.CHECKPOINT: ("resume", "the run was resumed from a checkpoint"),
+}
+"""How each level of recovery is shown in the table, and what that means."""
 
 
 def render(account: Account, incidents: Sequence[Incident]) -> str:
@@ -41,18 +49,14 @@ def render(account: Account, incidents: Sequence[Incident]) -> str:
 
 def to_json(account: Account, incidents: Sequence[Incident]) -> str:
     """The same for programs, with all findings; times are in seconds."""
-    facts = {
-        "clean": account.clean,
-        **asdict(account),
-        "incidents": [{**asdict(incident), "total": incident.total} for incident in incidents],
-    }
-    return json.dumps(facts, indent=2)
+    shown = [{**asdict(one), "level": one.level.name, "total": one.total} for one in incidents]
+    return json.dumps({"clean": account.clean, **asdict(account), "incidents": shown}, indent=2)
 
 
 def _verdict(account: Account) -> str:
-    extent = f"{_count(account.steps, 'step')}, {_short(account.epochs)} epochs of {_count(account.size, 'sample')}"
+    extent = f"{plural(account.steps, 'step')}, {_short(account.epochs)} epochs of {plural(account.size, 'sample')}"
     if not account.clean:
-        return f"audit: NOT clean, {_count(len(account.findings), 'finding')}. {extent}."
+        return f"audit: NOT clean, {plural(len(account.findings), 'finding')}. {extent}."
     if not account.steps:
         return "audit: nothing to audit yet, no step has been committed."
     return (
@@ -63,55 +67,50 @@ def _verdict(account: Account) -> str:
 
 def _more(account: Account) -> str:
     parts = [
-        f"{_count(account.workers, 'worker')}, {_count(account.lanes, 'lane')}, "
-        f"{_count(account.samples, 'sample')} trained on."
+        f"{plural(account.workers, 'worker')}, {plural(account.lanes, 'lane')}, "
+        f"{plural(account.samples, 'sample')} trained on."
     ]
     if account.repeated:
-        parts.append(f"{_count(account.repeated, 'step')} done again after a checkpoint.")
+        parts.append(f"{plural(account.repeated, 'step')} done again after a checkpoint.")
     if account.skipped:
-        samples = _count(account.skipped * account.batch, "sample")
-        parts.append(f"{_count(account.skipped, 'step')} ({samples}) skipped as asked: not finite.")
+        samples = plural(account.skipped * account.batch, "sample")
+        parts.append(f"{plural(account.skipped, 'step')} ({samples}) skipped as asked: not finite.")
     if account.digest:
         parts.append(f"Digest of the last state: {account.digest}.")
     return " ".join(parts)
 
 
 def _table(incidents: Sequence[Incident]) -> str:
-    names = [name for name in PARTS if any(name in incident.times for incident in incidents)]
-    columns = [
-        (["", "#"], [str(incident.number) for incident in incidents]),
-        (["", "step"], [f"{incident.step:,}" for incident in incidents]),
-        (["", "tier"], [str(incident.tier) for incident in incidents]),
-        *((HEADS.get(name, ["", name]), [_ms(incident.times.get(name)) for incident in incidents]) for name in names),
-        (["", "total"], [_ms(incident.total) for incident in incidents]),
-        (["usual", "step"], [_ms(incident.ordinary) for incident in incidents]),
-    ]
-    widths = [max(map(len, (*head, *cells))) for head, cells in columns]
-    rooms = {gap: WIDTH - sum(widths) - len(gap) * len(widths) for gap in ("  ", " ")}
+    """Times in columns; the causes next to them, on as many lines as they need, or below them if there is no room."""
+    names = [name for name in PHASES if any(name in incident.times for incident in incidents)]
+    heads = ["#", "step", "level", *(HEADS.get(name, name) for name in names), "total", "usual\nstep"]
+    rows = [
+        [
+            str(one.number), f"{one.step:,}", LEVELS[one.level][0], *(_ms(one.times.get(name)) for name in names),
+            _ms(one.total), _ms(one.ordinary),
+        ]
+        for one in incidents
+    ]  # fmt: skip
+    tables = {gap: table(heads, rows, left=0, gap=gap).split("\n") for gap in ("  ", " ")}
+    rooms = {gap: WIDTH - max(map(len, lines)) - len(gap) for gap, lines in tables.items()}
     gap = next((gap for least in (LEAST, 0) for gap, room in rooms.items() if room >= least), " ")
-    room = rooms[gap]
-    beside = room >= LEAST
-    causes = [textwrap.wrap(", ".join(incident.what), room if beside else WIDTH - 8) or [""] for incident in incidents]
-    lines = [_row([head[part] for head, _ in columns], widths, gap, "what" * (part and beside)) for part in (0, 1)]
-    for index, (first, *others) in enumerate(causes):
-        cells = [column[index] for _, column in columns]
-        lines.append(_row(cells, widths, gap, first if beside else ""))
-        indent = (WIDTH - room if beside else 8) * " "
-        lines += [indent + text for text in (others if beside else [first, *others])]
-    return "\n".join(["incidents (times in ms):", *lines, *_notes(incidents)])
+    room, beside = rooms[gap], rooms[gap] >= LEAST
+    wide = WIDTH - room if beside else 8
+    *above, head = tables[gap][: -len(rows)]
+    lines = [*above, f"{head.ljust(wide)}what" if beside else head]
+    for line, incident in zip(tables[gap][-len(rows) :], incidents, strict=True):
+        first, *others = textwrap.wrap(", ".join(incident.what), WIDTH - wide) or [""]
+        lines += [f"{line.ljust(wide)}{first}".rstrip()] if beside else [line, " " * wide + first]
+        lines += [" " * wide + text for text in others]
+    return "\n".join(["incidents (times in ms):", *lines, _notes(incidents)])
 
 
-def _notes(incidents: Sequence[Incident]) -> list[str]:
-    tiers = {1: "repaired by the couriers", 2: "a new world was formed", 3: "resumed from a checkpoint"}
-    used = sorted({incident.tier for incident in incidents})
-    text = f"tier {', '.join(f'{tier}: {tiers[tier]}' for tier in used)}; total: from the cause to the next commit"
+def _notes(incidents: Sequence[Incident]) -> str:
+    used = [level for level in LEVELS if any(incident.level is level for incident in incidents)]
+    text = f"level {'; '.join(': '.join(LEVELS[level]) for level in used)}; total: from the cause to the next commit"
     if any(incident.end is None for incident in incidents):
         text += "; no total: no step was committed after it"
-    return [_wrap(text)]
-
-
-def _row(cells: Sequence[str], widths: Sequence[int], gap: str, what: str) -> str:
-    return gap.join([*(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)), what]).rstrip()
+    return _wrap(text)
 
 
 def _ms(seconds: float | None) -> str:
@@ -120,10 +119,6 @@ def _ms(seconds: float | None) -> str:
     if seconds >= 1000:
         return f"{seconds:,.0f} s"
     return f"{1000 * seconds:,.0f}" if seconds >= 0.00995 else f"{1000 * seconds:.1f}"
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def _short(value: float) -> str:

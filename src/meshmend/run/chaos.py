@@ -10,7 +10,7 @@ from meshmend.errors import JobError
 from meshmend.job.faults import KINDS, FaultKind, Target, chaos_kinds
 from meshmend.job.shm.inspect import Member, member, members
 from meshmend.run.spec import load_spec
-from meshmend.telemetry.events import Ended, Log, Struck, folder_of, read
+from meshmend.telemetry import UNKNOWN, Ended, Log, Struck, folder_of, read
 
 LOOK = 0.02
 """Seconds between two looks at the run."""
@@ -55,7 +55,8 @@ def _strike(run: str, kind: FaultKind, dice: random.Random, log: Log, victims: s
     if len(left) < kind.members or not all(one.has_courier for one in left):
         return None
     victim = dice.choice(left)
-    log.write(Struck(rank=-1 if kind.of_run else victim.rank, what=kind.name))
+    rank, process = (UNKNOWN, 0) if kind.of_run else (victim.rank, victim.worker)
+    log.write(Struck(epoch=victim.epoch, what=kind.part, fault=kind.name, rank=rank, process=process, step=victim.step))
     if not kind.of_run:
         victims.add(victim.worker)
     assert kind.outside is not None, "only such kinds were let in"

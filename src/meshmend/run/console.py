@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 
 from meshmend.run.supervisor.messages import (
-    Again,
     AgentReplaced,
     AllStill,
+    Attached,
     Begin,
     GivenUp,
     Halting,
@@ -29,6 +29,7 @@ from meshmend.run.supervisor.messages import (
     NoCourierEver,
     NoProgress,
     RepairStuck,
+    Restarted,
     Restarting,
     RestartsExhausted,
     Signalled,
@@ -141,8 +142,10 @@ def world_reason(reason: WorldReason) -> str:
     match reason:
         case Begin():
             return "the run begins"
-        case Again():
-            return "restart"
+        case Attached():
+            return "another launcher took over"
+        case Restarted():
+            return "restart from the last commit"
         case Joined(ranks=ranks):
             return f"{workers(ranks)} join{'s' * (len(ranks) == 1)}"
         case MpirunLost():

@@ -14,7 +14,7 @@ from meshmend.run.checks import check
 from meshmend.run.doctor.checks import require_tolerance
 from meshmend.run.launcher import Launcher
 from meshmend.run.spec import VERSION, RunSpec, load_saved
-from meshmend.telemetry.events import Began, Died, Ended, read, steps_done, unwritten
+from meshmend.telemetry import Began, Died, Ended, read, steps_done, unwritable
 
 
 def launch(spec: RunSpec) -> int:
@@ -38,7 +38,7 @@ def resume(spec: RunSpec) -> int:
     check(spec)
     _require_no_launcher(spec)
     events = read(spec.folder, "launcher")
-    launcher = Launcher(spec, attempt=max((e.attempt for e in events if isinstance(e, Began)), default=-1) + 1)
+    launcher = Launcher(spec, attempt=max((e.epoch.attempt for e in events if isinstance(e, Began)), default=-1) + 1)
     say = launcher.console.say
     last = next((event for event in reversed(events) if isinstance(event, Began | Ended)), None)
     same_script = list(spec.script) == list(load_saved(spec.run).values["script"])
@@ -69,7 +69,7 @@ def attach(spec: RunSpec) -> int:
     if not living and not spec.hosts:
         raise JobError(f"run {spec.run!r} has no living workers on this host: continue it with --resume {spec.run}")
     begun = [event for event in read(spec.folder, "launcher") if isinstance(event, Began)]
-    launcher = Launcher(spec, attempt=max((event.attempt for event in begun), default=0), attached=True)
+    launcher = Launcher(spec, attempt=max((event.epoch.attempt for event in begun), default=0), attached=True)
     with _disk_errors(spec):
         launcher.pool.open(attached=True)
         return _summarized(launcher, launcher.run())
@@ -94,7 +94,7 @@ def _disk_errors(spec: RunSpec) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             raise
-        raise unwritten(Path(error.filename or spec.folder), error) from None
+        raise unwritable(Path(error.filename or spec.folder), error) from None
 
 
 def _require_free_name(run: str) -> None:

@@ -20,14 +20,14 @@ from meshmend.job.state.safetensors import latest
 from meshmend.run.agent import messages
 from meshmend.run.agent.agent import Agent
 from meshmend.run.clusters.hosts import spread
-from meshmend.run.console import Console, ended, halt_reason, world_reason
+from meshmend.run.console import Console, world_reason
 from meshmend.run.hosts.pool import Pool
+from meshmend.run.journal import Journal
 from meshmend.run.probe import Probe
 from meshmend.run.spec import RunSpec
 from meshmend.run.supervisor import POLICIES, Phase, RunConfig, RunState, actions, decide
 from meshmend.run.supervisor.observations import Observations, RankSeen
 from meshmend.run.world.world import World, open_world, why_none
-from meshmend.telemetry.events import Began, Died, Ended, Event, Formed, Log, Started
 
 
 class Launcher:
@@ -35,7 +35,7 @@ class Launcher:
 
     def __init__(self, spec: RunSpec, *, attempt: int = 0, resume: str = "", attached: bool = False) -> None:
         self.spec, self.console, self.pool = spec, Console(), Pool(spec)
-        self.log = Log(spec.folder, "launcher")
+        self._journal = Journal(spec, attempt)
         hosts = [host.name for host in spread(spec.places, spec.ranks)]
         here = frozenset(place.name for place in spec.places if place.here)
         config = RunConfig(hosts=hosts, policy=POLICIES[spec.on_failure], least=spec.least, here=here)
@@ -56,7 +56,7 @@ class Launcher:
             finish = self._watch()
         finally:
             self._stop()
-            self._note(Ended(status=finish.status, why=halt_reason(finish.reason) if finish.reason else ""))
+            self._journal.ended(finish)
         if finish.no_world:
             raise JobError(why_none(self.spec))
         if finish.status == HALTED or (finish.reason and latest(self.spec.folder / "checkpoints")):
@@ -165,7 +165,7 @@ class Launcher:
             case actions.FindCheckpoint():
                 self._checkpoint = str(self.last_checkpoint() or "")
             case _:
-                self._write_down(action)
+                self._journal.note(action)
 
     def _start(self, start: actions.Start) -> None:
         spec = self.spec
@@ -177,33 +177,16 @@ class Launcher:
         if self.pool.has(start.host):
             views = {view.rank: view for view in self.pool.agents[start.host].look()}
             if start.rank in views:
-                self._note(Started(rank=start.rank, process=views[start.rank].process, host=start.host))
+                self._journal.started(start.rank, views[start.rank].process, start.host)
 
     def _enter(self, enter: actions.EnterWorld, began: int) -> None:
         world, why = self._worlds[enter.number], world_reason(enter.reason)
         line = f": {shlex.join(world.line)}" if enter.fresh and enter.number == 1 else ""
         self.console.say(f"world {enter.number} ({why}){line}")
-        self._note(Formed(world=enter.number, ranks=[*enter.ranks], why=why))
+        self._journal.entered(enter)
         formed = 0 if enter.fresh else began
         mpirun = world.process.pid
         self._tell_all(messages.Enter(world=enter.number, mpirun=mpirun, formed=formed, fresh=enter.fresh))
-
-    def _write_down(self, action: actions.Action) -> None:
-        spec = self.spec
-        match action:
-            case actions.NoteAttempt(attempt=attempt, attached=attached):
-                self._note(
-                    Began(
-                        attempt=attempt, workers=spec.workers, spares=spec.spares, on_failure=spec.on_failure,
-                        attached=attached,
-                    )
-                )  # fmt: skip
-            case actions.NoteDeath(rank=rank, status=status, cause=cause):
-                self._note(Died(rank=rank, what="worker", how=ended(status, cause)))
-            case actions.NoteHostLost(host=host):
-                self._note(Died(rank=-1, what="host", how=host))
-            case actions.NoteMpirunLost(late=late):
-                self._note(Died(rank=-1, what="mpirun", how="late" if late else "lost"))
 
     def _tell(self, host: str, command: messages.Command) -> None:
         """Have one agent do something; where it is gone, the next observations show it."""
@@ -213,9 +196,6 @@ class Launcher:
     def _tell_all(self, command: messages.Command, hosts: Iterable[str] | None = None) -> None:
         for host in [*self.pool.agents] if hosts is None else hosts:
             self._tell(host, command)
-
-    def _note(self, event: Event) -> None:
-        self.log.write(event)
 
     def _stop(self) -> None:
         """Kill everything that is left, and leave nothing behind."""

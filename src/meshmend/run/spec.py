@@ -16,7 +16,7 @@ from typing import Any
 from meshmend.errors import FormatError, JobError
 from meshmend.run.clusters.hosts import HERE, Host
 from meshmend.run.supervisor.policies import POLICIES
-from meshmend.telemetry.events import FORMAT, folder_of, unwritten
+from meshmend.telemetry import FORMAT, folder_of, unwritable
 
 VERSION = metadata.version("meshmend")
 
@@ -84,7 +84,7 @@ class RunSpec:
             (self.folder / "run.json.new").write_text(text)
             os.replace(self.folder / "run.json.new", self.folder / "run.json")
         except OSError as error:
-            raise unwritten(self.folder / "run.json", error) from None
+            raise unwritable(self.folder / "run.json", error) from None
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,41 @@
-"""What happened in a run: typed events, their writer and their reader."""
+"""What happened in a run: typed events, one JSON line each, their writer and their readers.
+
+    runs/RUN/run.json               what was asked for, and the format of everything in this folder
+    runs/RUN/events/launcher.jsonl  one file per writer, so that no lock is needed, not even on a shared file system
+    runs/RUN/events/worker-0.jsonl
+    runs/RUN/events/courier-0.jsonl …
+
+Everything that reports on a run reads these files and nothing else. Every event carries the epoch number
+(`Epoch`: attempt, world, shrink) of the membership it was seen in, so events of different writers can be put together
+without trusting their clocks. The **ledger** is the `Committed` and `Skipped` events of all workers; the lines of any
+one survivor suffice, since each line accounts for all workers.
+"""
+
+from meshmend.telemetry.epoch import Epoch as Epoch
+from meshmend.telemetry.log import Log as Log
+from meshmend.telemetry.log import unwritable as unwritable
+from meshmend.telemetry.reader import Follower as Follower
+from meshmend.telemetry.reader import follow as follow
+from meshmend.telemetry.reader import read as read
+from meshmend.telemetry.reader import steps_done as steps_done
+from meshmend.telemetry.runs import FORMAT as FORMAT
+from meshmend.telemetry.runs import check_format as check_format
+from meshmend.telemetry.runs import folder_of as folder_of
+from meshmend.telemetry.types import UNKNOWN as UNKNOWN
+from meshmend.telemetry.types import Began as Began
+from meshmend.telemetry.types import Committed as Committed
+from meshmend.telemetry.types import Died as Died
+from meshmend.telemetry.types import Ended as Ended
+from meshmend.telemetry.types import Event as Event
+from meshmend.telemetry.types import Formed as Formed
+from meshmend.telemetry.types import How as How
+from meshmend.telemetry.types import Opened as Opened
+from meshmend.telemetry.types import Part as Part
+from meshmend.telemetry.types import Raised as Raised
+from meshmend.telemetry.types import Repaired as Repaired
+from meshmend.telemetry.types import Saved as Saved
+from meshmend.telemetry.types import Skipped as Skipped
+from meshmend.telemetry.types import Started as Started
+from meshmend.telemetry.types import Struck as Struck
+from meshmend.telemetry.types import Why as Why
+from meshmend.telemetry.types import parse as parse

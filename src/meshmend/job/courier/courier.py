@@ -41,7 +41,7 @@ from meshmend.job.shm.mailbox import is_over
 from meshmend.job.shm.memory import SharedMemory
 from meshmend.job.shm.records import Phase
 from meshmend.job.transport.mesh_mpi import Placing
-from meshmend.telemetry.events import Died, Log, Repaired
+from meshmend.telemetry import Died, Epoch, How, Log, Part, Repaired
 
 DOOR = 0.002
 """Seconds between looks at whether this world may begin."""
@@ -73,7 +73,7 @@ class Courier:
             time.sleep(0.005)
         self.memory = SharedMemory(self.segment)
         self.log = Log(folder, f"courier-{rank}")
-        self.faults = Faults(rank, folder, self.log, self.segment.agent.worker)
+        self.faults = Faults(rank, folder, self.log, lambda: self.epoch, self.segment.agent.worker)
         self.port = WorkerPort(self.segment, self.strike, placing)
         if placing is not None:
             placing.halfway = lambda: self.strike(Point.RELAY)
@@ -88,7 +88,9 @@ class Courier:
         if agent.world > world or agent.cleared >= world:
             os.kill(os.getpid(), signal.SIGKILL)  # this world is over already
         record.process, record.born, record.daemon = os.getpid(), born(os.getpid()), self.parent
-        record.shrink = 0
+        self.epoch, record.shrink = Epoch(agent.attempt, world), 0
+        self._was = self.segment.epoch if record.done_world else self.epoch
+        self._shrinks = False
         record.phase = Phase.CARRYING
         record.world = world
 
@@ -122,8 +124,7 @@ class Courier:
         if repair and os.getppid() != self.parent:
             # mpirun or its daemon is dead and all couriers end; one that continued would leave the others behind.
             os.kill(os.getpid(), signal.SIGKILL)
-        if isinstance(operation, Shrink):
-            self.record.shrink += 1
+        self._count(operation)
         if isinstance(operation, (Work, Wait)):
             self.record.agreed = self.record.world
         self.watch.began(operation)
@@ -132,6 +133,15 @@ class Courier:
             point = Point.ROLL_FORWARD if operation.what == "total" else Point.STATE
         if point is not None:
             self.strike(point)
+
+    def _count(self, operation: Operation) -> None:
+        """Keep two epochs: this courier's, and the one before the last failure."""
+        if self._shrinks and not isinstance(operation, Revoke):  # the operation before was a shrink, and did not fail
+            self.epoch = self.epoch._replace(shrink=self.epoch.shrink + 1)
+            self.record.shrink = self.epoch.shrink
+        self._shrinks = isinstance(operation, Shrink)
+        if isinstance(operation, Wait) or (isinstance(operation, (Work, Sum)) and not self.watch.noticed):
+            self._was = self.epoch
 
     def enter_phase(self, phase: Phase) -> None:
         """Each operation of a repair has its own time."""
@@ -152,9 +162,10 @@ class Courier:
     def repaired(self, noticed: float, times: dict[str, float]) -> None:
         """A repair is through."""
         self.log.write(
-            Repaired(rank=self.segment.rank, round=self.memory.done, noticed=noticed, times=times,
-                     active=sorted(self.port.account.digests))
+            Repaired(epoch=self.epoch, was=self._was, rank=self.segment.rank, round=self.memory.done, noticed=noticed,
+                     times=times, active=sorted(self.port.account.digests))
         )  # fmt: skip
+        self._was = self.epoch
 
 
 def carry(courier: Courier, *, repair: bool) -> None:
@@ -165,7 +176,10 @@ def carry(courier: Courier, *, repair: bool) -> None:
         return
     except Evicted as error:
         print(f"meshmend: {error}: it is ended", file=sys.stderr, flush=True)
-        courier.log.write(Died(rank=segment.rank, what="worker", how="evicted"))
+        courier.log.write(
+            Died(epoch=courier.epoch, what=Part.WORKER, how=How.EVICTED, rank=segment.rank,
+                 process=segment.agent.worker, step=segment.worker.step)
+        )  # fmt: skip
     except JobError as error:
         segment.files.write_error(segment.worker.step, str(error), "", mistake=True)
     except Divergence as error:

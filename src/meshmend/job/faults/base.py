@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from meshmend.errors import JobError
+from meshmend.telemetry import Part
 
 
 class Point(StrEnum):
@@ -62,6 +63,8 @@ class FaultKind:
     """What happens, for help texts."""
     points: tuple[Point, ...] = ()
     """Where `fail_at` can bring it about."""
+    part: Part = Part.WORKER
+    """What dies or goes wrong."""
     inside: Callable[[Fault, int], None] | None = None
     """Brings it about in the process that is at the point, given the worker's process; None: the caller has to."""
     outside: Callable[[Target], None] | None = None

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 from meshmend.job.faults.base import KINDS, Fault, Point
-from meshmend.telemetry.events import Log, Struck
+from meshmend.telemetry import Epoch, Log, Struck
 
 VARIABLE = "MESHMEND_FAULTS"
 
@@ -37,16 +37,21 @@ def fail_at(*, rank: int, step: int, point: str = "compute", kind: str = "kill")
 class Faults:
     """The faults of one rank, as a worker or a courier looks for them; without any, looking costs nothing."""
 
-    def __init__(self, rank: int, folder: Path, log: Log, worker: int = 0) -> None:
+    def __init__(self, rank: int, folder: Path, log: Log, epoch: Callable[[], Epoch], worker: int = 0) -> None:
         every = [Fault(**values) for values in json.loads(os.environ.get(VARIABLE, "[]"))]
         self._mine = [(number, fault) for number, fault in enumerate(every) if fault.rank == rank]
-        self._folder, self._log, self._worker = folder, log, worker or os.getpid()
+        self._folder, self._log, self._epoch, self._worker = folder, log, epoch, worker or os.getpid()
 
     def strike(self, point: Point, step: int) -> Fault | None:
         """Bring about what is due here; the fault is returned, since some only the caller can bring about."""
         for number, fault in self._mine:
             if (fault.point, fault.step) == (point, step) and self._first(number):
-                self._log.write(Struck(rank=fault.rank, what=fault.kind, point=point.value))
+                self._log.write(
+                    Struck(
+                        epoch=self._epoch(), what=KINDS[fault.kind].part, fault=fault.kind, rank=fault.rank,
+                        process=self._worker, step=step, point=point.value,
+                    )
+                )  # fmt: skip
                 inside = KINDS[fault.kind].inside
                 if inside is not None:
                     inside(fault, self._worker)

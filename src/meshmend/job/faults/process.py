@@ -8,6 +8,7 @@ import threading
 
 from meshmend.base.processes import kill
 from meshmend.job.faults.base import COURIER_POINTS, WORKER_POINTS, Fault, FaultKind, Point, register
+from meshmend.telemetry import Part
 
 
 def _kill(fault: Fault, worker: int) -> None:
@@ -75,8 +76,11 @@ COURIER = register(
         "courier",
         "SIGKILL to the courier alone",
         tuple(Point),
+        part=Part.COURIER,
         inside=_kill_courier,
         outside=lambda target: kill(target.courier),
     )
 )
-MPIRUN = register(FaultKind("mpirun", "SIGKILL to mpirun", outside=lambda target: kill(target.mpirun), of_run=True))
+MPIRUN = register(
+    FaultKind("mpirun", "SIGKILL to mpirun", part=Part.MPIRUN, outside=lambda target: kill(target.mpirun), of_run=True)
+)

@@ -8,7 +8,6 @@ from meshmend.job.shm.cleanup import ranks_of as ranks_of
 from meshmend.job.shm.cleanup import remove_run as remove_run
 from meshmend.job.shm.cleanup import stale_runs as stale_runs
 from meshmend.job.shm.files import HOME as HOME
-from meshmend.job.shm.records import Epoch as Epoch
 from meshmend.job.shm.segment import AgentSegment as AgentSegment
 from meshmend.job.shm.segment import CourierSegment as CourierSegment
 from meshmend.job.shm.segment import Segment as Segment

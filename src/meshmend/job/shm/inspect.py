@@ -13,6 +13,7 @@ from meshmend.job.shm.cleanup import ranks_of
 from meshmend.job.shm.mailbox import is_over
 from meshmend.job.shm.records import FlipWanted
 from meshmend.job.shm.segment import Segment, open_for_chaos, open_to_read
+from meshmend.telemetry import Epoch
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Member:
     mpirun: int
     agent: int
     step: int
+    epoch: Epoch
+    """The membership that it is in."""
     active: bool
     """Whether it takes part in rounds, and the job is not over."""
 
@@ -75,5 +78,6 @@ def _member(segment: Segment) -> Member:
         mpirun=agent.mpirun,
         agent=agent.owner,
         step=segment.worker.step,
+        epoch=Epoch(agent.attempt, agent.world, courier.shrink),
         active=courier.active and not is_over(segment),
     )

@@ -15,21 +15,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
 
 from meshmend.job.protocol.protocol import NEVER
 from meshmend.job.shm.words import Choice, Flag, Int, Mailbox, Message, Record, Time, Writable
-
-
-class Epoch(NamedTuple):
-    """Which membership something happened in."""
-
-    attempt: int = 0
-    """How often the run has been resumed from a checkpoint."""
-    world: int = 0
-    """The world of couriers, counted by the launcher."""
-    shrink: int = 0
-    """How often the group of that world had shrunk."""
 
 
 class Order(IntEnum):

@@ -17,13 +17,13 @@ from meshmend.job.shm.records import (
     AgentRecord,
     ChaosRecord,
     CourierRecord,
-    Epoch,
     WorkerRecord,
     WritableAgentRecord,
     WritableChaosRecord,
     WritableCourierRecord,
     WritableWorkerRecord,
 )
+from meshmend.telemetry import Epoch
 
 
 class Segment:

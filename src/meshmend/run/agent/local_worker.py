@@ -111,6 +111,7 @@ class LocalWorker:
             over=is_over(segment),
             courier=state,
             world=agent.world,
+            shrink=courier.shrink,
             standby=courier.standby,
             agreed=courier.agreed,
             still=self.still,

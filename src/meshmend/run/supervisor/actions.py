@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from meshmend.run.supervisor.messages import HaltReason, Message, WorldReason
-from meshmend.run.supervisor.observations import Cause
+from meshmend.run.supervisor.observations import Cause, RankSeen
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,12 @@ class NoteAttempt:
 class NoteDeath:
     """Write down: a worker died."""
 
-    rank: int
-    status: int
-    cause: Cause
+    seen: RankSeen
+    """The worker, as it was seen last."""
+    member: bool
+    """Whether it had joined a world: if not, its death delays nobody."""
+    step: int
+    """The step that it was in, or where it was no member, that the members were in; -1: there are none."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,8 @@ class NoteHostLost:
     """Write down: a host was lost."""
 
     host: str
+    seen: tuple[RankSeen, ...]
+    """Its ranks, as they were seen last."""
 
 
 @dataclass(frozen=True)

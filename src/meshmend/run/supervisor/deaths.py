@@ -19,7 +19,9 @@ def mind_death(turn: Turn, rank: Rank) -> None:
         return
     if seen.status in (DONE, HALTED) and (seen.over or run.halt_reason or not seen.ready):
         return
-    turn.do(NoteDeath(rank.number, seen.status, seen.cause))
+    member = seen.agreed > 0 or (run.world is not None and run.world.has(rank))
+    steps = [seen.step] if member else [one.seen.step for one in run.active()]
+    turn.do(NoteDeath(seen, member, max(steps, default=-1)))
     if seen.error is not None:
         turn.say(WorkerRaised(rank.number, seen.error))
     else:

@@ -14,7 +14,7 @@ from meshmend.run.supervisor.exit_status import exit_status
 from meshmend.run.supervisor.halting import begin_halt, mind_halt
 from meshmend.run.supervisor.health import mind_hangs, mind_size
 from meshmend.run.supervisor.hosts import mind_hosts
-from meshmend.run.supervisor.messages import Signalled
+from meshmend.run.supervisor.messages import Attached, Signalled
 from meshmend.run.supervisor.observations import Observations
 from meshmend.run.supervisor.ranks import Rank
 from meshmend.run.supervisor.restart import begin_attempt, mind_restart
@@ -84,6 +84,8 @@ def _attach(turn: Turn) -> None:
         seen = turn.seen.ranks.get(rank.number)
         if seen is not None and seen.process:
             run.worlds = max(run.worlds, seen.world, seen.standby)
+            if seen.active:
+                run.reason = Attached()
         if rank.host not in turn.seen.reachable:
             run.unsure.add(rank.number)
 

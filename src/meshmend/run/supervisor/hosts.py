@@ -6,6 +6,8 @@ as possibly alive (`unsure`) until the others have agreed to continue without th
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from meshmend.job.protocol.protocol import has_majority
 from meshmend.run.supervisor.actions import Adopt, Expel, Kill, NoteHostLost, Remove
 from meshmend.run.supervisor.halting import begin_halt
@@ -80,8 +82,8 @@ def _lose(turn: Turn, host: str) -> None:
 
 def _bury(turn: Turn, host: str) -> set[int]:
     """None of a host's workers counts any more; their ranks."""
-    turn.do(NoteHostLost(host))
     there = turn.run.on([host])
+    turn.do(NoteHostLost(host, tuple(replace(rank.seen, rank=rank.number) for rank in there)))
     for rank in there:
         rank.apply(Sign.BURY)
         rank.replaced = None

@@ -16,8 +16,13 @@ class Begin:
 
 
 @dataclass(frozen=True)
-class Again:
-    """A world: under workers that were there before (attached, or restarted by policy)."""
+class Attached:
+    """A world: another launcher took over."""
+
+
+@dataclass(frozen=True)
+class Restarted:
+    """A world: the policy `restart` goes back to the last commit with a new worker."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class NetworkSplit:
     hosts: tuple[str, ...]
 
 
-WorldReason = Begin | Again | Joined | MpirunLost | RepairStuck | HostGone | NetworkSplit
+WorldReason = Begin | Attached | Restarted | Joined | MpirunLost | RepairStuck | HostGone | NetworkSplit
 """Why a world is formed."""
 
 

@@ -72,6 +72,8 @@ class RankSeen:
     courier: CourierState = CourierState.NONE
     world: int = 0
     """The world whose couriers were let in last."""
+    shrink: int = 0
+    """How often the group of its courier has shrunk in that world."""
     standby: int = 0
     """The world whose courier has come up, or works already."""
     agreed: int = 0

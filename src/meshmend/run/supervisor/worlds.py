@@ -18,7 +18,7 @@ from meshmend.run.supervisor.actions import (
     Probe,
     Release,
 )
-from meshmend.run.supervisor.messages import Again, Begin, Joined, RepairStuck, WorldReason
+from meshmend.run.supervisor.messages import Begin, Joined, RepairStuck, Restarted, WorldReason
 from meshmend.run.supervisor.observations import Cause, CourierState
 from meshmend.run.supervisor.ranks import Rank, RankState
 from meshmend.run.supervisor.state import RESTARTS, Phase, Turn, World
@@ -118,7 +118,7 @@ def _form_first(turn: Turn) -> None:
     if waiting and turn.seen.hosts_known and all(rank.seen.ready for rank in waiting):
         for rank in waiting:
             rank.joining = False
-        reason, run.reason = run.reason or (Begin() if run.fresh else Again()), None
+        reason, run.reason = run.reason or (Begin() if run.fresh else Restarted()), None
         form(turn, reason)
 
 

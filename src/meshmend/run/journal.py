@@ -1,0 +1,100 @@
+"""What the launcher writes down: the supervisor's decisions as events of the run."""
+
+from __future__ import annotations
+
+from meshmend.run.console import halt_reason
+from meshmend.run.spec import RunSpec
+from meshmend.run.supervisor import actions
+from meshmend.run.supervisor.messages import (
+    Attached,
+    Begin,
+    HostGone,
+    Joined,
+    MpirunLost,
+    NetworkSplit,
+    RepairStuck,
+    Restarted,
+    WorldReason,
+)
+from meshmend.run.supervisor.observations import Cause, RankSeen
+from meshmend.telemetry import Began, Died, Ended, Epoch, Event, Formed, How, Log, Part, Started, Why
+
+HOW = {
+    Cause.HANG: How.HANG,
+    Cause.LOST_COURIER: How.COURIER_LOST,
+    Cause.CUT_OFF: How.CUT_OFF,
+    Cause.HALTED: How.HALTED,
+    Cause.RESTARTED: How.RESTARTED,
+    Cause.REPLACED: How.RESTARTED,
+}
+WHY: dict[type[WorldReason], Why] = {
+    Begin: Why.BEGIN,
+    Joined: Why.JOIN,
+    MpirunLost: Why.MPIRUN_LOST,
+    RepairStuck: Why.STUCK,
+    HostGone: Why.HOST_LOST,
+    NetworkSplit: Why.PARTITION,
+    Restarted: Why.RESTART,
+    Attached: Why.ATTACHED,
+}
+
+
+class Journal:
+    """The launcher's events, each with the epoch as far as the launcher knows it: it does not see couriers shrink."""
+
+    def __init__(self, spec: RunSpec, attempt: int) -> None:
+        self._spec, self._log = spec, Log(spec.folder, "launcher")
+        self.epoch = Epoch(attempt)
+
+    def note(self, action: actions.Action) -> None:
+        """Write an action down, if it is one of those."""
+        match action:
+            case actions.NoteAttempt(attempt=attempt, attached=attached):
+                self._begin(attempt, attached=attached)
+            case actions.NoteDeath(seen=seen, member=member, step=step):
+                epoch = Epoch(self.epoch.attempt, seen.world, seen.shrink) if member else self.epoch
+                how, value = _how(seen)
+                self._write(
+                    Died(epoch=epoch, what=Part.WORKER, how=how, value=value, rank=seen.rank, process=seen.process,
+                         step=step, member=member)
+                )  # fmt: skip
+            case actions.NoteHostLost(host=host, seen=ranks):
+                world, shrink = max(((one.world, one.shrink) for one in ranks), default=(0, 0))
+                epoch = Epoch(self.epoch.attempt, world, shrink)
+                gone = [one.rank for one in ranks]
+                self._write(Died(epoch=epoch, what=Part.HOST, how=How.LOST, host=host, ranks=gone))
+            case actions.NoteMpirunLost(late=late):
+                self._write(Died(epoch=self.epoch, what=Part.MPIRUN, how=How.LATE if late else How.LOST))
+
+    def started(self, rank: int, process: int, host: str) -> None:
+        """A worker was started."""
+        self._write(Started(epoch=self.epoch, rank=rank, process=process, host=host))
+
+    def entered(self, enter: actions.EnterWorld) -> None:
+        """A world was let in."""
+        self.epoch = Epoch(self.epoch.attempt, enter.number)
+        joined = [*enter.reason.ranks] if isinstance(enter.reason, Joined) else []
+        self._write(Formed(epoch=self.epoch, ranks=[*enter.ranks], why=WHY[type(enter.reason)], joined=joined))
+
+    def ended(self, finish: actions.Finish) -> None:
+        """The run is over."""
+        why = halt_reason(finish.reason) if finish.reason is not None else ""
+        self._write(Ended(epoch=self.epoch, status=finish.status, why=why))
+
+    def _begin(self, attempt: int, *, attached: bool) -> None:
+        spec, self.epoch = self._spec, Epoch(attempt)
+        self._write(
+            Began(epoch=self.epoch, workers=spec.workers, spares=spec.spares, on_failure=spec.on_failure,
+                  attached=attached)
+        )  # fmt: skip
+
+    def _write(self, event: Event) -> None:
+        self._log.write(event)
+
+
+def _how(seen: RankSeen) -> tuple[How, int]:
+    """How a worker ended, and its status or signal where it was not us."""
+    if seen.cause in HOW:
+        return HOW[seen.cause], 0
+    status = seen.status or 0
+    return (How.SIGNAL, -status) if status < 0 else (How.EXIT, status)

@@ -1,0 +1,26 @@
+"""The epoch number: which membership an event or a message belongs to.
+
+    attempt   how often the run has been resumed from a checkpoint
+    world     which mpirun of the run: the launcher counts them
+    shrink    how often the couriers of that world have shrunk their group: every survivor takes part in each
+              shrink, so all of them count the same
+
+Epochs are ordered, and the order is that in which things happened, whatever the clocks say:
+
+    (0, 1, 0)  ──a worker dies──►  (0, 1, 1)  ──mpirun dies──►  (0, 2, 0)  ──all die, resume──►  (1, 1, 0)
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Epoch(NamedTuple):
+    """One membership of a run. World 0 is the time before an attempt's first world."""
+
+    attempt: int
+    world: int = 0
+    shrink: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.attempt}.{self.world}.{self.shrink}"
