@@ -20,12 +20,12 @@ from meshmend.errors import JobError
 from meshmend.job.state.safetensors import latest
 from meshmend.run.agent.agent import Agent
 from meshmend.run.clusters.hosts import spread
-from meshmend.run.console import Console, ended, halt_reason, world_reason
+from meshmend.run.console import Console, ending, halt_reason, world_reason
 from meshmend.run.hosts.pool import Pool
 from meshmend.run.probe import Probe
 from meshmend.run.spec import RunSpec
 from meshmend.run.supervisor import POLICIES, Phase, RunConfig, RunState, actions, decide
-from meshmend.run.supervisor.observations import Observations, RankSeen
+from meshmend.run.supervisor.observations import Cause, Observations, RankSeen
 from meshmend.run.world.world import World, open_world, why_none
 from meshmend.telemetry.events import Began, Died, Ended, Event, Formed, Log, Started
 
@@ -197,7 +197,8 @@ class Launcher:
                     )
                 )  # fmt: skip
             case actions.NoteDeath(rank=rank, status=status, cause=cause):
-                self._note(Died(rank=rank, what="worker", how=ended(status, cause)))
+                how = ending(status) if cause is Cause.NONE else cause.name.lower()
+                self._note(Died(rank=rank, what="worker", how=how))
             case actions.NoteHostLost(host=host):
                 self._note(Died(rank=-1, what="host", how=host))
             case actions.NoteMpirunLost(late=late):
