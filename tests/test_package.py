@@ -24,8 +24,8 @@ LAW: dict[str, list[str]] = {
         "cli", "__main__",
     ],
     "run": [
-        "supervisor", "console", "clusters", "spec", "checks", "journal", "probe", "world", "agent", "hosts", "doctor", "chaos",
-        "launcher", "entry", "run_module",
+        "supervisor", "console", "clusters", "spec", "checks", "journal", "probe", "world", "agent", "hosts", "doctor",
+        "chaos", "launcher", "entry", "run_module",
     ],
     "run/supervisor": [
         "observations", "messages", "actions", "exit_status", "ranks", "backoff", "hangs", "state", "deaths", "health",

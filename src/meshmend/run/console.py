@@ -1,6 +1,7 @@
-"""What a run prints: workers' lines with their rank, each exception once, and what the supervisor has to say, in words.
+"""What a run prints: the workers' lines with their ranks, each exception once, and the supervisor's messages in words.
 
-Every sentence about a run in progress is here. Nothing depends on how they are worded.
+Every sentence about a run in progress is here, made from a typed message; nothing depends on the wording. A sentence
+says what happened, to whom, and what follows, so that it can be understood at night and pasted into a search engine.
 """
 
 from __future__ import annotations
@@ -45,70 +46,87 @@ from meshmend.run.supervisor.messages import (
 from meshmend.run.supervisor.observations import Cause
 
 FEW = 4
-"""How many hosts a message names one by one."""
+"""How many hosts a message lists by name."""
+CAUSES = {
+    Cause.HANG: "it made no progress",
+    Cause.LOST_COURIER: "its courier died",
+    Cause.STATELESS: "no worker is left that could give it the state",
+    Cause.NOT_OPENED: "it had not opened its job yet",
+    Cause.HALTED: "it did not stop in time",
+    Cause.RESTARTED: "everything restarts",
+    Cause.CUT_OFF: "it was cut off from the majority",
+    Cause.REPLACED: "its rank was started again",
+    Cause.RUN_ENDED: "the run ended",
+}
+"""Why a worker was killed, where that was the supervisor's decision."""
 
 
 class Console:
-    """One run's output."""
+    """The output of one run."""
 
     def __init__(self) -> None:
         self._told: dict[str, int] = {}
+        """Exceptions that were shown, and the rank that raised each first."""
 
     def line(self, rank: int, text: str) -> None:
-        """A line that a worker has printed."""
+        """Pass on a line that a worker has printed."""
         sys.stdout.write(f"[{rank}] {text}\n")
         sys.stdout.flush()
 
     def say(self, text: str) -> None:
-        """A sentence of the launcher's own."""
+        """Print a sentence of the launcher's own."""
         sys.stdout.flush()
         print(f"meshmend: {text}", file=sys.stderr, flush=True)
 
     def tell(self, message: Message) -> None:
-        """Something that the supervisor has to say."""
+        """Print a message of the supervisor's."""
         if isinstance(message, WorkerRaised):
             self._raised(message)
         else:
             self.say(sentence(message))
 
     def _raised(self, message: WorkerRaised) -> None:
-        """A worker's exception: in full for the first that meets it, one line for the others."""
+        """Print an exception in full when it is raised first, and one line when other workers raise the same."""
         rank, error = message.rank, message.error
-        if error.mistake:
-            if error.error not in self._told:
-                self.say(error.error)
-        elif error.error in self._told:
-            self.say(
-                f"worker {rank} raised the same exception in step {error.step} as worker {self._told[error.error]}"
-            )
-        else:
-            self.say(f"worker {rank} raised an exception in step {error.step}:\n{error.trace.rstrip()}")
+        first = self._told.get(error.error)
         self._told.setdefault(error.error, rank)
+        if error.mistake:
+            if first is None:
+                self.say(error.error)
+        elif first is None:
+            self.say(f"worker {rank} raised an exception in step {error.step}:\n{error.trace.rstrip()}")
+        else:
+            self.say(f"worker {rank} raised the same exception as worker {first}, in step {error.step}")
 
 
 def sentence(message: Message) -> str:
-    """A message in words."""
+    """Put a message in words."""
     match message:
-        case WorkerEnded(rank=rank, status=status, cause=cause, early=early):
-            hint = "; use `with mm.Job(…)`, and `break` to stop early" if early else ""
-            return f"worker {rank} {'exited before its job was over' if early else ended(status, cause)}{hint}"
+        case WorkerEnded(rank=rank, early=True):
+            return f"worker {rank} exited before its job was over; use `with mm.Job(…)`, and `break` to stop early"
+        case WorkerEnded(rank=rank, status=status, cause=Cause.NONE):
+            return f"worker {rank} {'exited with' if status >= 0 else 'was killed by'} {ending(status)}"
+        case WorkerEnded(rank=rank, cause=cause):
+            return f"killed worker {rank}: {CAUSES[cause]}"
         case WorkerRaised(rank=rank, error=error):
             return f"worker {rank} raised an exception in step {error.step}: {error.error}"
         case GivenUp(rank=rank, attempts=attempts):
             return f"worker {rank} failed {attempts} times without completing a step; continuing without it"
         case AllStill():
-            return "no worker is making progress; waiting (Ctrl-C to stop)"
+            return "no worker is making progress; waiting (press Ctrl-C to stop)"
         case AgentReplaced(host=host):
-            return f"lost the agent on {host}; another one has taken over its workers"
+            return f"lost the agent on host {host}; another one has taken over its workers"
         case HostLost(host=host, ranks=ranks):
             return f"lost host {host} with {workers(ranks)}"
         case HostBack(host=host):
             return f"host {host} is back"
         case Split(hosts=hosts, far=far, near=near):
-            return f"{_unreachable(hosts)}; stopping {workers(far)}, {workers(near)} continue{'s' * (len(near) == 1)}"
-        case Halting(reason=reason, checkpoint=checkpoint):
+            return f"{_unreachable(hosts)}; stopping {workers(far)}, continuing with {workers(near)}"
+        case Halting(reason=reason, checkpoint=True):
             how = "writing a checkpoint and stopping (press Ctrl-C again to stop immediately)"
-            return f"{halt_reason(reason)}; {how if checkpoint else 'stopping'}"
+            return f"{halt_reason(reason)}; {how}"
+        case Halting(reason=reason):
+            return f"{halt_reason(reason)}; stopping without a checkpoint"
         case Restarting(checkpoint=checkpoint):
             return f"restarting everything from {checkpoint or 'the beginning'}"
         case RestartsExhausted(restarts=restarts, checkpoint=checkpoint):
@@ -116,7 +134,7 @@ def sentence(message: Message) -> str:
 
 
 def halt_reason(reason: HaltReason) -> str:
-    """Why a run is halted, in words."""
+    """Put in words why a run is halted."""
     match reason:
         case Signalled(signal=name):
             return f"received {name}"
@@ -126,19 +144,22 @@ def halt_reason(reason: HaltReason) -> str:
             return "all workers that had the state are dead"
         case Standstill(seconds=seconds):
             return f"no worker has made progress for {seconds / 60:.0f} minutes"
+        case Minority(left=(), members=members):
+            return f"none of {workers(members)} can be reached; they may still be training"
         case Minority(left=left_, members=members):
-            who = f"only {workers(left_)} of {[*members]} can be reached" if left_ else f"none of {[*members]} answers"
-            return f"{who}, which is not a majority; the others may still be training"
+            only = f"only {workers(left_)} of {[*members]} can be reached, which is not a majority"
+            return f"{only}; the others may still be training"
         case WrongSide(hosts=hosts, near=near, far=far):
-            return f"{_unreachable(hosts)}; {workers(near)} cannot continue alone, nor {workers(far)} without mpirun"
+            few = f"{workers(near)} on this side {'is' if len(near) == 1 else 'are'} not a majority"
+            return f"{_unreachable(hosts)}; {few}, and {workers(far)} cannot continue without mpirun"
         case NoCourierEver(worlds=worlds):
             return f"{worlds} worlds in a row ended before any courier came up"
         case NoProgress(worlds=worlds, step=step):
-            return f"{worlds} worlds in a row got no further than step {step}"
+            return f"{worlds} worlds in a row ended without completing step {step}"
 
 
 def world_reason(reason: WorldReason) -> str:
-    """Why a world is formed, in words."""
+    """Put in words why a world is formed."""
     match reason:
         case Begin():
             return "the run begins"
@@ -154,20 +175,18 @@ def world_reason(reason: WorldReason) -> str:
             return "the couriers could not finish their repair"
         case HostGone(host=host):
             return f"host {host} was lost"
-        case NetworkSplit():
-            return "the network fell in two"
+        case NetworkSplit(hosts=hosts):
+            return f"the network was partitioned; without {_listed(hosts)}"
 
 
-def ended(status: int, cause: Cause) -> str:
-    """How a worker ended, in words."""
-    if cause is not Cause.NONE:
-        return f"was killed: it {cause.value}" if cause is not Cause.RUN_ENDED else "was killed: the run ended"
+def ending(status: int) -> str:
+    """How a process ended: "status 1", "SIGKILL", "signal 35"."""
     if status >= 0:
-        return f"exited with status {status}"
+        return f"status {status}"
     try:
-        return f"was killed by {signal.Signals(-status).name}"
+        return signal.Signals(-status).name
     except ValueError:
-        return f"was killed by signal {-status}"
+        return f"signal {-status}"
 
 
 def workers(ranks: Sequence[int]) -> str:
@@ -177,6 +196,10 @@ def workers(ranks: Sequence[int]) -> str:
     return f"workers {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 
 
-def _unreachable(hosts: Sequence[str]) -> str:
+def _listed(hosts: Sequence[str]) -> str:
     more = [f"{len(hosts) - FEW} more hosts"] if len(hosts) > FEW else []
-    return f"mpirun on {socket.gethostname()} cannot reach {', '.join([*hosts[:FEW], *more])}"
+    return ", ".join([*hosts[:FEW], *more])
+
+
+def _unreachable(hosts: Sequence[str]) -> str:
+    return f"mpirun on {socket.gethostname()} cannot reach {_listed(hosts)}"

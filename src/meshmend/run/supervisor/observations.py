@@ -19,19 +19,24 @@ class CourierState(Enum):
 
 
 class Cause(Enum):
-    """Why the supervisor had a worker killed; the value is what people read."""
+    """Why the supervisor had a worker killed."""
 
-    NONE = ""
+    NONE = auto()
     """It was not: the worker ended by itself, or somebody else killed it."""
-    HANG = "hung"
-    LOST_COURIER = "lost its courier"
-    STATELESS = "had no state to continue from"
-    NOT_OPENED = "had not opened its job yet"
-    HALTED = "halted"
-    RESTARTED = "restarted"
-    CUT_OFF = "was cut off from the majority"
-    REPLACED = "was still there when its rank was started again"
-    RUN_ENDED = "the run ended"
+    HANG = auto()
+    LOST_COURIER = auto()
+    STATELESS = auto()
+    """Nobody is left that it could get the state from."""
+    NOT_OPENED = auto()
+    """The run is halted, and it had not opened its job yet."""
+    HALTED = auto()
+    """The run is halted, and it did not stop in time."""
+    RESTARTED = auto()
+    CUT_OFF = auto()
+    """It is on the smaller side of a network that fell in two."""
+    REPLACED = auto()
+    """It was still there when its rank was started again."""
+    RUN_ENDED = auto()
 
 
 HANGS = 2

@@ -1,0 +1,77 @@
+"""Which of the workers that make no progress are killed, and when nobody is."""
+
+from __future__ import annotations
+
+from meshmend.base.clocks import STANDSTILL
+from meshmend.run.supervisor.hangs import HangJudge
+from meshmend.run.supervisor.messages import AllStill, Halting, Standstill
+from meshmend.run.supervisor.observations import HANGS, STOPPED, Cause
+from tests.run.supervisor.story import Orders, Run, training
+
+
+def judged(judge: HangJudge, *still: int, step: int = 5, now: float = 0.0) -> list[int]:
+    """Whom it has killed when workers are still like this."""
+    return judge.judge(dict(enumerate(still)), step, now)
+
+
+def looks(run: Run, *still: int, step: int = 5) -> Orders:
+    """One turn in which workers are still like this."""
+    for rank, level in enumerate(still):
+        run.see(rank, still=level, step=step)
+    return run.turn()
+
+
+def test_one_that_hangs_is_killed_and_a_pause_of_all_is_waited_for() -> None:
+    run = training("a a a a")
+    assert looks(run, 0, 0, 1, 0) == []
+    assert looks(run, 0, 0, HANGS, 0).killed == [(2, Cause.HANG)]
+    run.dies(2, cause=Cause.HANG).turn()
+    orders = looks(run, HANGS, 1, 0, HANGS, step=6)  # rank 2 is dead
+    assert orders.killed == [] and orders.said == [AllStill()]
+    assert looks(run, HANGS, 0, 0, HANGS + 1, step=6).killed == [(0, Cause.HANG), (3, Cause.HANG)]
+
+
+def test_a_pause_of_all_is_not_waited_for_for_ever() -> None:
+    run = training("a a a")
+    assert looks(run, HANGS, HANGS, HANGS).said == [AllStill()]
+    assert looks(run, HANGS + 9, HANGS, HANGS).said == []  # it was said
+    run.turn(after=STANDSTILL - 1)
+    assert run.halting is None
+    run.turn(after=2)
+    assert run.halting == Standstill(STANDSTILL)
+    assert run.turn().said == [Halting(Standstill(STANDSTILL), checkpoint=True)]
+    assert run.orders.killed == []
+
+
+def test_a_pause_that_ends_is_forgotten() -> None:
+    run = training("a a")
+    looks(run, HANGS, 1)
+    run.turn(after=STANDSTILL - 1)
+    looks(run, 0, 1)
+    assert looks(run, HANGS, 1).said == [AllStill()]
+    run.turn(after=STANDSTILL - 1)
+    assert run.halting is None
+
+
+def test_the_next_one_in_the_same_step_has_twice_the_time() -> None:
+    judge = HangJudge()
+    assert judged(judge, 0, 0, HANGS) == [2]
+    assert judged(judge, 0, HANGS) == []
+    assert judged(judge, 0, HANGS + 1) == [1]
+    assert judged(judge, HANGS + 9) == []  # the last one has the state
+    assert judged(judge, 0, STOPPED, STOPPED) == [1, 2]  # that is not the lane's fault
+    assert judged(judge, 0, HANGS, step=6) == [1]
+
+
+def test_one_that_is_being_killed_counts_as_one_that_hung_only_once() -> None:
+    run = training("a a a")
+    assert looks(run, 0, 0, STOPPED).killed == [(2, Cause.HANG)]
+    assert run.turns(1).killed == []
+    assert looks(run, 0, HANGS).killed == []
+    assert looks(run, 0, HANGS + 1).killed == [(1, Cause.HANG)]
+
+
+def test_nothing_is_asked_of_a_worker_that_has_ended_its_job() -> None:
+    run = training("a a a")
+    run.see(1, over=True)
+    assert looks(run, 0, STOPPED, 0).killed == []

@@ -1,0 +1,199 @@
+"""Worlds: those that never come up, those that are stuck, and those that are made ready beside the one at work."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from meshmend.base.clocks import EXIT_WAIT, REPAIR, SETTLE, WORLD_START
+from meshmend.base.status import MISUSED
+from meshmend.run.supervisor.actions import EnterWorld, Finish, KillWorld, NoteMpirunLost, OpenWorld, Release
+from meshmend.run.supervisor.backoff import IN_VAIN, TRIES
+from meshmend.run.supervisor.messages import (
+    Attached,
+    Begin,
+    Joined,
+    MpirunLost,
+    NoCourierEver,
+    NoProgress,
+    RepairStuck,
+)
+from meshmend.run.supervisor.observations import Cause, CourierState
+from meshmend.run.supervisor.state import RESTARTS
+from tests.run.supervisor.story import Run, begun, planned, training
+
+
+def ends_at_once(run: Run, *, comes_up: bool, steps: bool = False) -> Run:
+    """From now on, the mpirun of every world ends as soon as it is started."""
+
+    def end(world: OpenWorld) -> None:
+        run.ended.add(world.number)
+        if comes_up:
+            run.see(standby=world.number)
+        if steps:
+            run.see(step=run.seen[0].step + 1)
+
+    run.on_open = end
+    assert run.state.world is not None
+    run.ended.add(run.state.world.number)
+    return run
+
+
+def test_the_first_world_is_formed_when_all_workers_are_ready() -> None:
+    run = planned("a a a")
+    assert run.turn().started == [0, 1, 2]
+    assert run.opens(0, 2).turn().opened == []
+    orders = run.opens(1).turn()
+    assert orders.opened == [[0, 1, 2]]
+    assert orders.of(EnterWorld) == [EnterWorld(1, fresh=True, reason=Begin(), ranks=(0, 1, 2))]
+
+
+def test_worlds_that_do_not_come_up_are_tried_ever_more_seldom_and_not_for_ever() -> None:
+    run = ends_at_once(training("a a"), comes_up=False)
+    run.turns(300)
+    opened = run.when(OpenWorld)
+    assert len(opened) == TRIES and run.halting == NoCourierEver(TRIES)
+    # The first world that does not come up is replaced at once; after that, whatever is wrong may take time to pass.
+    pauses = [round(after - before, 1) for before, after in pairwise(opened[1:])]
+    assert pauses == sorted(pauses) and pauses[0] >= 1 and pauses[-1] >= 8
+
+
+def test_a_run_that_never_began_gives_up_soon() -> None:
+    run = ends_at_once(begun("a a"), comes_up=False)
+    run.turns(300)
+    assert run.finish == Finish(MISUSED, no_world=True)
+    assert len(run.when(OpenWorld)) == RESTARTS
+
+
+def test_couriers_that_wait_for_the_last_to_come_up_are_not_stuck() -> None:
+    run = training("a a")
+    run.ended.add(1)
+    assert run.turn().entered == [2]
+    run.comes_up(0).see(0, stuck=True)
+    assert run.turns(20).opened == []
+    run.comes_up(1)
+    assert run.turns(REPAIR - 1).opened == []
+    assert run.turns(2).of(EnterWorld) == [EnterWorld(3, fresh=False, reason=RepairStuck(), ranks=(0, 1))]
+
+
+def test_couriers_that_have_met_are_not_waited_for() -> None:
+    run = training("a a")
+    run.ended.add(1)
+    run.turn()
+    run.comes_up()
+    assert run.turns(REPAIR + 1).opened == []
+    assert run.see(stuck=True).turn().opened == [[0, 1]]
+
+
+def test_a_newcomer_does_not_make_the_world_late() -> None:
+    run = training("a a a")
+    run.turn(after=2 * WORLD_START)
+    run.dies(2).turn()
+    assert run.turn(after=1.5).started == [2]
+    orders = run.opens(2).turns(1)
+    assert orders.of(NoteMpirunLost) == []  # for the newcomer, another world is being made ready
+    assert orders.opened == [[0, 1, 2]] and orders.entered == []
+
+
+def test_a_world_whose_couriers_never_come_up_is_given_up() -> None:
+    run = training("a a")
+    run.ended.add(1)
+    run.turn()
+    run.comes_up(0)
+    assert run.turns(WORLD_START - 1, every=0.5).opened == []
+    orders = run.turns(2, every=0.5)
+    assert orders.of(NoteMpirunLost) == [NoteMpirunLost(late=True)] and orders.opened == [[0, 1]]
+
+
+def test_a_world_for_newcomers_is_made_while_they_load_unless_the_last_one_was_in_vain() -> None:
+    run = training("a a a a")
+    run.dies(1, 3).turn()
+    assert run.turn(after=1.5).started == [1, 3]
+    run.dies(3).turn()
+    assert run.orders.opened == []  # one more will join
+    assert run.turn(after=1.5).started == [3]
+    orders = run.turn()
+    assert orders.opened == [[0, 1, 2, 3]] and orders.entered == []
+    assert run.state.next is not None and run.state.next.reason == Joined((1, 3))
+    run.comes_up().turn()
+    assert run.orders.entered == []  # its couriers are there, and the workers are not yet
+    run.dies(1)
+    assert run.turn().of(KillWorld) == [KillWorld(2)]  # another one will be in that rank
+    assert run.turn(after=1.5).started == [1]
+    assert run.turns(1).opened == []  # the last world was opened in vain, so this one waits
+    assert run.opens(1, 3).turn().opened == [[0, 1, 2, 3]]
+    orders = run.comes_up().turn()
+    assert orders.of(KillWorld) == [KillWorld(1)]
+    assert orders.of(EnterWorld) == [EnterWorld(3, fresh=False, reason=Joined((1, 3)), ranks=(0, 1, 2, 3))]
+
+
+def test_a_world_that_came_up_is_replaced_at_once() -> None:
+    run = ends_at_once(training("a a"), comes_up=True, steps=True)
+    orders = run.turns(1)
+    assert len(orders.opened) > IN_VAIN and run.halting is None
+    assert {enter.reason for enter in orders.of(EnterWorld)} == {MpirunLost()}
+
+
+def test_worlds_that_come_up_and_do_no_step_are_not_formed_for_ever() -> None:
+    run = ends_at_once(training("a a", step=7), comes_up=True)
+    run.turns(300)
+    assert len(run.when(OpenWorld)) == IN_VAIN and run.halting == NoProgress(IN_VAIN, 7)
+
+
+def test_a_worker_that_is_exiting_is_in_no_new_world() -> None:
+    run = training("a a")
+    run.ended.add(1)
+    run.see(0, exiting=True)
+    assert run.turns(EXIT_WAIT - 0.1).opened == []  # when its status is known, more may follow from that
+    assert run.turns(0.2).opened == [[1]]  # giving back its memory may take for ever
+
+
+def test_a_courier_that_died_alone_takes_its_worker_along() -> None:
+    run = training("a a a")
+    run.see(1, courier=CourierState.LOST)
+    assert run.turn().killed == []  # mpirun may have died, and ends its couriers one by one
+    assert run.turns(SETTLE + 0.1).killed == [(1, Cause.LOST_COURIER)]
+
+
+def test_couriers_that_died_with_their_mpirun_take_nobody_along() -> None:
+    run = training("a a a")
+    run.see(0, 1, courier=CourierState.LOST).turn()
+    run.see(courier=CourierState.LOST)
+    assert run.turns(SETTLE + 0.1).killed == []
+    run.ended.add(1)
+    assert run.turn().of(EnterWorld) == [EnterWorld(2, fresh=False, reason=MpirunLost(), ranks=(0, 1, 2))]
+
+
+def test_nothing_is_formed_while_a_host_may_be_lost() -> None:
+    run = training("a b", here="a")
+    run.ended.add(1)
+    run.sure = False
+    assert run.turns(5).opened == []
+    run.sure = True
+    run.turn()
+    assert run.turn(unreachable=frozenset()).opened == [[0, 1]]
+
+
+def test_a_member_that_did_not_hear_that_all_leave_is_released() -> None:
+    run = training("a a a")
+    run.see(0, over=True).see(1, stuck=True)
+    assert run.turn().of(Release) == [Release(1, "a")]
+
+
+@pytest.mark.parametrize(("policy", "reason"), [("shrink", MpirunLost()), ("restart", MpirunLost())])
+def test_a_lost_mpirun_is_replaced_under_the_living(policy: str, reason: MpirunLost) -> None:
+    run = training("a a", policy)
+    run.ended.add(1)
+    assert run.turn().of(EnterWorld) == [EnterWorld(2, fresh=False, reason=reason, ranks=(0, 1))]
+
+
+def test_an_attached_run_has_a_new_world_under_the_old_workers() -> None:
+    old = training("a a")
+    run = planned("a a", attached=True)
+    run.seen = old.seen
+    run.turn()
+    orders = run.turn()
+    assert orders.started == [] and orders.of(EnterWorld) == [
+        EnterWorld(2, fresh=False, reason=Attached(), ranks=(0, 1))
+    ]
