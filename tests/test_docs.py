@@ -10,12 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from meshmend.base import env as settings
 from meshmend.cli import main
 from meshmend.testbed import why_not
 
 ROOT = Path(__file__).parent.parent
-SOURCE = ROOT / "src" / "meshmend"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCKS = [(page, language, text) for page in PAGES for language, text in BLOCK.findall(page.read_text())]
@@ -89,11 +87,3 @@ def test_make_targets_and_links_exist() -> None:
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page.name}: make {target}"
         for link in re.findall(r"\]\(([^)#:]+)\)", text):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
-
-
-def test_environment_variables_are_all_told() -> None:
-    text = (ROOT / "docs" / "training.md").read_text()
-    rows = [line for line in str(settings.__doc__).splitlines() if line.startswith("| MESHMEND_")]
-    assert all(row in text for row in rows)
-    used = {name for path in SOURCE.rglob("*.py") for name in re.findall(r"\bMESHMEND_[A-Z]+\b", path.read_text())}
-    assert used == {re.findall(r"MESHMEND_[A-Z]+", row)[0] for row in rows}

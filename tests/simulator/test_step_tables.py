@@ -104,8 +104,8 @@ def test_faults() -> None:
 
 
 def test_faults_of_the_measured_repairs() -> None:
-    """Beyond an ordinary step and what was computed again, in the words of docs/training.md."""
-    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    """Beyond an ordinary step and what was computed again, in the words of docs/guide.md."""
+    page = (Path(__file__).parents[2] / "docs" / "guide.md").read_text()
     for line in MEASURED.values():
         assert f"| {1e3 * line.step:.0f} ms | {1e3 * line.total:.0f} ms (" in page
     assert [round(1e3 * MEASURED[policy].repair) for policy in ("shrink", "restart")] == [0, 905]

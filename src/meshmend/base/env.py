@@ -1,17 +1,17 @@
-"""What a launcher tells its workers and couriers, and users may set: every environment variable meshmend reads.
+"""Every environment variable that meshmend reads. The launcher sets most of them for its workers and couriers.
 
 | variable | set by | meaning |
 |---|---|---|
-| MESHMEND_RUN | launcher | the run's name |
-| MESHMEND_RANK | launcher | the worker's number, from 0; what other launchers call a rank |
+| MESHMEND_RUN | launcher | the name of the run |
+| MESHMEND_RANK | launcher | the rank of the worker: its stable number in the run, from 0 |
 | MESHMEND_FOLDER | launcher | where the run keeps its files on this host |
 | MESHMEND_ATTEMPT | launcher | how often the run has been resumed from a checkpoint |
-| MESHMEND_RESUME | launcher | the checkpoint to begin with |
-| MESHMEND_EVERY | launcher | how often a checkpoint is written: "60s", "5min", "100" (steps), "auto" |
-| MESHMEND_CHIP | `meshmend testbed` | the row,col of the chip that a process is on |
-| MESHMEND_RUNS | user | the folder that holds the folders of runs; `runs` in the working directory by default |
-| MESHMEND_LINKS | user, testbed | the devices that lead north, east, south and west from this chip: "n,e,s,w" |
-| MESHMEND_FAULTS | `mm.testing` | failures to bring about on purpose, as JSON |
+| MESHMEND_RESUME | launcher | the checkpoint to start from |
+| MESHMEND_EVERY | launcher | how often to write a checkpoint: "60s", "5min", "100" (steps) or "auto" |
+| MESHMEND_CHIP | `meshmend testbed` | the row,col of the chip that the process runs on |
+| MESHMEND_RUNS | user | the folder that holds all run folders; `runs` in the working directory by default |
+| MESHMEND_LINKS | user, testbed | the network devices that lead north, east, south and west from this chip: "n,e,s,w" |
+| MESHMEND_FAULTS | `mm.testing` | faults to inject, as JSON |
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The question of arXiv 1709.03316, which compares ULFM (shrink) with Reinit (restart) and checkpoints. Step times follow
 from the shapes and a stated cluster; what repairing takes is what this package measured on real processes (`MEASURED`,
-the table of docs/training.md), with 4 workers on one host: starting bigger jobs takes longer, so that restart and
+the table of docs/guide.md), with 4 workers on one host: starting bigger jobs takes longer, so that restart and
 checkpoint come out too well here. Cost is time beyond that of a run without the failure:
 
 * **shrink**: repair, the dead worker's samples read and computed again by the others, lane by lane, and a sum again;
@@ -38,7 +38,7 @@ STATE = 8
 
 @dataclass(frozen=True)
 class Measured:
-    """A line of the table "What a failure costs" in docs/training.md: medians of real runs, in seconds."""
+    """A line of the table "What a failure costs" in docs/guide.md: medians of real runs, in seconds."""
 
     step: float
     total: float
@@ -119,7 +119,7 @@ class Faults:
                     f"GB/s a worker, checkpoints {DISK / 1e9:g} GB/s for all: assumptions",
                     f"{EXAMPLES} examples a worker in {LANES} lanes, gradients in float32 round a ring, a checkpoint "
                     f"every {self.every} steps",
-                    "repair (shrink and agree; re-initialise; start) is measured, not computed: docs/training.md, 4 "
+                    "repair (shrink and agree; re-initialise; start) is measured, not computed: docs/guide.md, 4 "
                     "workers on one host. Here it does not grow with the workers, but starting a big job takes longer",
                     "each step after: with shrink until the dead worker is replaced; with checkpoint, writing it",
                 ),
