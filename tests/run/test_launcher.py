@@ -13,7 +13,7 @@ import pytest
 from meshmend.base import processes
 from meshmend.base.processes import EXITING
 from meshmend.errors import JobError
-from meshmend.job.protocol.protocol import has_majority, may_go_on
+from meshmend.job.protocol import has_majority, may_go_on
 from meshmend.run import launcher as module
 from meshmend.run.agent import agent
 from meshmend.run.agent.agent import REPAIR, Agent, Seat, View

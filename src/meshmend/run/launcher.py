@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 
 from meshmend.errors import JobError
-from meshmend.job.protocol.protocol import has_majority
+from meshmend.job.protocol import has_majority
 from meshmend.job.session import HALTED
 from meshmend.job.state.safetensors import latest
 from meshmend.run.agent.agent import LOOK, REPAIR, Agent, View
