@@ -12,9 +12,9 @@ from meshmend.base.env import Settings
 from meshmend.base.processes import kill
 from meshmend.errors import JobError
 from meshmend.job.faults.faults import Fault, Faults
+from meshmend.job.frameworks.base import Accumulator
 from meshmend.job.protocol import NEVER, Total, divide
-from meshmend.job.reduction.sums import ExactSums, FloatSums
-from meshmend.job.reduction.wire import Footer
+from meshmend.job.reduction.footer import Footer
 from meshmend.job.shm.segment import Segment, free, too_small
 
 HALTED = 75
@@ -115,7 +115,7 @@ class WorkerSession:
         self._segment.ring("worker")
         self._heed()
 
-    def round(self, prepare: Callable[[Any], FloatSums | ExactSums]) -> Generator[int, Any, Any]:
+    def round(self, prepare: Callable[[Any], Accumulator]) -> Generator[int, Any, Any]:
         """Bring this worker's part of a round, more lanes if others die, until the total is there.
 
         Yields the number of each lane that is to be computed, is sent its tree, and returns the total.
@@ -149,15 +149,15 @@ class WorkerSession:
                     tree = yield lane
                     sums = prepare(tree)
                     if not segment["wire"]:
-                        size = sums.wire_size + self._footer.size
-                        segment.make_bulk(size, sums.wide, sums.packed, sums.layout.number)
+                        reduction = sums.reduction
+                        segment.make_bulk(reduction.wire_format(self._footer.size), reduction.layout.number)
                         self._require_room()
                     if lane in wanted:
-                        sums.add(segment.buffer(0)[: sums.wire_size], tree, first=not self._have)
+                        sums.accumulate(tree, segment.part[: sums.reduction.size], first=not self._have)
                         self._have.add(lane)
                     segment["progress"] += 1
             if sums is not None and self._have:
-                sums.put(segment.buffer(0)[: sums.wire_size])
+                sums.export(segment.part[: sums.reduction.size])
             segment["inside"] = 0
             self._answer(asked, sorted(self._have), leaving=False)
 

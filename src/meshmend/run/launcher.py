@@ -264,7 +264,7 @@ class Launcher:
         """The newest one that is whole; those passed over are named."""
         return latest(
             self.order.folder / "checkpoints",
-            lambda error: self.speaker.say(f"passed over: {str(error).rpartition(': ')[0]}"),
+            lambda error: self.speaker.say(f"skipping a damaged checkpoint: {error}"),
         )
 
     def restart_all(self) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from meshmend.base.processes import born
+from meshmend.job.reduction.base import WireFormat
+from meshmend.job.reduction.float32 import Float32
 from meshmend.job.shm import segment
 from meshmend.job.shm.segment import Segment, clean_stale, ranks_of, remove_run
 
@@ -57,5 +59,5 @@ def test_a_run_is_not_taken_for_another_whose_name_begins_alike(home: Path) -> N
 
 
 def test_memory_is_for_its_user_alone(home: Path) -> None:
-    made("mine", 0, os.getpid()).make_bulk(8, 4, 0, 0)
+    made("mine", 0, os.getpid()).make_bulk(WireFormat(Float32, 8), 0)
     assert {path.stat().st_mode & 0o777 for path in home.iterdir()} == {0o600}

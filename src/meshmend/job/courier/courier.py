@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from meshmend.base.processes import ExitProbe, kill
 from meshmend.errors import JobError
-from meshmend.job.courier.mpi import Mpi, Placed, position
+from meshmend.job.courier.mpi import Mpi, position
 from meshmend.job.courier.timings import Phase, Stopwatch, phase_of
 from meshmend.job.faults.faults import Faults
 from meshmend.job.protocol import (
@@ -41,11 +41,13 @@ from meshmend.job.protocol import (
     Work,
     run_member,
 )
-from meshmend.job.reduction import bf16
-from meshmend.job.reduction.wire import Footer
-from meshmend.job.shm.segment import Segment, SharedMemory, ranks_of
+from meshmend.job.reduction.base import WireFormat
+from meshmend.job.reduction.footer import Footer
+from meshmend.job.reduction.registry import kind_of
+from meshmend.job.shm.segment import HOME, Segment, SharedMemory, ranks_of
+from meshmend.job.transport.base import Hello
 from meshmend.job.transport.mesh_mpi import Placing
-from meshmend.job.transport.shared_memory import Neighbours, host
+from meshmend.job.transport.shared_memory import host
 from meshmend.telemetry.events import Died, Log, Repaired
 
 PLANNERS = 2
@@ -59,7 +61,7 @@ class Beside:
 
     def __init__(self, segment: Segment, before: Callable[[str], None], placing: Placing | None) -> None:
         self.segment = segment
-        self.placing = placing
+        self.mesh = placing
         self.before = before
         self.footer = Footer(segment["lanes"], segment["ranks"])
         self.watch = ExitProbe(segment["worker"], segment["born"])
@@ -79,13 +81,15 @@ class Beside:
             os.kill(os.getpid(), signal.SIGKILL)
         return ready
 
+    @property
+    def wire(self) -> WireFormat:
+        """The format of its messages."""
+        return self.segment.wire
+
+    @property
     def part(self) -> npt.NDArray[np.generic]:
         """What the worker has put down."""
-        return self.segment.buffer(0)
-
-    def packed(self) -> int:
-        """How much of it is bf16."""
-        return self.segment["packed"]
+        return self.segment.part
 
     def total(self, round: int) -> npt.NDArray[np.generic]:
         """Where the total goes."""
@@ -118,29 +122,26 @@ class Beside:
             raise Failure from None  # it has died, and its memory is gone
         self.segment["given"] = 1
 
-    def card(self) -> list[int]:
-        """Seat, host, the layout of the part, which worker of this rank it is, and which links of its chip are down."""
-        down = self.placing.links.down() if self.placing is not None else 0
-        return [self.segment.rank, host(), self.segment["layout"], self.segment["born"], down]
+    def hello(self) -> Hello:
+        """What the other members must know of this one."""
+        down = self.mesh.links.down() if self.mesh is not None else 0
+        return Hello(self.segment.rank, host(HOME), self.segment["layout"], self.segment["born"], down)
 
-    def met(self, cards: npt.NDArray[np.int64]) -> Neighbours | Placed | None:
-        """Parts of another layout than the others' cannot be added; all of one host see each other's memory."""
-        ranks, hosts, layouts, births, down = cards.T.tolist()
-        if len(set(layouts)) > 1:
-            most = max(layouts, key=layouts.count)
-            odd = ", ".join(str(rank) for rank, layout in zip(ranks, layouts, strict=True) if layout != most)
-            raise JobError(
-                f"the gradients of worker {odd} have other leaves, shapes or types than the others': all workers must "
-                "return the same tree"
-            )
-        if self.placing is not None:
-            return self.placing.over(dict(zip(ranks, down, strict=True)), self.segment)
-        if len(set(hosts)) > 1:
-            return None
+    def neighbours(self, members: Sequence[Hello]) -> list[Segment]:
+        """The memory of these workers of this host: that of one that dies is soon another worker's."""
+        own, found = self.segment, []
         try:
-            return Neighbours(self.segment, dict(zip(ranks, births, strict=True)), self.before)
+            for member in members:
+                one = own if member.rank == own.rank else Segment(own.run, member.rank)
+                if one["born"] != member.born:
+                    raise Failure
+                one.buffer(0)  # mapped now, it stays what it is, whatever takes its name
+                if Segment(own.run, member.rank)["born"] != member.born:
+                    raise Failure
+                found.append(one)
         except (JobError, OSError):
             raise Failure from None  # one has died, and its memory is gone
+        return found
 
 
 class Courier:
@@ -153,8 +154,8 @@ class Courier:
         rank = [rank for host in hosts for rank in host][position()]
         self.segment = Segment(run, rank)
         with contextlib.suppress(JobError):  # a rank has just been given up
-            if any(Segment(run, other)["packed"] for other in ranks_of(run)):
-                bf16.load()
+            for number in {Segment(run, other)["kind"] for other in ranks_of(run)} - {0}:
+                kind_of(number).warm()
         self.enter(world)
         while not self.segment["lanes"]:
             time.sleep(0.005)

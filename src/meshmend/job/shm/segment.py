@@ -29,17 +29,19 @@ import numpy.typing as npt
 
 from meshmend.base.processes import is_alive
 from meshmend.errors import JobError
+from meshmend.job.data.lanes import MOST_LANES
 from meshmend.job.protocol import NEVER, MemberState
+from meshmend.job.reduction.base import WireFormat
+from meshmend.job.reduction.registry import wire_format
 
 HOME = Path("/dev/shm")
-MOST_LANES = 4096
 BEGINS = 60.0
 """Seconds after which a folder for Open MPI without any rank is what a dead run has left."""
 FIELDS = (
     # the agent's
     "owner", "wanted", "ranks", "worker", "born", "halt", "shown", "formed", "fresh", "world", "mpirun", "flip",
     # the worker's
-    "lanes", "layout", "wire", "wide", "packed", "answered", "exported", "state_round", "progress", "inside", "step",
+    "lanes", "layout", "wire", "kind", "head", "answered", "exported", "state_round", "progress", "inside", "step",
     "left", "saving", "paused",
     # the courier's
     "courier", "daemon", "standby", "asked", "asked_round", "done", "assigned_round", "active", "given", "state_asked",
@@ -116,24 +118,30 @@ class Segment:
         flags[list(lanes)] = 1
         self._words[begin : begin + MOST_LANES] = flags
 
-    def make_bulk(self, wire: int, wide: int, packed: int, layout: int) -> None:
-        """The worker knows the size of its gradients now: `wire` numbers of `wide` bytes (negative: integers).
-
-        In the place of the first `packed` of them lie bf16.
-        """
-        self._map("bulk", 3 * wire * abs(wide), create=True)
+    def make_bulk(self, wire: WireFormat, layout: int) -> None:
+        """The worker knows the size of its gradients now."""
+        self._map("bulk", 3 * wire.nbytes, create=True)
         self["layout"] = layout
-        self["wide"] = wide
-        self["packed"] = packed
-        self["wire"] = wire
+        self["kind"] = wire.kind.number
+        self["head"] = wire.head
+        self["wire"] = wire.size
+
+    @property
+    def wire(self) -> WireFormat:
+        """The format of the messages."""
+        return wire_format(self["kind"], self["wire"], self["head"])
+
+    @property
+    def part(self) -> npt.NDArray[np.generic]:
+        """The message of this worker."""
+        return self.buffer(0)
 
     def buffer(self, which: int) -> npt.NDArray[np.generic]:
         """Buffer 0 is the part, 1 and 2 the totals of even and odd rounds."""
-        size, wide = self["wire"], self["wide"]
+        wire = self.wire
         if self._bulk is None:
-            self._bulk = self._map("bulk", 3 * size * abs(wide))
-        kind = {-4: np.int32, 4: np.float32}[wide]
-        return np.asarray(self._bulk.view(kind).reshape(3, size)[which])
+            self._bulk = self._map("bulk", 3 * wire.nbytes)
+        return np.asarray(self._bulk.view(wire.kind.dtype).reshape(3, wire.size)[which])
 
     def total(self, round: int) -> npt.NDArray[np.generic]:
         """The buffer for the total of a round."""
