@@ -11,22 +11,20 @@ from meshmend.job.reduction.float32 import Float32
 KINDS: tuple[type[Reduction], ...] = (Float32, Bf16, ExactSum)
 """A new kind is added here."""
 
-REDUCTIONS = tuple(dict.fromkeys(kind.reduction for kind in KINDS))
-WIRES = tuple(dict.fromkeys(kind.wire for kind in KINDS))
-
 
 def choose(reduction: str, wire: str) -> type[Reduction]:
     """The kind that `mm.Job(reduction=…, wire=…)` asks for."""
-    if reduction not in REDUCTIONS:
-        raise JobError(f"unknown reduction={reduction!r}; choose from {', '.join(REDUCTIONS)}")
-    if wire not in WIRES:
-        raise JobError(f"unknown wire={wire!r}; choose from {', '.join(WIRES)}")
-    wires = {kind.wire: kind for kind in KINDS if kind.reduction == reduction}
+    reductions, wires = (dict.fromkeys(words) for words in zip(*((k.reduction, k.wire) for k in KINDS), strict=True))
+    if reduction not in reductions:
+        raise JobError(f"unknown reduction={reduction!r}; choose from {', '.join(reductions)}")
     if wire not in wires:
+        raise JobError(f"unknown wire={wire!r}; choose from {', '.join(wires)}")
+    able = {kind.wire: kind for kind in KINDS if kind.reduction == reduction}
+    if wire not in able:
         raise JobError(
-            f"wire={wire!r} cannot be combined with reduction={reduction!r}, which needs wire={' or '.join(wires)!r}"
+            f"wire={wire!r} cannot be combined with reduction={reduction!r}, which needs wire={' or '.join(able)!r}"
         )
-    return wires[wire]
+    return able[wire]
 
 
 def kind_of(number: int) -> type[Reduction]:
