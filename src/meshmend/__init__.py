@@ -13,7 +13,9 @@ from meshmend.errors import FormatError as FormatError
 from meshmend.errors import JobError as JobError
 from meshmend.errors import MeshError as MeshError
 from meshmend.errors import MeshmendError as MeshmendError
+from meshmend.errors import MissingLibrary as MissingLibrary
 from meshmend.errors import NoRing as NoRing
+from meshmend.errors import NotFinite as NotFinite
 from meshmend.errors import PictureError as PictureError
 from meshmend.errors import PlanError as PlanError
 from meshmend.errors import SimulateError as SimulateError
@@ -43,16 +45,22 @@ if _typing.TYPE_CHECKING:
     from meshmend.job.frameworks import torch as torch
     from meshmend.mesh.executors import jax as jax
 
-_LAZY = {"jax": "meshmend.mesh.executors.jax", "torch": "meshmend.job.frameworks.torch"}
-"""Parts that need a library which not everybody has: imported when they are first asked for."""
+_LAZY = {
+    "jax": ("meshmend.mesh.executors.jax", "JAX"),
+    "torch": ("meshmend.job.frameworks.torch", "PyTorch"),
+}
+"""Parts that need an optional library, and what it is called: imported on first use."""
 
 
 def __getattr__(name: str) -> _typing.Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'meshmend' has no attribute {name!r}")
+    module, library = _LAZY[name]
     try:
-        return _import_module(_LAZY[name])
+        return _import_module(module)
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
-        raise MeshmendError(f"meshmend.{name} needs {name}: pip install 'meshmend[{name}]'") from None
+        raise MissingLibrary(
+            f"mm.{name} needs {library}, which is not installed; run pip install 'meshmend[{name}]'"
+        ) from None

@@ -9,8 +9,10 @@
     ├── FormatError          a file that is not what it should be
     ├── SimulateError        a simulation that cannot be: an unknown model, a rate below zero
     ├── PictureError         a picture that cannot be drawn
-    ├── JobError             a training job that cannot start or go on
+    ├── JobError             a training job that cannot start or continue
+    │   ├── NotFinite        a sum holds NaN or Inf; `.step`, `.reason`
     │   └── SegmentGone      the shared memory of a rank has been removed
+    ├── MissingLibrary       an optional library is not installed; also an ImportError
     └── TestbedError         a mesh of network namespaces that cannot be made
 
 A message is one sentence or two: what was given, what was expected, what to do.
@@ -75,6 +77,19 @@ class JobError(MeshmendError, ValueError):
 
 class SegmentGone(JobError):
     """The shared memory of a rank has been removed: its run has ended, or its worker is being replaced."""
+
+
+class NotFinite(JobError):
+    """A sum holds NaN or Inf, in float32 or in its leaf's own type."""
+
+    def __init__(self, step: int, reason: str, advice: str) -> None:
+        super().__init__(f"step {step}: {reason}; {advice}, or use mm.Job(nonfinite='skip') to leave such steps out")
+        self.step = step
+        self.reason = reason
+
+
+class MissingLibrary(MeshmendError, ImportError):
+    """A part of meshmend needs a library that is not installed."""
 
 
 class TestbedError(MeshmendError, ValueError):

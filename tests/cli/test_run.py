@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from meshmend import cli
@@ -237,7 +238,7 @@ def test_damaged_checkpoints_are_passed_over_with_a_word(started: list[Started])
     wrote("began", "75")
     checkpoints = Path("runs/mine/checkpoints").absolute()
     for step in (10, 20, 30):
-        path = save(checkpoints, {"w": 1.0}, step=step, about={})
+        path = save(checkpoints, [("w", np.array(1.0))], step=step, about={})
         if step > 10:
             path.write_bytes(path.read_bytes()[:-1] + b"!")
     start.resume(load_spec("mine"))

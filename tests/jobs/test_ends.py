@@ -96,7 +96,7 @@ def test_without_a_checkpoint_the_status_does_not_speak_of_one(job: Job) -> None
     (job.path / "checkpoints").touch()  # where the folder should be
     job.process.send_signal(signal.SIGTERM)
     job.finish()
-    assert job.status == 1 and "no checkpoint could be written" in job.output, job.output
+    assert job.status == 1 and "cannot write a checkpoint" in job.output, job.output
     assert "--resume" not in job.output
     job.assert_clean()
 

@@ -56,7 +56,7 @@ def test_weights_are_those_of_an_undisturbed_run(
         (
             ["--mesh", "1x2"],
             ["reduction=float", "wire=bf16", "width=333"],
-            'wire="bf16" does not go together with --mesh',
+            "wire='bf16' cannot be combined with --mesh",
         ),
     ],
 )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from meshmend.job.protocol.protocol import divide
+from meshmend.job.protocol import divide
 from meshmend.telemetry import (
     Began,
     Committed,

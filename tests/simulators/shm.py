@@ -21,7 +21,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from meshmend.job.protocol.protocol import NEVER
+from meshmend.job.protocol import NEVER
 from meshmend.job.shm.control import ORDER
 from meshmend.job.shm.files import RankFiles
 from meshmend.job.shm.mailbox import CourierSide, WorkerSide, tell

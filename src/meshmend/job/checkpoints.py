@@ -1,7 +1,8 @@
-"""What a worker saves and when: the first worker of a run writes checkpoints in the background, at a cheap pace."""
+"""When a checkpoint is written and what is in it: the first worker of a run writes them in the background."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,63 +10,99 @@ from typing import Any
 
 from meshmend.base.env import Settings
 from meshmend.errors import JobError
+from meshmend.job.frameworks.base import Framework
 from meshmend.job.ledger import StepLedger
-from meshmend.job.pace import Pace
 from meshmend.job.state.safetensors import Background, load, save
 from meshmend.telemetry import Saved
 
-Grid = Callable[[], list[int]]
+SHORTEST = 30.0
+SHARE = 0.01
+"""Automatic pace: the least seconds between two checkpoints, and the largest share of the time to spend on writing."""
+
+
+class Pace:
+    """When a checkpoint is due: `every` is a time ("60s", "5min", "2h"), a number of steps ("100"), or "auto".
+
+    Automatic is at least 30 s apart, and so rare that writing takes at most 1 % of the time.
+
+        if pace.due(step) and background.offer(snapshot, step, about):
+            pace.began(step)
+    """
+
+    def __init__(self, every: str = "auto", *, step: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
+        match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?) ?(s|min|h)|auto", every.strip(), re.ASCII)
+        if not match or 0 in (float(match[1] or 1), float(match[2] or 1)):
+            raise JobError(
+                f"checkpoints every {every!r}: give a time such as 60s or 5min, a number of steps such as 100, or auto"
+            )
+        self._steps = int(match[1] or 0)
+        self._seconds = float(match[2]) * {"s": 1, "min": 60, "h": 3600}[match[3]] if match[2] else 0.0
+        self._clock = clock
+        self.cost = 0.0
+        """How many seconds the last checkpoint took to write."""
+        self.began(step)
+
+    def due(self, step: int) -> bool:
+        """Whether it is time; still true at the next step if the offer was refused. Steps count from 0."""
+        if self._steps:
+            return step // self._steps > self._step // self._steps
+        return self._clock() - self._time >= (self._seconds or max(SHORTEST, self.cost / SHARE))
+
+    def began(self, step: int) -> None:
+        """A checkpoint of the state before `step` is being written."""
+        self._step, self._time = step, self._clock()
 
 
 class Checkpoints:
-    """A worker's checkpoints. It has the state at hand, so a snapshot is all that the step waits for."""
+    """A worker's checkpoints: the state is in its memory, so a step waits only for a snapshot of it."""
 
-    def __init__(self, settings: Settings, diary: StepLedger) -> None:
+    def __init__(self, settings: Settings, ledger: StepLedger) -> None:
         self._folder = settings.folder / "checkpoints"
         self._pace = Pace(settings.every or "auto")
         self._background = Background(self._folder, said=self._said)
-        self._diary = diary
+        self._ledger = ledger
 
-    def offer(self, state: Any, step: int, about: dict[str, Any], grid: Grid) -> None:
-        """The state before this step, if a checkpoint is due."""
-        if self._pace.due(step) and self._background.offer(state, step, {**about, "grid": grid()}):
+    def offer(self, framework: Framework, step: int, about: Callable[[], dict[str, Any]]) -> None:
+        """The state before this step: write it in the background if a checkpoint is due."""
+        if self._pace.due(step) and self._background.offer(framework.snapshot, step, about()):
             self._pace.began(step)
 
-    def now(self, state: Any, step: int, about: dict[str, Any], grid: Grid) -> bool:
-        """Write one before this worker ends; whether it could be."""
+    def now(self, framework: Framework, step: int, about: dict[str, Any]) -> bool:
+        """Write one before this worker ends; whether that succeeded."""
         self._background.close()
         began = time.monotonic()
         try:
-            path = save(self._folder, state, step=step, about={**about, "grid": grid()})
+            path = save(self._folder, framework.leaves(), step=step, about=about)
         except OSError as error:
-            print(f"no checkpoint could be written ({error})", flush=True)
+            print(f"cannot write a checkpoint ({error})", flush=True)
             return False
         self._said(path, time.monotonic() - began, path.stat().st_size)
         print(f"checkpoint of {step} steps written", flush=True)
         return True
 
     def close(self) -> None:
-        """Wait for the one being written."""
+        """Wait until the current checkpoint has been written."""
         self._background.close()
+
+    def load(self, path: str, framework: Framework, job: dict[str, Any]) -> tuple[int, list[int]]:
+        """Adopt a checkpoint; returns (step, reduction state). One of other data or another batch is refused."""
+        leaves, step, about = load(Path(path), framework.template())
+        for name, value in job.items():
+            if about.get(name) != value:
+                raise JobError(
+                    f"{Path(path).name} was written by a job with {name}={about.get(name)!r}, but this script has "
+                    f"{value!r}; resume with the script that wrote it"
+                )
+        framework.adopt(leaves)
+        self._pace.began(step)
+        return step, about["grid"]
 
     def _said(self, result: Path | Exception, seconds: float, nbytes: int) -> None:
         if isinstance(result, Exception):
-            print(f"no checkpoint could be written ({result}): training goes on", flush=True)
+            print(f"cannot write a checkpoint ({result}); training continues", flush=True)
             return
         self._pace.cost = seconds
-        if self._diary.log is not None:
+        if self._ledger.log is not None:
             step = int(result.stem.rpartition("-")[2])
-            epoch = self._diary.epoch
-            self._diary.log.write(Saved(epoch=epoch, step=step, path=result.name, seconds=seconds, nbytes=nbytes))
-
-    def load(self, path: str, like: Any, about: dict[str, Any]) -> tuple[Any, int, list[int]]:
-        """(state, step, grid) to go on from; a checkpoint of other data or another batch is refused."""
-        state, step, found = load(Path(path), like)
-        for name, value in about.items():
-            if found.get(name) != value:
-                raise JobError(
-                    f"{Path(path).name} is of a job with {name}={found.get(name)!r}, but this script has "
-                    f"{value!r}: resume with the script that wrote it"
-                )
-        self._pace.began(step)
-        return state, step, found["grid"]
+            epoch = self._ledger.epoch
+            self._ledger.log.write(Saved(epoch=epoch, step=step, path=result.name, seconds=seconds, nbytes=nbytes))

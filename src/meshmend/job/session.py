@@ -12,26 +12,22 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from meshmend.base.env import Settings
 from meshmend.base.processes import kill
+from meshmend.base.status import HALTED
 from meshmend.errors import JobError
 from meshmend.job.faults import Fault, Faults, Point
 from meshmend.job.faults.process import COURIER
 from meshmend.job.faults.state import FLIP
-from meshmend.job.protocol.protocol import NEVER, Total, divide
-from meshmend.job.reduction.sums import ExactSums, FloatSums
-from meshmend.job.reduction.wire import Footer
+from meshmend.job.frameworks.base import Accumulator
+from meshmend.job.protocol import NEVER, Total, divide
+from meshmend.job.reduction.footer import Footer
 from meshmend.job.shm.buffers import make_buffers
 from meshmend.job.shm.files import free, too_small
 from meshmend.job.shm.mailbox import WorkerSide
 from meshmend.job.shm.records import Order
 from meshmend.job.shm.segment import open_as_worker
 from meshmend.telemetry import Epoch
-
-HALTED = 75
-"""The status of a worker, and of a run, that ended early with a checkpoint (EX_TEMPFAIL: try again later)."""
 
 
 class WorkerSession:
@@ -143,7 +139,7 @@ class WorkerSession:
         self._segment.worker_bell.ring()
         self._obey()
 
-    def round(self, prepare: Callable[[Any], FloatSums | ExactSums]) -> Generator[int, Any, Any]:
+    def round(self, prepare: Callable[[Any], Accumulator]) -> Generator[int, Any, Any]:
         """Bring this worker's part of a round, and more lanes if other workers die, until the total is there.
 
         Yields the number of each lane that is to be computed, is sent its tree, and returns the total.
@@ -165,7 +161,7 @@ class WorkerSession:
             if not self._have <= set(wanted) or question.body.afresh:
                 self._have = set()
             if not wanted and own.has_buffers:
-                buffers.part()[:] = 0
+                buffers.part[:] = 0
             own.inside = True
             own.progress += 1
             # Even a member without lanes brings a part: it computes one lane to learn how large that is.
@@ -178,20 +174,19 @@ class WorkerSession:
                     if not own.has_buffers:
                         self._make_buffers(sums)
                     if lane in wanted:
-                        sums.add(buffers.part()[: sums.wire_size], tree, first=not self._have)
+                        sums.accumulate(tree, buffers.part[: sums.reduction.size], first=not self._have)
                         self._have.add(lane)
                     own.progress += 1
             if sums is not None and self._have:
-                sums.put(buffers.part()[: sums.wire_size])
+                sums.export(buffers.part[: sums.reduction.size])
             own.inside = False
-            self._footer.write(buffers.part(), sorted(self._have), self._segment.rank, self._digest, False)
+            self._footer.write(buffers.part, sorted(self._have), self._segment.rank, self._digest, False)
             side.answer(question)
 
-    def _make_buffers(self, sums: FloatSums | ExactSums) -> None:
+    def _make_buffers(self, sums: Accumulator) -> None:
         """The size of the gradients is known; so find out now, and not after a death, if the state fits too."""
-        kind = np.int32 if sums.wide < 0 else np.float32
-        size = sums.wire_size + self._footer.size
-        make_buffers(self._segment.files, self._own, size, kind, sums.packed, sums.layout.number)
+        wire = sums.reduction.wire_format(self._footer.size)
+        make_buffers(self._segment.files, self._own, wire, sums.reduction.layout.number)
         needed = nbytes(self._export()) if self._export is not None and self._segment.agent.ranks > 1 else 0
         if needed > free():
             raise JobError(f"handing the state of rank {self._segment.rank} to a replacement {too_small(needed)}")
@@ -216,15 +211,15 @@ class WorkerSession:
 
     def leave(self) -> None:
         """No more steps: stay until all the others have the last total too."""
-        side, part = self._side, self._segment.buffers.part
+        side, buffers = self._side, self._segment.buffers
         if not self._own.has_buffers:
             return  # it came too late for any step; when it ends, the others continue without it
         while not side.is_over():
             self._wait(lambda: side.is_over() or side.question(self._round) is not None)
             question = side.question(self._round)
             if question is not None:
-                part()[:] = 0
-                self._footer.write(part(), [], self._segment.rank, self._digest, True)
+                buffers.part[:] = 0
+                self._footer.write(buffers.part, [], self._segment.rank, self._digest, True)
                 side.answer(question)
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.job.faults import Fault, Point
-from meshmend.job.protocol.protocol import Total
-from meshmend.job.reduction.sums import ExactSums, FloatSums
+from meshmend.job.frameworks.base import Accumulator
+from meshmend.job.protocol import Total
 from meshmend.telemetry import Epoch
 
 
@@ -33,16 +33,16 @@ class Solo:
         del export
         return None
 
-    def round(self, prepare: Callable[[Any], FloatSums | ExactSums]) -> Generator[int, Any, Any]:
+    def round(self, prepare: Callable[[Any], Accumulator]) -> Generator[int, Any, Any]:
         """All lanes of a round, in order: yields their numbers, is sent their trees, returns the total."""
         for lane in range(len(self.account.by)):
             tree = yield lane
             sums = prepare(tree)
             if self._wire is None:
-                self._wire = np.empty(sums.wire_size, np.int32 if sums.wide < 0 else np.float32)
-            sums.add(self._wire, tree, first=lane == 0)
+                self._wire = np.empty(sums.reduction.size, sums.reduction.dtype)
+            sums.accumulate(tree, self._wire, first=lane == 0)
         assert self._wire is not None, "there is at least one lane"
-        sums.put(self._wire)
+        sums.export(self._wire)
         return self._wire
 
     def digested(self, step: int, digest: int) -> None:

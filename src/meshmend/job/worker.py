@@ -17,8 +17,7 @@ from types import TracebackType
 
 from meshmend.base.env import Settings
 from meshmend.base.processes import is_alive
-from meshmend.errors import MeshmendError
-from meshmend.job.reduction.sums import NotFinite
+from meshmend.errors import MeshmendError, NotFinite
 from meshmend.job.shm.segment import WorkerSegment, open_as_worker
 from meshmend.telemetry import Log, Raised
 

@@ -1,7 +1,7 @@
 """One member of a real MPI job for tests: `mpirun … python -m tests.job.courier.mpi_member FOLDER KILLS`.
 
 The worker is a few lines of integer arithmetic in this very process; the courier's side is the real one. KILLS is a
-list such as `1:Sum:3` (rank, kind of operation, how many of that kind before) at which a member kills itself.
+list such as `1:Reduce:3` (rank, kind of operation, how many of that kind before) at which a member kills itself.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ import os
 import signal
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from meshmend.job.protocol.protocol import Memory, Operation, Total, run_member
+from meshmend.job.protocol import MemberState, Operation, Total, run_member
+from meshmend.job.reduction.base import WireFormat
+from meshmend.job.reduction.float32 import Float32
+from meshmend.job.transport.base import Buffers, Hello
 
 LANES, ROUNDS, SIZE = 8, 6, 300_000
 
@@ -66,11 +70,13 @@ class Toy:
     def ready(self, seconds: float) -> bool:
         return seconds >= 0
 
+    @property
     def part(self) -> np.ndarray:
         return self.sent
 
-    def packed(self) -> int:
-        return 0
+    @property
+    def wire(self) -> WireFormat:
+        return WireFormat(Float32, len(self.sent))
 
     def total(self, round: int) -> np.ndarray:
         return self.totals[round % 2]
@@ -88,11 +94,17 @@ class Toy:
     def fetch(self, rank: int) -> None:
         raise AssertionError(f"the memory of {rank} cannot be seen")
 
-    def card(self) -> list[int]:
-        return [self.rank, self.rank]
+    def hello(self) -> Hello:
+        return Hello(self.rank, host=self.rank)
 
-    def met(self, cards: np.ndarray) -> None:
-        assert sorted(cards[:, 0]) == sorted(set(cards[:, 0]))
+    mesh = None
+
+    def neighbours(self, members: Sequence[Hello]) -> Sequence[Buffers]:
+        assert [member.rank for member in members] == [self.rank], "the memory of others cannot be seen"
+        return [self]
+
+    def before(self, point: str) -> None:
+        pass
 
 
 def main(folder: str, wanted: int, kills: list[str], kind: type[Toy] = Toy) -> None:
@@ -110,7 +122,7 @@ def main(folder: str, wanted: int, kills: list[str], kind: type[Toy] = Toy) -> N
             os.kill(os.getpid(), signal.SIGKILL)
         seen[name] += 1
 
-    toy, memory = kind(rank, ranks), Memory(rank)
+    toy, memory = kind(rank, ranks), MemberState(rank)
     ended = Path(folder, "ended")
     carrier = Mpi(toy, LANES, over=ended.exists)
     carrier.drive(run_member(memory, LANES, wanted), before)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from meshmend.job.reduction import bf16
+from meshmend.job.reduction.base import WireFormat
 from tests.job.courier import mpi_member
 from tests.job.courier.mpi_member import LANES, ROUNDS, Toy
 
@@ -66,8 +67,9 @@ class Bf16Toy(Toy):
             bf16.take(self.totals[round % 2, :PACKED].view(np.uint16)[:SIZE], values)
             self.current, self.applied = after(self.current, values.astype(np.int64)), round
 
-    def packed(self) -> int:
-        return PACKED
+    @property
+    def wire(self) -> WireFormat:
+        return WireFormat(bf16.Bf16, len(self.sent), PACKED)
 
     def read(self, total: np.ndarray) -> mpi_member.Total:
         return mpi_member.read(total[PACKED:])
@@ -76,9 +78,9 @@ class Bf16Toy(Toy):
 def main(folder: str, wanted: int, kills: list[str]) -> None:
     from mpi4py import MPI
 
-    from meshmend.job.courier import mpi
+    from meshmend.job.transport.library_mpi import LibraryMpi
 
-    mpi.PIECE = PIECE
+    LibraryMpi.piece = PIECE
     seen: Counter[str] = Counter()
     rank = MPI.COMM_WORLD.Get_rank()
     real = bf16.add

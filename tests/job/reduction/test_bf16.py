@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import meshmend as mm
-from meshmend.errors import JobError
+from meshmend.errors import JobError, NotFinite
 from meshmend.job.reduction import bf16
-from meshmend.job.reduction.sums import SMALL, Bf16Sums, NotFinite
-from meshmend.job.reduction.wire import Footer, Layout
-from meshmend.job.transport import shared_memory as near
+from meshmend.job.reduction.bf16 import SMALL, Bf16
+from meshmend.job.reduction.footer import Footer
+from meshmend.job.reduction.layout import Layout
 
 BITS = 2.0**-8
 """What one rounding may change, relative to the result."""
@@ -121,22 +121,26 @@ def test_sums_of_trees(shape: list[tuple[int, str]], workers: int, seed: int) ->
     by = random.integers(0, workers, lanes)
     messages = []
     for worker in range(workers):
-        sums, mine = Bf16Sums(Layout(rows[0]), lanes), np.flatnonzero(by == worker)
-        message = np.zeros(sums.wire_size + footer.size, np.float32)
+        sums, mine = Bf16(Layout([*rows[0].items()]), lanes), np.flatnonzero(by == worker)
+        message = np.zeros(sums.size + footer.size, np.float32)
         for place, lane in enumerate(mine):
-            sums.add(message[: sums.wire_size], rows[lane], first=place == 0)
+            sums.add(message[: sums.size], sums.layout.arrays([*rows[lane].items()]), first=place == 0)
             if random.random() < 0.5:  # an answer, after which more lanes are asked for
-                sums.put(message[: sums.wire_size])
+                sums.put(message[: sums.size])
         if len(mine):
-            sums.put(message[: sums.wire_size])
+            sums.put(message[: sums.size])
         footer.write(message, mine.tolist(), worker, 2**48 - 1 - worker, leaving=False)
         messages.append(message)
     total = np.empty_like(messages[0])
-    near.add(messages, total, sums.packed)
+    wire = sums.wire_format(footer.size)
+    cut = int(random.integers(0, wire.size + 1))  # slices may end anywhere
+    for here in (slice(0, cut), slice(cut, wire.size)):
+        wire.combine([message[here] for message in messages], total[here], here.start)
     assert footer.read(total).by == by.tolist()
     assert footer.read(total).digests == {worker: 2**48 + 65536 - 1 - worker for worker in range(workers)}
-    found = sums.finish(total[: sums.wire_size], 0)
-    for name, value in found.items():
+    found = sums.finish(total[: sums.size], 0)
+    assert found is not None
+    for name, value in zip(rows[0], found, strict=True):
         every = np.stack([row[name].astype(np.float64) for row in rows])
         assert value.dtype == rows[0][name].dtype and value.shape == every.shape[1:]
         unit = BITS if value.size >= SMALL and value.dtype.kind == "f" else 0.0
@@ -146,9 +150,9 @@ def test_sums_of_trees(shape: list[tuple[int, str]], workers: int, seed: int) ->
 
 
 def test_half_the_bytes() -> None:
-    sums = Bf16Sums(Layout({"w": np.zeros((100, 101), np.float32), "loss": np.float32(0)}), 8)
-    assert (sums.packed, sums.wire_size) == (5050, 5051)
-    assert Bf16Sums(Layout(np.zeros(SMALL + 1, np.float32)), 8).packed == SMALL // 2 + 1
+    sums = Bf16(Layout([("w", np.zeros((100, 101), np.float32)), ("loss", np.array(0, np.float32))]), 8)
+    assert (sums.head, sums.size) == (5050, 5051)
+    assert Bf16(Layout([("w", np.zeros(SMALL + 1, np.float32))]), 8).head == SMALL // 2 + 1
 
 
 def job(**options: Any) -> mm.Job:
@@ -179,7 +183,7 @@ def test_not_finite_is_seen_and_named(bad: float) -> None:
 
 
 def test_mistakes_are_one_sentence() -> None:
-    with pytest.raises(JobError, match="wire='fp8': choose from float32, bf16"):
+    with pytest.raises(JobError, match="wire='fp8'; choose from float32, bf16"):
         job(wire="fp8")
-    with pytest.raises(JobError, match="wire='bf16' with reduction='exact': exact sums need all their bits"):
+    with pytest.raises(JobError, match="wire='bf16' cannot be combined with reduction='exact'"):
         job(wire="bf16", reduction="exact")

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from meshmend.base.processes import born
+from meshmend.job.reduction.base import WireFormat
+from meshmend.job.reduction.float32 import Float32
 from meshmend.job.shm import AgentSegment, cleanup, create_as_agent, open_as_worker
 from meshmend.job.shm import files as module
 from meshmend.job.shm.buffers import make_buffers
@@ -61,7 +63,7 @@ def test_a_run_is_not_taken_for_another_whose_name_begins_alike(home: Path) -> N
 def test_memory_is_for_its_user_alone(home: Path) -> None:
     made("mine", 0, os.getpid())
     worker = open_as_worker("mine", 0)
-    make_buffers(worker.files, worker.worker, 8, "float32", 0, 0)
+    make_buffers(worker.files, worker.worker, WireFormat(Float32, 8), 0)
     worker.files.write_state([b"state"])
     worker.files.put_given([b"given"])
     worker.files.write_error(0, "", "", mistake=False)

@@ -27,10 +27,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes
 
 from meshmend.errors import FormatError, JobError
-from meshmend.job.pace import Pace
-from meshmend.job.reduction.wire import leaves_of, rebuilt
+from meshmend.job.checkpoints import Pace
+from meshmend.job.frameworks.arrays import TreeState, leaves_of, rebuilt
 from meshmend.job.state import safetensors as checkpoint
-from meshmend.job.state.safetensors import KINDS, Background, latest, load, save
+from meshmend.job.state.safetensors import KINDS, Background, latest
+from tests.job.states import load, save
 
 DEADLINE = 60.0
 DTYPES = [np.dtype(getattr(ml_dtypes, name, name)) for name in KINDS]
@@ -132,7 +133,7 @@ def test_anybody_can_read_it(tmp_path: Path) -> None:
 def test_needs_no_package(tmp_path: Path) -> None:
     code = "import sys; sys.modules['safetensors'] = None\n" + (
         "from meshmend.job.state.safetensors import load, save\nfrom pathlib import Path\nimport numpy as np\n"
-        "tree = {'w': np.ones(3)}\nprint(load(save(Path(sys.argv[1]), tree, step=1, about={}), tree)[1:])"
+        "state = [('w', np.ones(3))]\nprint(load(save(Path(sys.argv[1]), state, step=1, about={}), state)[1:])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True, timeout=DEADLINE
@@ -144,7 +145,7 @@ def test_jax_arrays(tmp_path: Path) -> None:
     tree = Moments({"w": jnp.linspace(0, 1, 7, dtype=jnp.bfloat16)}, jnp.float32(3))
     said: list[Any] = []
     writer = Background(tmp_path, said=lambda *what: said.append(what))
-    assert writer.offer(tree, 5, {})
+    assert writer.offer(TreeState(tree).snapshot, 5, {})
     # The buffer is given away while it may still be being written.
     after = jax.jit(lambda moments: jax.tree.map(lambda leaf: leaf + 1, moments), donate_argnums=0)(tree)
     writer.close()
@@ -156,11 +157,11 @@ def test_jax_arrays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("like", "says"),
     [
-        ({"w": np.zeros((3, 4), np.float32)}, r"leaf 'w' of .* is F32\[3, 5\], but here it is F32\[3, 4\]: "),
-        ({"w": np.zeros((3, 5), np.float64)}, r"leaf 'w' of .* is F32\[3, 5\], but here it is F64\[3, 5\]: "),
-        ({"w": np.zeros((3, 5), ">f4")}, r"leaf 'w' of .* is F32\[3, 5\], but here it is >f4\[3, 5\]: "),
-        ({"w": np.zeros((3, 5), np.float32), "x": 1}, r"leaf 'x' of this job's state is not in "),
-        ({}, r"leaf 'w' is not in this job's state but in "),
+        ({"w": np.zeros((3, 4), np.float32)}, r"leaf 'w' of .* is F32\[3, 5\], but here it is F32\[3, 4\]; "),
+        ({"w": np.zeros((3, 5), np.float64)}, r"leaf 'w' of .* is F32\[3, 5\], but here it is F64\[3, 5\]; "),
+        ({"w": np.zeros((3, 5), ">f4")}, r"leaf 'w' of .* is F32\[3, 5\], but here it is >f4\[3, 5\]; "),
+        ({"w": np.zeros((3, 5), np.float32), "x": 1}, r"leaf 'x' is in this job's state but not in .*step-00000001"),
+        ({}, r"leaf 'w' is in .*step-00000001.safetensors but not in this job's state"),
     ],
 )
 def test_another_state_is_refused_by_name(tmp_path: Path, like: Any, says: str) -> None:
@@ -171,7 +172,7 @@ def test_another_state_is_refused_by_name(tmp_path: Path, like: Any, says: str) 
 
 @pytest.mark.parametrize("value", [np.zeros(2, complex), np.array(["a"]), np.array([{}]), np.zeros(2, ">f4")])
 def test_types_that_cannot_be_saved_are_refused_by_name(tmp_path: Path, value: np.ndarray) -> None:
-    with pytest.raises(JobError, match=r"leaf 'w' is of type"):
+    with pytest.raises(JobError, match=r"leaf 'w' has type"):
         save(tmp_path, {"w": value}, step=1, about={})
     assert not list(tmp_path.iterdir())
 
@@ -201,7 +202,7 @@ def test_leaves_have_the_same_names_and_order_with_jax_and_without(tree: Any) ->
 def test_names_that_clash_are_refused(tmp_path: Path) -> None:
     with without_jax():
         for tree in ({"a.b": 1, "a": {"b": 2}}, {"__metadata__": 1}):
-            with pytest.raises(JobError, match=r"two leaves of the state are called '(a\.b|__metadata__)'"):
+            with pytest.raises(JobError, match=r"two leaves of the state have the name '(a\.b|__metadata__)'"):
                 save(tmp_path, tree, step=1, about={})
 
 
@@ -218,7 +219,7 @@ def test_any_damage_shows(tmp_path: Path) -> None:
     passed: list[FormatError] = []
     for damaged in flips + cuts + longer:
         bad.write_bytes(damaged)
-        with pytest.raises(FormatError, match=r"step-00000002.*: choose"):
+        with pytest.raises(FormatError, match=r"step-00000002.*; choose"):
             load(bad, state())
         assert latest(tmp_path, passed.append) == good
     assert len(passed) == len(flips) + len(cuts) + len(longer)
@@ -246,7 +247,7 @@ def test_damage_in_a_large_file_shows(tmp_path: Path) -> None:
 
 def test_other_files_are_refused_or_ignored(tmp_path: Path) -> None:
     assert latest(tmp_path) is None and latest(tmp_path / "nowhere") is None
-    with pytest.raises(FormatError, match="nowhere cannot be opened"):
+    with pytest.raises(FormatError, match=r"nowhere .*No such file"):
         load(tmp_path / "nowhere", state())
     for name, data in {"step-00000009.safetensors": b"", "step-00000008.safetensors": os.urandom(500)}.items():
         (tmp_path / name).write_bytes(data)
@@ -269,7 +270,7 @@ def test_one_that_may_not_be_read_is_no_reason_to_begin_anew(tmp_path: Path) -> 
     save(tmp_path, state(), step=3, about={})
     with (
         mock.patch.object(Path, "open", side_effect=PermissionError(errno.EACCES, "no")),
-        pytest.raises(JobError, match="may not be read by this user"),
+        pytest.raises(JobError, match="no permission to read"),
     ):
         latest(tmp_path)
 
@@ -300,7 +301,7 @@ class Digest:
             here()
         return self.real.hexdigest()
 
-checkpoint.save(folder, {"w": np.full(1 << 20, 1)}, step=1, about={})
+checkpoint.save(folder, [("w", np.full(1 << 20, 1))], step=1, about={})
 if point in ("data", "checksum"):
     checkpoint.PIECE = 1 << (20 if point == "data" else 30)
     checkpoint.hashlib = SimpleNamespace(sha256=Digest)
@@ -309,7 +310,7 @@ elif point == "renamed":
     os.fsync = lambda file: here() if os.path.isdir(f"/proc/self/fd/{file}") else fsync(file)
 else:
     setattr(os, point, here)
-checkpoint.save(folder, {"w": np.full(1 << 20, 2)}, step=2, about={})
+checkpoint.save(folder, [("w", np.full(1 << 20, 2))], step=2, about={})
 """
 
 
@@ -359,7 +360,7 @@ from meshmend.job.state import safetensors as checkpoint
 state, step = {"w": np.zeros(1 << 23)}, int(sys.argv[2])
 while True:
     state["w"][:] = step
-    checkpoint.save(Path(sys.argv[1]), state, step=step, about={})
+    checkpoint.save(Path(sys.argv[1]), [*state.items()], step=step, about={})
     print(step, flush=True)
     step += 1
 """
@@ -417,10 +418,10 @@ def test_offers_while_busy_are_refused_and_the_snapshot_stays(tmp_path: Path) ->
     with mock.patch.object(checkpoint.os, "replace", held := Held()):
         # The thread is held before it reads anything: what is changed now would show.
         with mock.patch.object(checkpoint, "_sweep", lambda _: held.go.wait(DEADLINE)):
-            assert writer.offer(tree, 1, about)
+            assert writer.offer(TreeState(tree).snapshot, 1, about)
             base[:] = tree["w"][:] = 2
             about["grid"].append(5)
-            assert writer.busy and not writer.offer(tree, 2, about)
+            assert writer.busy and not writer.offer(TreeState(tree).snapshot, 2, about)
             held.go.set()
             assert held.here.wait(DEADLINE)
         writer.close()
@@ -430,7 +431,7 @@ def test_offers_while_busy_are_refused_and_the_snapshot_stays(tmp_path: Path) ->
     assert what == path and seconds >= 0 and nbytes == path.stat().st_size
     back, step, told = load(path, before)
     assert (back["w"] == 1).all() and (back["frozen"] == 1).all() and (step, told) == (1, {"grid": [1]})
-    assert writer.offer(tree, 2, about)
+    assert writer.offer(TreeState(tree).snapshot, 2, about)
     writer.close()
     assert latest(tmp_path) == tmp_path / "step-00000002.safetensors"
 
@@ -439,13 +440,13 @@ def test_keeps_the_newest_and_removes_after_the_new_one_is_there(tmp_path: Path)
     writer = Background(tmp_path, keep=2)
     save(tmp_path, state(), step=90, about={})
     for step in (1, 2, 3):
-        assert writer.offer(state(), step, {})
+        assert writer.offer(TreeState(state()).snapshot, step, {})
         writer.close()
     assert [path.name for path in sorted(tmp_path.iterdir())] == [
         f"step-{step:08}.safetensors" for step in (2, 3, 90)
     ], "one from a later step is not older"
     with mock.patch.object(checkpoint.os, "replace", held := Held()):
-        assert writer.offer(state(), 4, {})
+        assert writer.offer(TreeState(state()).snapshot, 4, {})
         assert held.here.wait(DEADLINE)
         assert (tmp_path / "step-00000002.safetensors").exists()
         held.go.set()
@@ -458,19 +459,19 @@ def test_errors_are_told_and_the_next_offer_tries_again(tmp_path: Path) -> None:
     folder = tmp_path / "run" / "checkpoints"
     (tmp_path / "run").write_text("a file where the folder should be")
     writer = Background(folder, keep=1, said=lambda *what: said.append(what))
-    assert writer.offer(state(), 1, {})
+    assert writer.offer(TreeState(state()).snapshot, 1, {})
     writer.close()
     assert isinstance(said[-1][0], NotADirectoryError) and said[-1][2] == 0
     (tmp_path / "run").unlink()
-    assert writer.offer(state(), 2, {})
+    assert writer.offer(TreeState(state()).snapshot, 2, {})
     writer.close()
     assert said[-1][0] == folder / "step-00000002.safetensors"
     with mock.patch.object(checkpoint.os, "fsync", side_effect=OSError(errno.ENOSPC, "No space left on device")):
-        assert writer.offer(state(), 3, {})
+        assert writer.offer(TreeState(state()).snapshot, 3, {})
         writer.close()
     assert said[-1][0].errno == errno.ENOSPC
     assert [path.name for path in folder.iterdir()] == ["step-00000002.safetensors"], "nothing half written stays"
-    assert writer.offer({"w": np.array([{}])}, 3, {})
+    assert writer.offer(TreeState({"w": np.array([{}])}).snapshot, 3, {})
     writer.close()
     assert isinstance(said[-1][0], JobError) and len(said) == 4
 
@@ -478,7 +479,7 @@ def test_errors_are_told_and_the_next_offer_tries_again(tmp_path: Path) -> None:
 def test_writing_does_not_stop_the_training(tmp_path: Path) -> None:
     """This thread goes on while 128 MB are hashed and written: many turns, where a held GIL would give two."""
     writer = Background(tmp_path)
-    assert writer.offer({"w": np.zeros(1 << 24)}, 1, {})
+    assert writer.offer(TreeState({"w": np.zeros(1 << 24)}).snapshot, 1, {})
     turns, deadline = 0, time.monotonic() + DEADLINE
     while writer.busy and time.monotonic() < deadline:
         turns += 1
@@ -515,5 +516,5 @@ def test_pace_in_steps() -> None:
     "every", ["", "0", "0s", "-5s", "1.5", "5 minutes", "s", "60S", "nan", "infs", "auto5", "1e3s"]
 )
 def test_pace_that_cannot_be(every: str) -> None:
-    with pytest.raises(JobError, match=r"^checkpoints every '.*': give a time such as 60s or 5min, steps such as 100"):
+    with pytest.raises(JobError, match=r"^checkpoints every '.*': .* 60s .* 100, or auto$"):
         Pace(every)

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from meshmend.base.status import DONE
-from meshmend.job.protocol.protocol import has_majority, may_go_on
+from meshmend.job.protocol import has_majority, may_go_on
 from meshmend.run.supervisor.actions import Adopt, EnterWorld, Expel, Finish, Kill, NoteHostLost, Probe, Remove
 from meshmend.run.supervisor.messages import (
     AgentReplaced,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from meshmend.job.courier.courier import Courier, carry
 from meshmend.job.courier.mpi import position
-from meshmend.job.protocol.protocol import Failure, Lost
+from meshmend.job.protocol import Failure, Lost
 from meshmend.job.transport.mesh_mpi import Placing
 
 PLANNERS = 2

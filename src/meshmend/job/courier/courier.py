@@ -16,10 +16,11 @@ from pathlib import Path
 from meshmend.base.processes import born, kill
 from meshmend.errors import JobError
 from meshmend.job.courier.mpi import Mpi, position
+from meshmend.job.courier.timings import Phase as RepairPhase
 from meshmend.job.courier.timings import Stopwatch
 from meshmend.job.courier.worker_port import WorkerPort
 from meshmend.job.faults import Faults, Point
-from meshmend.job.protocol.protocol import (
+from meshmend.job.protocol import (
     Cast,
     Cut,
     Divergence,
@@ -28,14 +29,15 @@ from meshmend.job.protocol.protocol import (
     Failure,
     Gather,
     Operation,
+    Payload,
+    Reduce,
     Revoke,
     Shrink,
-    Sum,
     Wait,
     Work,
     run_member,
 )
-from meshmend.job.reduction import bf16
+from meshmend.job.reduction.registry import kind_of
 from meshmend.job.shm import CourierSegment, open_as_courier, open_to_read, ranks_of
 from meshmend.job.shm.mailbox import is_over
 from meshmend.job.shm.memory import SharedMemory
@@ -46,7 +48,7 @@ from meshmend.telemetry import Died, Epoch, How, Log, Part, Repaired
 DOOR = 0.002
 """Seconds between looks at whether this world may begin."""
 POINTS: dict[type[Operation], Point] = {
-    Sum: Point.ALLREDUCE,
+    Reduce: Point.ALLREDUCE,
     Revoke: Point.REVOKE,
     Shrink: Point.SHRINK,
     Gather: Point.EXCHANGE,
@@ -66,8 +68,8 @@ class Courier:
         self.segment = open_as_courier(run, rank)
         self.record = self.segment.courier
         with contextlib.suppress(JobError):  # a rank has just been given up
-            if any(open_to_read(run, other).worker.packed for other in ranks_of(run)):
-                bf16.load()
+            for number in {open_to_read(run, other).worker.kind for other in ranks_of(run)} - {0}:
+                kind_of(number).warm()
         self.enter(world)
         while not self.segment.worker.ready:
             time.sleep(0.005)
@@ -90,7 +92,6 @@ class Courier:
         record.process, record.born, record.daemon = os.getpid(), born(os.getpid()), self.parent
         self.epoch, record.shrink = Epoch(agent.attempt, world), 0
         self._was = self.segment.epoch if record.done_world else self.epoch
-        self._shrinks = False
         record.phase = Phase.CARRYING
         record.world = world
 
@@ -101,13 +102,14 @@ class Courier:
         carrier = Mpi(self.port, lanes, lambda: is_over(segment))
         if formed:
             self.watch.failed(formed)
-            self.watch.times["re-form"] = time.time() - formed
+            self.watch.times[RepairPhase.REFORM.value] = time.time() - formed
             self.port.afresh = not repair
         carrier.drive(
             run_member(
                 self.memory,
                 lanes,
                 segment.agent.wanted,
+                world=self.record.world,
                 fresh=segment.agent.fresh,
                 repair=repair,
                 hosts=self.hosts,
@@ -130,17 +132,16 @@ class Courier:
         self.watch.began(operation)
         point = POINTS.get(type(operation))
         if isinstance(operation, Cast):
-            point = Point.ROLL_FORWARD if operation.what == "total" else Point.STATE
+            point = Point.ROLL_FORWARD if operation.what is Payload.TOTAL else Point.STATE
         if point is not None:
             self.strike(point)
 
     def _count(self, operation: Operation) -> None:
-        """Keep two epochs: this courier's, and the one before the last failure."""
-        if self._shrinks and not isinstance(operation, Revoke):  # the operation before was a shrink, and did not fail
-            self.epoch = self.epoch._replace(shrink=self.epoch.shrink + 1)
-            self.record.shrink = self.epoch.shrink
-        self._shrinks = isinstance(operation, Shrink)
-        if isinstance(operation, Wait) or (isinstance(operation, (Work, Sum)) and not self.watch.noticed):
+        """Keep two epochs: this courier's, as its members have agreed on it, and the one before the last failure."""
+        if isinstance(operation, Enlist):
+            self.epoch = self.epoch._replace(shrink=operation.shrink)
+            self.record.shrink = operation.shrink
+        if isinstance(operation, Wait) or (isinstance(operation, (Work, Reduce)) and not self.watch.noticed):
             self._was = self.epoch
 
     def enter_phase(self, phase: Phase) -> None:

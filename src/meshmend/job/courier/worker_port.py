@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from meshmend.base.processes import ExitProbe
 from meshmend.errors import JobError
-from meshmend.job.courier.mpi import Placed
 from meshmend.job.faults import Point
-from meshmend.job.protocol.protocol import Failure, Total
-from meshmend.job.reduction.wire import Footer
+from meshmend.job.protocol import Failure, Total
+from meshmend.job.reduction.base import WireFormat
+from meshmend.job.reduction.footer import Footer
+from meshmend.job.shm import HOME, open_to_read
+from meshmend.job.shm.buffers import Buffers
 from meshmend.job.shm.mailbox import CourierSide
 from meshmend.job.shm.segment import CourierSegment
+from meshmend.job.transport.base import Hello
 from meshmend.job.transport.mesh_mpi import Placing
-from meshmend.job.transport.shared_memory import Neighbours, host
+from meshmend.job.transport.shared_memory import host
 
 PAUSE = 0.01
 """Seconds between looks at a worker that exports its state."""
@@ -27,11 +30,11 @@ PAUSE = 0.01
 class WorkerPort:
     """What `mpi.py` needs of a worker: its part, a place for totals, its state."""
 
-    def __init__(self, segment: CourierSegment, before: Callable[[Point], None], placing: Placing | None) -> None:
+    def __init__(self, segment: CourierSegment, strike: Callable[[Point], None], mesh: Placing | None) -> None:
         self.segment = segment
         self.side = CourierSide(segment)
-        self.placing = placing
-        self.before = before
+        self.mesh = mesh
+        self._strike = strike
         self.afresh = False
         """Whether the worker must compute the next part from nothing."""
         self.footer = Footer(segment.worker.lanes, segment.agent.ranks)
@@ -61,13 +64,19 @@ class WorkerPort:
         if self.exit.is_exiting():
             os.kill(os.getpid(), signal.SIGKILL)
 
+    def before(self, point: str) -> None:
+        """Bring about the failure that a test asked for in this phase of a sum."""
+        self._strike(Point(point))
+
+    @property
+    def wire(self) -> WireFormat:
+        """The format of its messages."""
+        return self.segment.buffers.wire
+
+    @property
     def part(self) -> npt.NDArray[np.generic]:
         """The worker's part."""
-        return self.segment.buffers.part()
-
-    def packed(self) -> int:
-        """How many of its first numbers hold bf16."""
-        return self.segment.buffers.packed
+        return self.segment.buffers.part
 
     def total(self, round: int) -> npt.NDArray[np.generic]:
         """Where the total goes."""
@@ -100,34 +109,23 @@ class WorkerPort:
         except OSError:
             raise Failure from None  # it has died, and its memory is gone
 
-    def card(self) -> list[int]:
-        """Rank, host, layout of the part, birth of its memory, links of its chip that are down, and shrinks so far."""
-        down = self.placing.links.down() if self.placing is not None else 0
-        segment = self.segment
-        return [segment.rank, host(), segment.worker.layout, segment.birth, down, segment.courier.shrink]
+    def hello(self) -> Hello:
+        """What the other members must know of this one."""
+        down = self.mesh.links.down() if self.mesh is not None else 0
+        return Hello(self.segment.rank, host(HOME), self.segment.worker.layout, self.segment.birth, down)
 
-    def met(self, cards: npt.NDArray[np.int64]) -> Neighbours | Placed | None:
-        """Check that all members of a new group fit together, and find the way that sums take between them.
-
-        A member may have repeated a shrink that the others saw succeed: they all count the most that any one counted.
-        """
-        ranks, hosts, layouts, births, down, shrinks = cards.T.tolist()
-        if max(shrinks) != self.segment.courier.shrink:
-            self.segment.courier.shrink = max(shrinks)
-        if len(set(layouts)) > 1:
-            most = max(layouts, key=layouts.count)
-            odd = ", ".join(str(rank) for rank, layout in zip(ranks, layouts, strict=True) if layout != most)
-            raise JobError(
-                f"worker {odd} returned gradients with other leaves, shapes or types than the other workers: every "
-                "worker must return the same tree"
-            )
-        if self.placing is not None:
-            return self.placing.over(dict(zip(ranks, down, strict=True)), self.segment)
-        if len(set(hosts)) > 1:
-            return None
+    def neighbours(self, members: Sequence[Hello]) -> list[Buffers]:
+        """The buffers of these workers of this host: the memory of one that dies is soon another worker's."""
+        own, found = self.segment, []
         try:
-            return Neighbours(
-                self.segment, dict(zip(ranks, births, strict=True)), lambda point: self.before(Point(point))
-            )
+            for member in members:
+                one = own if member.rank == own.rank else open_to_read(own.run, member.rank)
+                if one.birth != member.born:
+                    raise Failure
+                _ = one.buffers.part  # mapped now, it stays what it is, whatever takes its name
+                if open_to_read(own.run, member.rank).birth != member.born:
+                    raise Failure
+                found.append(one.buffers)
         except (JobError, OSError):
             raise Failure from None  # one has died, and its memory is gone
+        return found

@@ -1,8 +1,8 @@
-"""Which samples a lane holds: a fixed function of the step, so that anybody can compute any lane.
+"""Which samples a lane holds: a fixed function of the step, so that any worker can compute any lane.
 
-Epochs are shuffled by seed and laid end to end; step s takes the next `batch` samples of that endless row, in lanes of
-equal size. So every sample of every epoch is used exactly once, a batch may reach over the end of an epoch into the
-next, and there is no partial batch: the shape of a lane never changes, and nothing is compiled twice.
+A lane is a microbatch. Epochs are shuffled by seed and laid end to end; step s takes the next `batch` samples of that
+endless sequence, in lanes of equal size. So every sample of every epoch is used exactly once, a batch may cross the end
+of an epoch, and there is no partial batch: the shape of a lane never changes, and nothing is compiled twice.
 
     epoch 0: 3 0 4 1 2 | epoch 1: 1 4 0 2 3 | …        5 samples, batch 4, 2 lanes
     step 0:  3 0 · 4 1      step 1: 2 1 · 4 0       step 2: 2 3 · …
@@ -19,10 +19,13 @@ from meshmend.errors import JobError
 
 Ids = npt.NDArray[np.int64]
 
+MOST_LANES = 4096
+"""More have no room in shared memory, nor in the notes of exact sums."""
+
 
 @dataclass(frozen=True)
 class Lanes:
-    """How `size` samples are cut into steps and lanes."""
+    """How `size` samples are divided into steps and lanes."""
 
     size: int
     batch: int

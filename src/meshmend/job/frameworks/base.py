@@ -1,94 +1,188 @@
-"""States that live in objects which change in place, as PyTorch's models and optimizers do.
+"""What a framework is to a job: what a state is, how a lane is computed and accumulated, exported and digested.
 
-A tree of arrays (numpy, JAX) is given anew at each commit. Objects are shared once: `leaves` are the arrays of what was
-committed last, by name, and `adopt` takes over those of another worker or of a checkpoint. Names may come and go: an
-optimizer has no moments before its first step.
+A `Framework` holds the training state of one worker in a library's own objects. A tree of arrays (numpy, JAX) is
+replaced at every commit; PyTorch's objects change in place, and their leaves may come and go (an optimizer has no
+moments before its first step).
+
+**A gradient is a numpy array** in `HostAccumulator`, and nowhere else: a framework that accumulates on its device
+returns an `Accumulator` of its own, which touches the host's buffer only in `export`.
 """
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import JobError
+from meshmend.job.data.lanes import Lanes
+from meshmend.job.reduction.base import Flat, Reduction
+from meshmend.job.reduction.layout import Layout
+from meshmend.job.state.digest import digest_of
+from meshmend.job.state.tree import Leaves
 
-Leaves = list[tuple[str, npt.NDArray[Any]]]
+Key = tuple[int, int, int]
+"""(seed, step, lane): what the random numbers of a lane depend on, whoever computes it."""
 
 
-class Held(ABC):
-    """Objects that hold a state, and how a lane is computed with them."""
+class Accumulator(ABC):
+    """Adds up the lanes that one worker computes."""
 
-    objects: Any
-    """The one object, or a tuple of them, as the user shared them."""
+    def __init__(self, reduction: Reduction) -> None:
+        self.reduction = reduction
+
+    @abstractmethod
+    def accumulate(self, tree: Any, buffer: Flat, *, first: bool) -> None:
+        """Add one lane; the first one replaces what was there. `buffer` may be used for it, but need not be."""
+
+    @abstractmethod
+    def export(self, buffer: Flat) -> None:
+        """Write the sum of the lanes so far to the buffer, the worker's part of the round; more lanes may follow."""
+
+    @abstractmethod
+    def finish(self, total: Flat, step: int) -> Any | None:
+        """The tree of sums over all workers; None if the round must be repeated."""
+
+
+class Framework(ABC):
+    """The state of one worker, and how a lane is computed with it."""
+
+    @property
+    @abstractmethod
+    def shared(self) -> Any:
+        """What `job.share` returns to the user."""
 
     @abstractmethod
     def leaves(self) -> Leaves:
-        """The arrays of the state that was committed last; not copies."""
+        """The arrays of the state committed last, on the host; not copies."""
+
+    def template(self) -> Leaves | None:
+        """Arrays of the names, shapes and types that `adopt` takes; None where it checks them itself."""
+        return None
 
     @abstractmethod
-    def adopt(self, leaves: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Change the objects so that their leaves are these."""
+    def adopt(self, leaves: Leaves) -> None:
+        """Take over the state of another worker or of a checkpoint."""
 
     @abstractmethod
-    def commit(self) -> None:
-        """What the objects hold now is the state."""
+    def commit(self, state: tuple[Any, ...]) -> None:
+        """The step is done: this, or what the shared objects now hold, is the state."""
+
+    def snapshot(self) -> Leaves:
+        """A copy of the state that stays as it is while training continues."""
+        return [(name, np.array(value, order="C")) for name, value in self.leaves()]
+
+    def digest(self, *more: npt.NDArray[Any]) -> int:
+        """A hash of the state, and of other arrays that belong to it."""
+        return digest_of([*self.leaves(), *(("", array) for array in more)])
+
+    def flip_bit(self) -> None:
+        """Change one bit of the first leaf, for tests of how such a fault is found."""
+        leaves = [(name, np.array(value)) for name, value in self.leaves()]
+        leaves[0][1].reshape(-1).view(np.uint8)[0] ^= 1
+        self.adopt(leaves)
 
     @abstractmethod
-    def begin(self, key: Sequence[int]) -> None:
-        """A lane begins: nothing of the lane before is left, and random numbers depend on the key alone."""
+    def leaves_of(self, tree: Any) -> list[tuple[str, Any]]:
+        """The leaves of a lane's tree, by name, in a fixed order."""
 
     @abstractmethod
-    def end(self, metrics: Any) -> Any:
-        """The lane is done: the tree of all that is to be summed."""
+    def rebuilt(self, tree: Any, values: Sequence[Any]) -> Any:
+        """A tree of the same shape with other leaves."""
 
-    @abstractmethod
-    def drop(self) -> None:
-        """The lane does not count: as if it had never begun."""
+    def begin(self, key: Key) -> None:  # noqa: B027 (trees need nothing)
+        """A lane begins: nothing of the previous lane is left, and random numbers depend on the key alone."""
 
-    @abstractmethod
-    def take(self, total: Any, lanes: int, *, mean: bool = False) -> Any:
-        """Put the sums, or the averages over lanes, where the objects want them; returns those of the metrics."""
+    def end(self, result: Any) -> Any:
+        """The lane is done: the tree of everything to be summed, given what the user's function returned."""
+        return result
 
-    def lane(self, work: Callable[[], Any], key: Sequence[int]) -> Any:
+    def drop(self) -> None:  # noqa: B027 (trees need nothing)
+        """Undo a lane, as if it had never begun."""
+
+    def lane(self, work: Callable[[], Any], key: Key) -> Any:
         """One lane from begin to end."""
         self.begin(key)
         return self.end(work())
 
+    def take(self, total: Any, lanes: int, *, mean: bool = False) -> Any:
+        """Put the sums, or the means over lanes, where the objects want them; returns what `job.sum` returns."""
+        del lanes, mean
+        return total
 
-def held(objects: tuple[Any, ...]) -> Held | None:
-    """PyTorch objects as a held state; None for a tree."""
-    able = [hasattr(one, "state_dict") and hasattr(one, "load_state_dict") for one in objects]
-    if "torch" not in sys.modules or not any(able):
-        return None
-    if not all(able):
-        odd = objects[able.index(False)]
-        raise JobError(
-            f"a {type(odd).__name__} was shared beside PyTorch objects: give objects with state_dict and "
-            "load_state_dict, and warm= by its name"
-        )
-    from meshmend.job.frameworks.torch import TorchState
-
-    return TorchState(objects)
+    def accumulator(self, kind: type[Reduction], tree: Any, lanes: int) -> Accumulator:
+        """What adds up lanes like this first one, over so many lanes in all."""
+        return HostAccumulator(self, kind, tree, lanes)
 
 
-def rows(data: Any) -> Any:
-    """Data that can be asked for several samples at once: PyTorch's datasets give one at a time."""
-    if "torch" in sys.modules:
-        from meshmend.job.frameworks.torch import Rows, is_dataset
+class HostAccumulator(Accumulator):
+    """Adds up lanes as numpy arrays, in the host's memory."""
 
-        if is_dataset(data):
-            return Rows(data)
-    return data
+    def __init__(self, framework: Framework, kind: type[Reduction], tree: Any, lanes: int) -> None:
+        self._framework, self._tree = framework, tree
+        layout = Layout(self._arrays(tree), lanes)
+        if not layout.leaves:
+            raise JobError(
+                "the function given to job.sum returned nothing to sum; return gradients, or share a model and its "
+                "optimizer"
+            )
+        super().__init__(kind(layout, lanes))
+
+    def accumulate(self, tree: Any, buffer: Flat, *, first: bool) -> None:
+        """Add one lane, straight into the message where the reduction can."""
+        self.reduction.add(buffer, self.reduction.layout.arrays(self._arrays(tree)), first=first)
+
+    def export(self, buffer: Flat) -> None:
+        """Have the reduction write what it has not written yet."""
+        self.reduction.put(buffer)
+
+    def finish(self, total: Flat, step: int) -> Any | None:
+        """The tree of sums, in the shape of the first lane's."""
+        values = self.reduction.finish(total, step)
+        return None if values is None else self._framework.rebuilt(self._tree, values)
+
+    def _arrays(self, tree: Any) -> Leaves:
+        return [(name, np.asarray(value)) for name, value in self._framework.leaves_of(tree)]
 
 
-def dtype_of(name: str) -> np.dtype[Any]:
-    """The type that a name in a file or a message means; only plain numbers are allowed."""
-    found = np.dtype(name)
-    if found.kind not in "biufc":
-        raise JobError(f"a leaf of type {name!r} came: numbers were expected")
-    return found
+class LoopTraining(Protocol):
+    """What a front end needs that keeps the user's own loop (`mm.torch.wrap`): `job.training`, documented there."""
+
+    step: int
+    lanes: Lanes
+    data: Any
+    loop: object
+    on_leave: Callable[[], None]
+
+    @property
+    def framework(self) -> Framework | None: ...
+
+    @property
+    def workers(self) -> int: ...
+
+    @property
+    def mine(self) -> Sequence[int]: ...
+
+    def key(self, lane: int) -> Key: ...
+
+    def round(self) -> Generator[int, Any, Any]: ...
+
+
+class LoopJob(Protocol):
+    """A job, as such a front end sees it."""
+
+    @property
+    def training(self) -> LoopTraining: ...
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def lanes(self) -> int: ...
+
+    def share(self, *state: Any) -> Any: ...
+
+    def commit(self, *state: Any, **metrics: Any) -> None: ...

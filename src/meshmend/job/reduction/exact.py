@@ -38,18 +38,20 @@ Bitwise the same on every machine, also where subnormal numbers are flushed to z
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from meshmend.base.kernels import kernel
+from meshmend.job.data.lanes import MOST_LANES
+from meshmend.job.reduction.base import Flat, NonFinite, Reduction
+from meshmend.job.reduction.layout import Layout
 
 Floats = npt.NDArray[np.float32]
 Wire = npt.NDArray[np.int32]
 
-MOST_LANES = 4096
 HEADROOM = 3
 """Bits left free when a grid is chosen: S may grow 8 to 16 times from one step to the next without a second round."""
 LOW, HIGH = -125, 96
@@ -199,6 +201,45 @@ class Exact:
         known = self._level != FRESH
         self._unit = np.where(known, np.ldexp(np.float32(1), exponents), np.float32(0))
         self._per_unit = np.where(known, np.ldexp(np.float32(1), -exponents), np.float32(0))
+
+
+class ExactSum(Reduction):
+    """Lanes are rounded to the common grid and added as integers."""
+
+    number = 3
+    reduction = "exact"
+    dtype = np.dtype(np.int32)
+    nonfinite = (NonFinite.ERROR, NonFinite.SKIP)
+
+    def __init__(self, layout: Layout, lanes: int) -> None:
+        super().__init__(layout, lanes)
+        self._exact = Exact([leaf.size for leaf in layout.leaves], lanes)
+        self.size = self._exact.wire_size
+
+    def add(self, buffer: Flat, arrays: Iterable[Flat], *, first: bool) -> None:
+        """Add one lane's gradients."""
+        if first:
+            buffer[:] = 0
+        for leaf, array in enumerate(arrays):
+            self._exact.add(buffer, array.astype(np.float32, copy=False), leaf)
+
+    def finish(self, total: Flat, step: int) -> list[Flat] | None:
+        """The summed leaves; None where the grid was too fine and has been widened."""
+        outcome = self._exact.finish(np.ascontiguousarray(total))
+        self.layout.check_finite(outcome.bad, step)
+        if outcome.sums is None:
+            return None
+        self.layout.check_integers(self.layout.parts(outcome.sums), step)
+        self.layout.check_range(self.layout.parts(outcome.sums), step)
+        return self.layout.shaped(self.layout.parts(outcome.sums), copy=True)
+
+    def state(self) -> list[int]:
+        """The grid: all workers must round alike."""
+        return list(self._exact.state().tolist())
+
+    def restore(self, state: list[int]) -> None:
+        """Take over a grid."""
+        self._exact.restore(np.array(state, np.int16))
 
 
 @kernel

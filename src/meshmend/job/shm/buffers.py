@@ -15,14 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import SegmentGone
+from meshmend.job.reduction.base import WireFormat
+from meshmend.job.reduction.registry import wire_format
 from meshmend.job.shm.files import RankFiles
-from meshmend.job.shm.records import Numbers, WorkerRecord, WritableWorkerRecord
+from meshmend.job.shm.records import WorkerRecord, WritableWorkerRecord
 
 Array = npt.NDArray[np.generic]
 TOTALS = 2
 """How many totals are kept."""
 BUFFERS = 1 + TOTALS
-TYPES: dict[Numbers, type[np.generic]] = {Numbers.FLOAT32: np.float32, Numbers.INT32: np.int32}
 
 
 class Buffers:
@@ -38,15 +39,11 @@ class Buffers:
         return self._worker.has_buffers
 
     @property
-    def numbers(self) -> int:
-        """Numbers in each of them."""
-        return self._worker.numbers
+    def wire(self) -> WireFormat:
+        """The format of the messages in them."""
+        return wire_format(self._worker.kind, self._worker.numbers, self._worker.head)
 
     @property
-    def packed(self) -> int:
-        """How many of the first numbers hold pairs of bf16 instead."""
-        return self._worker.packed
-
     def part(self) -> Array:
         """The worker's part, footer included."""
         return np.asarray(self._all()[0])
@@ -58,26 +55,22 @@ class Buffers:
     def _all(self) -> npt.NDArray[np.generic]:
         """Mapped once: the memory stays what it is, even when the next worker of this rank makes its own."""
         if self._mapped is None:
-            kind, numbers = TYPES[self._worker.kind], self._worker.numbers
-            size = BUFFERS * numbers * np.dtype(kind).itemsize
+            wire = self.wire
+            size = BUFFERS * wire.nbytes
             file = self._files.open("buffers", os.O_RDWR)
             try:
                 if os.fstat(file).st_size != size:
                     raise SegmentGone(f"the buffers of rank {self._files.rank} are those of another worker")
-                self._mapped = np.frombuffer(mmap.mmap(file, size), kind).reshape(BUFFERS, numbers)
+                self._mapped = np.frombuffer(mmap.mmap(file, size), wire.kind.dtype).reshape(BUFFERS, wire.size)
             finally:
                 os.close(file)
         return self._mapped
 
 
-def make_buffers(
-    files: RankFiles, worker: WritableWorkerRecord, numbers: int, kind: npt.DTypeLike, packed: int, layout: int
-) -> None:
-    """Make a worker's buffers, once it knows the size of its gradients; the first `packed` numbers hold bf16."""
-    dtype = np.dtype(kind)
-    os.close(files.reserve("buffers", BUFFERS * numbers * dtype.itemsize))
+def make_buffers(files: RankFiles, worker: WritableWorkerRecord, wire: WireFormat, layout: int) -> None:
+    """Make a worker's buffers, once it knows the size of its gradients."""
+    os.close(files.reserve("buffers", BUFFERS * wire.nbytes))
     worker.layout = layout
-    worker.kind = next(number for number, found in TYPES.items() if np.dtype(found) == dtype)
-    worker.packed = packed
-    worker.numbers = numbers
+    worker.kind, worker.head = wire.kind.number, wire.head
+    worker.numbers = wire.size
     worker.has_buffers = True

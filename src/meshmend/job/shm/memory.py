@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from meshmend.job.protocol.protocol import NEVER, Memory
+from meshmend.job.protocol import NEVER, MemberState
 from meshmend.job.shm.records import Assigned, Copied
 from meshmend.job.shm.segment import CourierSegment
 
 
-class SharedMemory(Memory):
+class SharedMemory(MemberState):
     """What the protocol keeps of one rank; the orders of its writes are drawn in `mailbox.py`."""
 
     def __init__(self, segment: CourierSegment) -> None:

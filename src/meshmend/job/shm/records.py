@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from meshmend.job.protocol.protocol import NEVER
+from meshmend.job.protocol import NEVER
 from meshmend.job.shm.words import Choice, Flag, Int, Mailbox, Message, Record, Time, Writable
 
 
@@ -29,14 +29,6 @@ class Order(IntEnum):
     """End now."""
     HALT_AND_SAVE = 3
     """Write a checkpoint, then end."""
-
-
-class Numbers(IntEnum):
-    """The type of the numbers in the buffers."""
-
-    NONE = 0
-    FLOAT32 = 1
-    INT32 = 2
 
 
 class Phase(IntEnum):
@@ -146,12 +138,12 @@ class WorkerRecord(Record):
     """It has opened its job and may become a member; written after `lanes`."""
     layout = Int()
     """A number for the layout of its gradients, which all members must have in common."""
+    kind = Int()
+    """The number of its kind of reduction (`reduction/registry.py`), from which the format of messages follows."""
     numbers = Int()
-    """Numbers in each buffer."""
-    kind = Choice(Numbers)
-    """Their type."""
-    packed = Int()
-    """How many of the first ones hold pairs of bf16 instead."""
+    """Numbers in each buffer, footer included."""
+    head = Int()
+    """How many of the first ones the reduction packs in its own way."""
     has_buffers = Flag()
     """The file of buffers exists; written after the four fields above."""
     answered = Int()

@@ -1,4 +1,7 @@
-"""A worker's state as bytes, for spares, newcomers and checkpoints, and as a digest that shows when two differ."""
+"""A worker's state as bytes, on its way to a spare or a newcomer.
+
+│ length of the header │ header: JSON, what the arrays are and some facts about them │ array │ array │ …
+"""
 
 from __future__ import annotations
 
@@ -9,79 +12,53 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from xxhash import xxh3_64_intdigest
 
 from meshmend.errors import JobError
-from meshmend.job.frameworks.base import Held, dtype_of
-from meshmend.job.reduction.wire import leaves_of, rebuilt
+from meshmend.job.state.tree import Leaves
 
-SEAL_BITS = 48
-
-
-def digest_of(*trees: Any) -> int:
-    """A hash of all bits of a state and of their places, quick enough for every step: XXH3, leaf after leaf."""
-    out = 0
-    for name, value in (leaf for tree in trees for leaf in leaves_of(tree)):
-        array = np.asarray(value)
-        if array.dtype.hasobject:
-            raise JobError(
-                f"leaf {name!r} of the state is a {type(value).__name__}, which is no array: give dicts, lists and "
-                "tuples of arrays, or register its class as a tree with JAX (jax.tree_util.register_dataclass)"
-            )
-        data = np.ascontiguousarray(array.reshape(-1)).view(np.uint8)
-        out = xxh3_64_intdigest(data.data, seed=out)  # so that it matters where one leaf ends and the next begins
-    return int((out ^ out >> SEAL_BITS) & (2**SEAL_BITS - 1))
+Described = list[tuple[str, list[int], str]]
+"""The name, shape and type of each array."""
 
 
-def flipped(tree: Any) -> Any:
-    """The same state with one bit of its first leaf changed, for tests."""
-    if isinstance(tree, Held):
-        leaves = {name: np.array(value) for name, value in tree.leaves()}
-        next(iter(leaves.values())).reshape(-1).view(np.uint8)[0] ^= 1
-        tree.adopt(leaves)
-        return tree
-    values = [np.array(value) for _, value in leaves_of(tree)]
-    values[0].reshape(-1).view(np.uint8)[0] ^= 1
-    return rebuilt(tree, values)
-
-
-def pieces(tree: Any, **about: Any) -> list[Any]:
-    """A state and some numbers about it, to be written one after another: a length, what the arrays are, the arrays.
-
-    The arrays are given as they are: nothing is copied here.
-    """
-    found = [(name, np.ascontiguousarray(value).reshape(np.shape(value))) for name, value in leaves_of(tree)]
+def encode(leaves: Leaves, **about: Any) -> list[Any]:
+    """A state and some facts about it, as buffers to be written one after another; the arrays are not copied."""
+    found = [(name, np.ascontiguousarray(value).reshape(np.shape(value))) for name, value in leaves]
     head = json.dumps({"about": about, "leaves": [[n, list(a.shape), a.dtype.name] for n, a in found]}).encode()
     return [struct.pack("<q", len(head)), head, *(array.reshape(-1).view(np.uint8) for _, array in found)]
 
 
-def from_pieces(data: npt.NDArray[np.uint8], like: Any) -> tuple[Any, dict[str, Any]]:
-    """The state and the numbers, in a tree like the given one; another shape is refused with the leaf's name."""
+def decode(data: npt.NDArray[np.uint8], template: Leaves | None) -> tuple[Leaves, dict[str, Any]]:
+    """The arrays and the facts. With a template, other names, shapes or types than its own are refused by name."""
     (length,) = struct.unpack("<q", data[:8].tobytes())
-    described = json.loads(data[8 : 8 + length].tobytes())
-    body = data[8 + length :]
-    begin, values = 0, []
-    if isinstance(like, Held):
-        for _, shape, dtype in described["leaves"]:
-            kind = dtype_of(dtype)
-            end = begin + kind.itemsize * math.prod(shape)
-            values.append(body[begin:end].copy().view(kind).reshape(shape))
-            begin = end
-        like.adopt({name: value for (name, _, _), value in zip(described["leaves"], values, strict=True)})
-        return like, described["about"]
-    found = leaves_of(like)
-    if [name for name, _ in found] != [name for name, _, _ in described["leaves"]]:
+    header = json.loads(data[8 : 8 + length].tobytes())
+    described: Described = header["leaves"]
+    types = [dtype_of(kind) for _, _, kind in described] if template is None else _checked_types(described, template)
+    body, begin, found = data[8 + length :], 0, []
+    for (name, shape, _), dtype in zip(described, types, strict=True):
+        end = begin + dtype.itemsize * math.prod(shape)
+        found.append((name, body[begin:end].copy().view(dtype).reshape(shape)))
+        begin = end
+    return found, header["about"]
+
+
+def _checked_types(described: Described, template: Leaves) -> list[np.dtype[Any]]:
+    if [name for name, _, _ in described] != [name for name, _ in template]:
         raise JobError(
-            f"the state that came has the leaves {[n for n, _, _ in described['leaves']]}, but this worker's has "
-            f"{[n for n, _ in found]}: all workers must run the same script"
+            f"received a state with the leaves {[name for name, _, _ in described]}, but this worker's has "
+            f"{[name for name, _ in template]}; run the same script on all workers"
         )
-    for (name, shape, dtype), (_, value) in zip(described["leaves"], found, strict=True):
-        mine = np.asarray(value)
+    for (name, shape, dtype), (_, mine) in zip(described, template, strict=True):
         if list(mine.shape) != shape or mine.dtype.name != dtype:
             raise JobError(
-                f"leaf {name!r} of the state that came has shape {shape} and type {dtype}, but here it has "
-                f"{list(mine.shape)} and {mine.dtype.name}: all workers must run the same script"
+                f"leaf {name!r} of the received state has shape {shape} and type {dtype}, but here it has "
+                f"{list(mine.shape)} and {mine.dtype.name}; run the same script on all workers"
             )
-        values.append(body[begin : begin + mine.nbytes].copy().view(mine.dtype).reshape(shape))
-        begin += mine.nbytes
-    return rebuilt(like, values), described["about"]
+    return [mine.dtype for _, mine in template]
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """The type that a name in a file or a message means; only plain numbers are allowed."""
+    found = np.dtype(name)
+    if found.kind not in "biufc":
+        raise JobError(f"received a leaf of type {name!r}; expected numbers")
+    return found

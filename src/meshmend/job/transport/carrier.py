@@ -1,7 +1,7 @@
 """Which of a chip's own links are up: the carrier of its network devices, as the kernel sees it.
 
-`MESHMEND_LINKS` names the devices that lead north, east, south and west, such as `n,e,s,w`. Without it, links are taken
-to be up: then only a dead process is seen, not a dead cable.
+`MESHMEND_LINKS` names the devices that lead north, east, south and west, such as `n,e,s,w`. Without it, links are
+assumed to be up: then only a dead process is noticed, not a dead cable.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ DEVICES = Path("/sys/class/net")
 
 
 class Links:
-    """The devices of this chip, by the way they lead."""
+    """The devices of this chip, by the direction they lead in."""
 
     def __init__(self) -> None:
         self._names = [name.strip() for name in os.environ.get(VARIABLE, "").split(",")]
 
     def down(self) -> int:
-        """A bit for each way whose device is there no more, or has no carrier."""
+        """A bit for each direction whose device no longer exists or has no carrier."""
         return sum(1 << way for way, name in enumerate(self._names) if name and not _carries(name))
 
 

@@ -1,8 +1,8 @@
-"""Workers as chips of a mesh: which chip each one is, and the plan for those that are left.
+"""Sums over the links of a mesh: workers are chips, and a plan that avoids the holes says what goes where.
 
-Seat 0 is the first live chip of the mesh as it was asked for, and so on in rows. A rank without a worker is a hole, and
-so is all that the mesh lacked from the beginning; a worker that takes a rank again closes it. A link is dead while the
-chip at either end says so.
+Rank 0 is the first live chip of the mesh as it was asked for, and so on in rows. A rank without a worker is a hole, and
+so is everything that the mesh lacked from the beginning; a worker that takes a rank again closes it. A link is dead
+while the chip at either end says so.
 """
 
 from __future__ import annotations
@@ -10,23 +10,50 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+import numpy as np
+from mpi4py import MPI
+
 from meshmend.errors import Disconnected, JobError, PlanError
-from meshmend.job.courier.mpi import Placed
-from meshmend.job.protocol.protocol import Failure
-from meshmend.job.shm import Segment
+from meshmend.job.protocol import Failure
+from meshmend.job.transport.base import PIECE, Group, Port, Transport, patient
 from meshmend.job.transport.carrier import Links
 from meshmend.mesh import Mesh
 from meshmend.mesh.choose import plan
+from meshmend.mesh.executors.mpi import MeshSum
 from meshmend.mesh.planners import Plan
 from meshmend.mesh.schedule import Schedule, schedule
 
 CHUNK = 1 << 16
-"""Bytes of a chunk, about: each message costs by itself what 50 kB take to add."""
+"""Bytes of a chunk, about: each message alone costs what adding 50 kB does."""
 MOST = 1024
+"""Chunks at most."""
+
+
+class MeshMpi(Transport):
+    """A group whose members are the chips of a mesh."""
+
+    def __init__(self, links: MeshSum, port: Port) -> None:
+        self._links, self._port = links, port
+
+    @classmethod
+    def make(cls, group: Group) -> Transport | None:
+        """For workers that were placed on a mesh, unless it falls apart."""
+        return None if group.port.mesh is None else group.port.mesh.transport(group)
+
+    def all_reduce(self, round: int) -> None:
+        """Up the trees and down again."""
+        self._links(self._port.part, self._port.total(round))
+
+    def reduce_scatter(self, round: int) -> None:
+        """The whole sum: on trees the sums of all slices are at the roots before any of them comes down."""
+        self.all_reduce(round)
+
+    def all_gather(self, round: int) -> None:
+        """Nothing: `reduce_scatter` has filled the whole total."""
 
 
 class Placing:
-    """The mesh of a run."""
+    """The mesh of a run, and the plans for the part of it that is left."""
 
     def __init__(self, mesh: str, algorithm: str) -> None:
         self._mesh, self._algorithm = Mesh.parse(mesh), algorithm
@@ -35,44 +62,75 @@ class Placing:
         self.links = Links()
 
     def warm(self) -> None:
-        """Load what planning needs, so that it is there when somebody dies."""
+        """Load what planning needs, so that it is there when a worker dies."""
         schedule(self._plan(self._mesh), 8)
 
-    def over(self, down: dict[int, int], segment: Segment) -> Placed:
-        """The way over the chips of these ranks, some links of which are down; MPI's own where they fall apart."""
-        if segment.buffers.packed:
-            raise JobError('wire="bf16" does not go together with --mesh: leave one of them out')
-        mesh, seen = self._mesh, down[segment.rank]
-        chips = [int(mesh.live[rank]) for rank in down]
+    def transport(self, group: Group) -> Transport | None:
+        """Over the chips of these members and the links that are up; None where the mesh falls apart."""
+        if not group.port.wire.plain:
+            raise JobError(f"wire={group.port.wire.kind.wire!r} cannot be combined with --mesh; leave one of them out")
+        left, chips = self._left(group)
+        made = self._schedule(left, group.port.wire.nbytes) if group.position == 0 else None
+        received = _sent(group.comm, left, made)
+        if received is None:
+            return None
+        seen = group.members[group.position].links_down
+
+        def idle() -> None:
+            group.look()
+            if self.links.down() & ~seen:
+                raise Failure
+
+        # A communicator of its own, which is never revoked: in Open MPI 5.0 (ompi #13494) a send that is under way
+        # when its communicator is revoked ends the process. `idle` notices when that of the group is.
+        own = group.comm.Dup()
+        own.Set_errhandler(MPI.ERRORS_RETURN)
+        return MeshMpi(MeshSum(own, received, chips, idle, self.halfway), group.port)
+
+    def _left(self, group: Group) -> tuple[Mesh, list[int]]:
+        """The mesh without its dead chips and links, and the chip of each member."""
+        mesh = self._mesh
+        chips = [int(mesh.live[member.rank]) for member in group.members]
         left = mesh.fail(
             chips=[mesh.chip(int(chip)) for chip in mesh.live if chip not in chips],
             links=[
                 (mesh.chip(chip), mesh.chip(int(mesh.neighbour[chip, way])))
-                for chip, ways in zip(chips, down.values(), strict=True)
+                for chip, member in zip(chips, group.members, strict=True)
                 for way in range(4)
-                if ways >> way & 1 and mesh.neighbour[chip, way] >= 0
+                if member.links_down >> way & 1 and mesh.neighbour[chip, way] >= 0
             ],
         )
+        return left, chips
 
-        def make() -> Schedule | None:
-            try:
-                found = self._plan(left)
-            except Disconnected:
-                print(f"meshmend: {left} falls apart: sums take the library's own way", file=sys.stderr, flush=True)
-                return None
-            speed = f"{found.algbw:.3f} B of at most {found.bound.value:.3f} B"
-            print(f"meshmend: sums go over {left} by {found.algorithm}, {speed}", file=sys.stderr, flush=True)
-            return schedule(found, max(len(found), min(MOST, segment.buffers.numbers * 4 // CHUNK)))
-
-        def check() -> None:
-            if self.links.down() & ~seen:
-                raise Failure
-
-        return Placed(left, make, chips, check, self.halfway)
+    def _schedule(self, left: Mesh, nbytes: int) -> Schedule | None:
+        try:
+            found = self._plan(left)
+        except Disconnected:
+            print(f"meshmend: {left} is disconnected; sums use plain MPI", file=sys.stderr, flush=True)
+            return None
+        speed = f"{found.algbw:.3f} B of at most {found.bound.value:.3f} B"
+        print(f"meshmend: sums go over {left} by {found.algorithm}, {speed}", file=sys.stderr, flush=True)
+        return schedule(found, max(len(found), min(MOST, nbytes // CHUNK)))
 
     def _plan(self, mesh: Mesh) -> Plan:
-        """By the algorithm asked for, or where a hole leaves it no way, by trees."""
+        """By the algorithm asked for, or by trees where a hole makes that impossible."""
         try:
             return plan(mesh, algorithm=self._algorithm)
         except PlanError:
             return plan(mesh, algorithm="trees")
+
+
+def _sent(comm: MPI.Comm, mesh: Mesh, made: Schedule | None) -> Schedule | None:
+    """The first member's schedule, as all members have it: one plans for all, because planners are slow to load."""
+    head = np.array([made.chunks, made.hop, len(made)] if made else [0, 0, 0], np.int64)
+    patient(comm.Ibcast(head, 0))
+    chunks, hop, size = head.tolist()
+    if not chunks:
+        return None
+    table = np.empty((4, size), np.int32)
+    if made is not None:
+        table[:] = made.slot, made.link, made.chunk, made.copy
+    flat = table.ravel()
+    for begin in range(0, flat.size, PIECE // 4):
+        comm.Bcast(flat[begin : begin + PIECE // 4], 0)
+    return Schedule(mesh, chunks, hop, table[0], table[1], table[2], table[3].astype(bool))

@@ -1,4 +1,4 @@
-"""Sums of couriers on one host: they read each other's shared memory, and MPI only says when, and who died.
+"""Sums of members on one host: they read each other's shared memory, and MPI only says when, and who died.
 
     part 0 │ a │ b │ c │ d │          total 0 │ A │   │   │   │          total 0 │ A │ B │ C │ D │
     part 1 │ a │ b │ c │ d │   all    total 1 │   │ B │   │   │   all    total 1 │ A │ B │ C │ D │
@@ -6,83 +6,72 @@
     part 3 │ a │ b │ c │ d │   have   total 3 │   │   │   │ D │   have   total 3 │ A │ B │ C │ D │
                               parts                              added
 
-MPI does the same with messages; here there is nothing to send. Everybody writes only to memory of its own,
-so nothing changes for who may be killed when: a member that dies leaves its part and its total unharmed, and whoever
-has passed the second meeting can take all it needs, since all had added by then. Parts stay as they are until the
-next question, which comes after the second meeting, or after a repair, in which every survivor takes part only when
-it no longer reads. Totals stay for two rounds as always.
+MPI does the same with messages; here there is nothing to send. Every member writes only to memory of its own, so
+nothing changes about who may be killed when: a member that dies leaves its part and its total unharmed, and one that
+has passed the second barrier can read everything it needs, since all had added by then. Parts stay as they are until
+the next question, which comes after the second barrier, or after a repair, which no survivor enters while it reads.
+Totals stay for two rounds, as always.
 """
 
 from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
-from meshmend.errors import JobError
-from meshmend.job.reduction import bf16
-from meshmend.job.shm import HOME, CourierSegment, open_to_read
-
-BLOCK = 1 << 15
-"""Numbers added at a time: they stay in the processor's cache while part after part is added to them."""
+from meshmend.job.transport.base import Buffers, Group, Transport, patient, slices
 
 
-class Neighbours:
+class SharedMemory(Transport):
     """The members of a group whose memory is all on this host."""
 
-    def __init__(self, own: CourierSegment, births: dict[int, int], before: Callable[[str], None]) -> None:
-        """Of these ranks, and of these workers there: the memory of one that dies is soon another worker's."""
-        self._own = own.buffers
-        self._before = before
-        self._here = list(births).index(own.rank)
-        members = [own if rank == own.rank else open_to_read(own.run, rank) for rank in births]
-        for member, birth in zip(members, births.values(), strict=True):
-            if member.birth != birth:
-                raise JobError(f"worker {member.rank} was replaced")
-            member.buffers.part()  # mapped now, it stays what it is, whatever takes its name
-            if open_to_read(own.run, member.rank).birth != birth:
-                raise JobError(f"worker {member.rank} was replaced")
-        self._members = [member.buffers for member in members]
+    def __init__(
+        self,
+        buffers: Sequence[Buffers],
+        position: int,
+        barrier: Callable[[], None],
+        before: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._buffers, self._position = buffers, position
+        self._barrier, self._before = barrier, before
+        self._own = buffers[position]
+        self._slices = slices(0, self._own.wire.size, len(buffers))
 
-    def add(self, number: int) -> None:
-        """When all have their parts: add up this member's slice of the total of a round."""
+    @classmethod
+    def make(cls, group: Group) -> Transport | None:
+        """For members of one host, unless sums were asked to go over the links of a mesh."""
+        if group.port.mesh is not None or len({member.host for member in group.members}) > 1:
+            return None
+
+        def barrier() -> None:
+            patient(group.comm.Ibarrier())
+
+        return cls(group.port.neighbours(group.members), group.position, barrier, group.port.before)
+
+    def reduce_scatter(self, round: int) -> None:
+        """When all members have their parts: add up this member's slice."""
+        self._barrier()
         self._before("add")
-        mine = self._slice(self._here)
-        packed = min(max(self._own.packed - mine.start, 0), mine.stop - mine.start)
-        add([member.part()[mine] for member in self._members], self._own.total(number)[mine], packed)
+        mine = self._slices[self._position]
+        self._own.wire.combine(
+            [buffers.part[mine] for buffers in self._buffers], self._own.total(round)[mine], mine.start
+        )
 
-    def take(self, number: int) -> None:
-        """When all have added: take the other slices."""
+    def all_gather(self, round: int) -> None:
+        """When all members have added: copy their slices."""
+        self._barrier()
         self._before("take")
-        total = self._own.total(number)
-        for place, member in enumerate(self._members):
-            if place != self._here:
-                theirs = self._slice(place)
-                total[theirs] = member.total(number)[theirs]
-
-    def _slice(self, place: int) -> slice:
-        size, members = self._own.numbers, len(self._members)
-        return slice(size * place // members, size * (place + 1) // members)
+        total = self._own.total(round)
+        for position, theirs in enumerate(self._slices):
+            if position != self._position:
+                total[theirs] = self._buffers[position].total(round)[theirs]
 
 
-def add(parts: list[npt.NDArray[np.generic]], out: npt.NDArray[np.generic], packed: int = 0) -> None:
-    """Add up parts, always in the same order; the first `packed` numbers hold bf16."""
-    bf16.add([part[:packed].view(np.uint16) for part in parts], out[:packed].view(np.uint16))
-    for begin in range(packed, len(out), BLOCK):
-        here = slice(begin, begin + BLOCK)
-        np.add(parts[0][here], parts[1][here] if len(parts) > 1 else 0, out=out[here])
-        for part in parts[2:]:
-            np.add(out[here], part[here], out=out[here])
-
-
-def host() -> int:
-    """A number for the memory that segments lie in: another machine's differs, and so does another container's.
+def host(home: Path) -> int:
+    """A number for the memory that lies in a folder: another machine's differs, and so does another container's.
 
     Where two hosts have names of their own but memory in common (those of our tests), they stay two.
     """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
-    return int(boot[:12], 16) << 15 ^ os.stat(HOME).st_dev ^ zlib.crc32(os.uname().nodename.encode())
+    return int(boot[:12], 16) << 15 ^ os.stat(home).st_dev ^ zlib.crc32(os.uname().nodename.encode())

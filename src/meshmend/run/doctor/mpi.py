@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from meshmend.job.courier.mpi import PIECE, patient
+from meshmend.job.transport.base import PIECE, patient
 from meshmend.run.doctor.kill_test import SECONDS, VICTIM
 
 PIECES = 4

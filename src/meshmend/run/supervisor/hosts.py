@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from meshmend.job.protocol.protocol import has_majority
+from meshmend.job.protocol import has_majority
 from meshmend.run.supervisor.actions import Adopt, Expel, Kill, NoteHostLost, Remove
 from meshmend.run.supervisor.halting import begin_halt
 from meshmend.run.supervisor.messages import (

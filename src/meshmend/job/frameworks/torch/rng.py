@@ -1,4 +1,4 @@
-"""The random numbers that a lane may draw: PyTorch's, numpy's and Python's, seeded, kept and put back together."""
+"""The random numbers that a lane may draw: PyTorch's, numpy's and Python's, seeded, saved and restored together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 
 def seed(key: Sequence[int]) -> None:
-    """Begin anew, by this key."""
+    """Seed every generator by this key."""
     found = np.random.SeedSequence(key).generate_state(2, np.uint64)
     torch.manual_seed(int(found[0] >> 1))
     np.random.seed(int(found[1]) & 0xFFFFFFFF)
@@ -19,13 +19,13 @@ def seed(key: Sequence[int]) -> None:
 
 
 def states() -> Any:
-    """Where the generators stand."""
+    """The states of the generators."""
     on_cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
     return torch.get_rng_state(), on_cuda, np.random.get_state(), random.getstate()
 
 
 def restore(kept: Any) -> None:
-    """As they stood."""
+    """Restore the states of the generators."""
     ours, on_cuda, numpys, pythons = kept
     torch.set_rng_state(ours)
     if on_cuda is not None:

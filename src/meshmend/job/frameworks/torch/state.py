@@ -1,12 +1,12 @@
 """PyTorch's models, optimizers and schedulers as a job's state, and a lane as PyTorch computes it.
 
-A lane gives the same whoever computes it, and whatever was computed before it on the same worker: it begins with no
-gradients, with the buffers (batch-norm statistics) of the last commit, and with random numbers that depend on seed,
-step and lane. What is summed over lanes is
+A lane gives the same result on every worker, and whatever that worker computed before it: it begins with no gradients,
+with the buffers (batch-norm statistics) of the last commit, and with random numbers that depend on seed, step and lane.
+What is summed over lanes is
 
     grads      of every parameter, zeros where this lane gave it none
-    found      1 for each parameter that has a gradient: where nobody found one, `.grad` is None on every worker
-    buffers    how much the lane changed them: each takes the average of the lanes' changes
+    found      1 for each parameter that has a gradient: where no lane has one, `.grad` is None on every worker
+    buffers    how much the lane changed them: each moves by the mean of the lanes' changes
     metrics    what the function returned
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,25 +22,26 @@ import numpy.typing as npt
 import torch
 
 from meshmend.errors import JobError
-from meshmend.job.frameworks.base import Held, Leaves
-from meshmend.job.frameworks.torch import rng as chance
+from meshmend.job.frameworks.arrays import leaves_of, rebuilt
+from meshmend.job.frameworks.base import Framework, Key
+from meshmend.job.frameworks.torch import rng
 from meshmend.job.frameworks.torch.state_dict import Listing, restored
-from meshmend.job.reduction.wire import leaves_of, rebuilt
+from meshmend.job.state.tree import Leaves
 
 REST = "objects"
-"""The leaf that holds all that is no tensor."""
+"""The leaf that holds everything that is not a tensor."""
 
 
-class TorchState(Held):
+class TorchState(Framework):
     """What `job.share(model, optimizer, …)` holds; at least one of the objects is a module."""
 
     def __init__(self, objects: tuple[Any, ...]) -> None:
-        self.objects = objects if len(objects) > 1 else objects[0]
+        self._objects = objects
         self._named = dict(zip(_names(objects), objects, strict=True))
         modules = {name: one for name, one in self._named.items() if isinstance(one, torch.nn.Module)}
         if not modules:
-            raise JobError(f"{', '.join(self._named)} was shared without a model: share the torch.nn.Module too")
-        # Tied weights are one parameter of two names: the first name stands for both.
+            raise JobError(f"job.share got {', '.join(self._named)} without a model; share the torch.nn.Module too")
+        # Tied weights are one parameter with two names: the first name stands for both.
         self._every: dict[str, Any] = {}
         self._buffers: dict[str, tuple[Any, str]] = {}
         self._constants: dict[str, tuple[Any, str]] = {}
@@ -65,12 +66,15 @@ class TorchState(Held):
         self._trained = [name for name, value in self._every.items() if value.requires_grad]
         for name in self._trained:
             if self._every[name].is_complex():
-                raise JobError(
-                    f"{name!r} is complex, and such gradients are not summed: keep it as two real parameters"
-                )
+                raise JobError(f"{name!r} is complex, and complex gradients cannot be summed; use two real parameters")
         self._generators: Any = None
         self._tensors: list[bool] = []
         self.commit()
+
+    @property
+    def shared(self) -> Any:
+        """The objects that the user shared: they change in place."""
+        return self._objects if len(self._objects) > 1 else self._objects[0]
 
     def _check_optimizers(self) -> None:
         known = {id(value) for value in self._every.values()}
@@ -78,10 +82,11 @@ class TorchState(Held):
             if isinstance(one, torch.optim.Optimizer) and any(
                 id(value) not in known for group in one.param_groups for value in group["params"]
             ):
-                raise JobError(f"{name} has parameters that are in no shared model: share the model that holds them")
+                raise JobError(f"{name} has parameters that are in no shared model; share the model that holds them")
 
-    def commit(self) -> None:
-        """Keep the buffers of now, which lanes will change, and list the arrays."""
+    def commit(self, state: tuple[Any, ...] = ()) -> None:
+        """Copy the buffers, which lanes will change, and list the arrays."""
+        del state  # the objects are known already
         live = self._live()
         self._kept = {name: value.detach().clone() for name, value in live.items()}
         swaps = {id(value): self._kept[name] for name, value in live.items()}
@@ -91,19 +96,20 @@ class TorchState(Held):
         self._leaves = [*listing.leaves, (REST, text)]
 
     def leaves(self) -> Leaves:
-        """Parameters as they are, and copies of the buffers: other threads may read them while a lane is computed."""
+        """The parameters themselves, and copies of the buffers: other threads may read them while a lane runs."""
         return self._leaves
 
-    def adopt(self, leaves: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Load state dicts made of these arrays, and prove that they arrived."""
-        rest = json.loads(bytes(leaves[REST]))
+    def adopt(self, leaves: Leaves) -> None:
+        """Load state dicts made of these arrays, and check that they arrived."""
+        arrays = dict(leaves)
+        rest = json.loads(bytes(arrays[REST]))
         if rest.keys() != self._named.keys():
             raise JobError(
-                f"a state of {', '.join(rest)} came, but this worker shares {', '.join(self._named)}: all workers must "
-                "run the same script"
+                f"received a state of {', '.join(rest)}, but this worker shares {', '.join(self._named)}; run the same "
+                "script on all workers"
             )
         for name, one in self._named.items():
-            found = restored(rest[name], leaves)
+            found = restored(rest[name], arrays)
             if isinstance(one, torch.nn.Module):
                 found = OrderedDict(found)
                 setattr(found, "_metadata", getattr(one.state_dict(), "_metadata", {}))  # noqa: B010
@@ -111,50 +117,58 @@ class TorchState(Held):
                 one.load_state_dict(found)
             except (RuntimeError, ValueError, KeyError) as error:
                 raise JobError(
-                    f"the {name} that came does not fit this worker's ({error}): all workers must run the same script"
+                    f"the received {name} does not fit this worker's ({error}); run the same script on all workers"
                 ) from error
         self.commit()
         for name, mine in self._leaves:
-            if name not in leaves or mine.tobytes() != leaves[name].tobytes():
-                raise JobError(f"{name!r} is not the same after load_state_dict: its class must load what it saves")
+            if name not in arrays or mine.tobytes() != arrays[name].tobytes():
+                raise JobError(f"{name!r} changed in load_state_dict; its class must load exactly what it saves")
 
-    def begin(self, key: Sequence[int]) -> None:
+    def leaves_of(self, tree: Any) -> list[tuple[str, Any]]:
+        """The leaves of what `end` returned."""
+        return leaves_of(tree)
+
+    def rebuilt(self, tree: Any, values: Sequence[Any]) -> Any:
+        """A tree of the same shape with other leaves."""
+        return rebuilt(tree, values)
+
+    def begin(self, key: Key) -> None:
         """No gradients, the buffers of the last commit, and random numbers of this lane's own."""
         self._clear()
         if self._generators is None:
-            self._generators = chance.states()
-        chance.seed(key)
+            self._generators = rng.states()
+        rng.seed(key)
 
-    def end(self, metrics: Any) -> Any:
-        """The lane's tree; the user's random numbers go on where they were."""
+    def end(self, result: Any) -> Any:
+        """The lane's tree; the user's random numbers continue where they were."""
         self._random_again()
         odd = [name for name, value in self._every.items() if value.grad is not None and name not in self._trained]
         if odd:
-            raise JobError(f"{odd[0]!r} was frozen when it was shared, but has a gradient: share it with requires_grad")
+            raise JobError(f"{odd[0]!r} was frozen when it was shared, but has a gradient; share it with requires_grad")
         grads = {name: self._every[name].grad for name in self._trained}
         live = self._live()
         changes = {name: _change(live[name].detach(), self._kept[name]) for name in self._buffers}
         for name in self._fixed:
             if not torch.equal(live[name], self._kept[name]):
                 kind = "truth values" if live[name].dtype == torch.bool else "complex numbers"
-                raise JobError(f"buffer {name!r} of {kind} was changed in a lane: it has no average")
-        found = leaves_of(metrics)
+                raise JobError(f"a lane changed buffer {name!r} of {kind}, which has no mean; make it a float buffer")
+        found = leaves_of(result)
         self._tensors = [isinstance(value, torch.Tensor) for _, value in found]
         values = [_metric(value) for _, value in found]
         return {
             "grads": {name: _grad(grads[name], self._every[name]) for name in self._trained},
             "found": np.array([grads[name] is not None for name in self._trained], np.float32),
             "buffers": {name: change.to("cpu").numpy() for name, change in changes.items()},
-            "metrics": rebuilt(metrics, values),
+            "metrics": rebuilt(result, values),
         }
 
     def drop(self) -> None:
-        """As it was before the lane."""
+        """Restore what was there before the lane."""
         self._clear()
         self._random_again()
 
     def take(self, total: Any, lanes: int, *, mean: bool = False) -> Any:
-        """Fill `.grad`, and move each buffer by the average of its changes."""
+        """Fill `.grad`, and move each buffer by the mean of its changes."""
         self._clear()
         divisor = np.float32(lanes)
         for name, count in zip(self._trained, total["found"], strict=True):
@@ -175,7 +189,7 @@ class TorchState(Held):
         return rebuilt(total["metrics"], values)
 
     def _live(self) -> dict[str, Any]:
-        """The buffers that modules hold now: some modules put another tensor in the old one's place."""
+        """The buffers that modules hold now: some modules replace the tensor."""
         return {name: one._buffers[key] for name, (one, key) in {**self._buffers, **self._constants}.items()}
 
     def _clear(self) -> None:
@@ -187,7 +201,7 @@ class TorchState(Held):
 
     def _random_again(self) -> None:
         if self._generators is not None:
-            chance.restore(self._generators)
+            rng.restore(self._generators)
             self._generators = None
 
 
@@ -206,7 +220,7 @@ def _names(objects: tuple[Any, ...]) -> list[str]:
 
 
 def _change(live: Any, kept: Any) -> Any:
-    """How much a lane changed a buffer: exactly nothing where it is the same, also where that is Inf or NaN."""
+    """How much a lane changed a buffer: exactly 0 where it is the same, even if that is Inf or NaN."""
     if not live.is_floating_point():
         return live.to(torch.int64) - kept.to(torch.int64)
     same = (live == kept) | (live.isnan() & kept.isnan())

@@ -1,4 +1,4 @@
-"""State dicts as arrays by name, and all that is no tensor (rates, betas, counts) as JSON: no pickle."""
+"""State dicts as arrays by name, and everything that is not a tensor (rates, betas, counts) as JSON: no pickle."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy.typing as npt
 import torch
 
 from meshmend.errors import JobError
-from meshmend.job.frameworks.base import Leaves
+from meshmend.job.state.tree import Leaves
 
 
 class Listing:
-    """State dicts as arrays by name, and what is left as JSON that tells them apart."""
+    """State dicts as arrays by name, and JSON that says where each one belongs."""
 
     def __init__(self, swaps: Mapping[int, Any]) -> None:
         self.leaves: Leaves = []
@@ -24,7 +24,7 @@ class Listing:
         self._alive: list[Any] = []
 
     def described(self, value: Any, path: str) -> Any:
-        """A value as JSON: `["tensor", leaf, type]`, and so on for all that JSON cannot say itself."""
+        """A value as JSON: `["tensor", leaf, type]`, and so on for everything that JSON has no word for."""
         if isinstance(value, torch.Tensor):
             return ["tensor", self._leaf(value, path), str(value.dtype).removeprefix("torch.")]
         if isinstance(value, (np.ndarray, np.generic)):
@@ -40,8 +40,8 @@ class Listing:
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
         raise JobError(
-            f"{path} of the shared state is a {type(value).__name__}, which cannot be given to another worker: keep "
-            "tensors, numbers, text, lists and dicts in state_dict"
+            f"{path} of the shared state is a {type(value).__name__}, which cannot be sent to another worker; keep "
+            "only tensors, numbers, text, lists and dicts in state_dict"
         )
 
     def _leaf(self, tensor: Any, path: str) -> str:
@@ -73,7 +73,7 @@ def restored(value: Any, leaves: Mapping[str, npt.NDArray[Any]]) -> Any:
 
 
 def _array(tensor: Any) -> npt.NDArray[Any]:
-    """A tensor's memory as numpy sees it; types that numpy has not are given as whole numbers of that size."""
+    """A tensor's memory as numpy sees it; types that numpy lacks appear as integers of the same size."""
     tensor = tensor.to("cpu").contiguous()
     try:
         found: npt.NDArray[Any] = tensor.numpy()

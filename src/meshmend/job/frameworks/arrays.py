@@ -1,0 +1,95 @@
+"""A state that is a tree of arrays, replaced at every commit: numpy's, or JAX's where JAX is loaded."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from meshmend.errors import JobError
+from meshmend.job.frameworks.base import Framework
+from meshmend.job.state.digest import digest_of
+from meshmend.job.state.tree import Leaves, plain_leaves, plain_rebuilt
+
+
+def leaves_of(tree: Any) -> list[tuple[str, Any]]:
+    """The leaves of a tree by name, in a fixed order.
+
+    Where JAX is loaded, it may be any tree that JAX knows. Trees that are possible without JAX have the same names and
+    order either way, because a script may load JAX after its job has begun.
+    """
+    if "jax" in sys.modules:
+        from meshmend.job.frameworks import jax
+
+        return jax.leaves_of(tree)
+    return plain_leaves(tree)
+
+
+def rebuilt(tree: Any, values: Sequence[Any]) -> Any:
+    """A tree of the same shape with other leaves."""
+    if "jax" in sys.modules:
+        from meshmend.job.frameworks import jax
+
+        return jax.rebuilt(tree, values)
+    return plain_rebuilt(tree, values)
+
+
+def is_immutable(value: Any) -> bool:
+    """Whether a leaf never changes."""
+    if "jax" in sys.modules:
+        from meshmend.job.frameworks import jax
+
+        return jax.is_immutable(value)
+    return False
+
+
+class TreeState(Framework):
+    """A tree of arrays."""
+
+    def __init__(self, tree: Any) -> None:
+        self.tree = tree
+
+    @property
+    def shared(self) -> Any:
+        """The tree."""
+        return self.tree
+
+    def leaves(self) -> Leaves:
+        """Its arrays on the host."""
+        return [(name, np.asarray(value)) for name, value in leaves_of(self.tree)]
+
+    def template(self) -> Leaves | None:
+        """Every tree must have these leaves."""
+        return self.leaves()
+
+    def adopt(self, leaves: Leaves) -> None:
+        """Put other arrays into a tree of the same shape."""
+        self.tree = rebuilt(self.tree, [value for _, value in leaves])
+
+    def commit(self, state: tuple[Any, ...]) -> None:
+        """Take the tree after a step."""
+        if len(state) != 1:
+            raise JobError(f"job.commit got {len(state)} states; give it one tree, the state after this step")
+        self.tree = state[0]
+
+    def snapshot(self) -> Leaves:
+        """Copies of the arrays that can change."""
+        return [
+            (name, np.asarray(value) if is_immutable(value) else np.array(value, order="C"))
+            for name, value in leaves_of(self.tree)
+        ]
+
+    def digest(self, *more: npt.NDArray[Any]) -> int:
+        """A hash of the leaves as the user gave them: one that is no array is refused by its type."""
+        return digest_of([*leaves_of(self.tree), *(("", array) for array in more)])
+
+    def leaves_of(self, tree: Any) -> list[tuple[str, Any]]:
+        """The leaves of a lane's tree."""
+        return leaves_of(tree)
+
+    def rebuilt(self, tree: Any, values: Sequence[Any]) -> Any:
+        """A tree of the same shape with other leaves."""
+        return rebuilt(tree, values)

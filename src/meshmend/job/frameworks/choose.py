@@ -1,0 +1,38 @@
+"""Which framework a state belongs to, by what the script has loaded and given."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from meshmend.errors import JobError
+from meshmend.job.frameworks.arrays import TreeState
+from meshmend.job.frameworks.base import Framework
+
+
+def framework_of(state: tuple[Any, ...]) -> Framework:
+    """What holds the state that was given to `job.share`: one tree of arrays, or PyTorch objects."""
+    able = [hasattr(one, "state_dict") and hasattr(one, "load_state_dict") for one in state]
+    if "torch" not in sys.modules or not any(able):
+        if len(state) != 1:
+            raise JobError(f"job.share got {len(state)} states; give it one tree of arrays, and warm= by its name")
+        return TreeState(state[0])
+    if not all(able):
+        odd = state[able.index(False)]
+        raise JobError(
+            f"job.share got a {type(odd).__name__} together with PyTorch objects; give it objects with state_dict and "
+            "load_state_dict only, and warm= by its name"
+        )
+    from meshmend.job.frameworks.torch import TorchState
+
+    return TorchState(state)
+
+
+def source_of(data: Any) -> Any:
+    """Data that can be asked for several samples at once: PyTorch's datasets give one at a time."""
+    if "torch" in sys.modules:
+        from meshmend.job.frameworks.torch import Rows, is_dataset
+
+        if is_dataset(data):
+            return Rows(data)
+    return data

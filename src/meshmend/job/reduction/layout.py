@@ -1,0 +1,135 @@
+"""Where each leaf of a gradient lies in a flat buffer, and what its own type can hold."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from meshmend.errors import JobError, NotFinite
+from meshmend.job.state.tree import Leaves
+
+WHOLE = 2**24
+"""Whole numbers up to this one are exact as float32."""
+
+Flat = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of a gradient."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def size(self) -> int:
+        """How many numbers it holds."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def whole(self) -> bool:
+        """Whether it holds integers: they travel as float32, and only where their sums stay exact."""
+        return self.dtype.kind in "iu"
+
+
+class Layout:
+    """The leaves of a gradient, one after another; leaves that cannot be summed are refused by name."""
+
+    def __init__(self, leaves: Leaves, lanes: int = 1) -> None:
+        self.leaves = [Leaf(name, value.shape, value.dtype) for name, value in leaves]
+        self._most = WHOLE // lanes
+        for leaf in self.leaves:
+            # bf16 and smaller floats have no kind of their own in numpy.
+            if leaf.dtype.kind not in "iuf" and not leaf.dtype.name.startswith(("bfloat", "float")):
+                raise JobError(
+                    f"leaf {leaf.name!r} has type {leaf.dtype}, which cannot be summed; return real numbers, such as "
+                    "float32 (a complex leaf as two of them)"
+                )
+        self.bounds = np.concatenate([[0], np.cumsum([leaf.size for leaf in self.leaves])]).astype(np.int64)
+
+    @property
+    def size(self) -> int:
+        """How many numbers all leaves hold."""
+        return int(self.bounds[-1])
+
+    @property
+    def number(self) -> int:
+        """A number that differs where the names, shapes or types of the leaves do."""
+        return zlib.crc32(repr(self.leaves).encode())
+
+    def arrays(self, leaves: Leaves) -> Iterator[Flat]:
+        """The leaves of another lane as flat arrays; other names, shapes or types are refused by name."""
+        if [name for name, _ in leaves] != [leaf.name for leaf in self.leaves]:
+            raise JobError(
+                f"a lane returned the leaves {[name for name, _ in leaves]}, but the first one returned "
+                f"{[leaf.name for leaf in self.leaves]}; return the same tree for every lane"
+            )
+        for leaf, (_, array) in zip(self.leaves, leaves, strict=True):
+            if array.shape != leaf.shape or array.dtype != leaf.dtype:
+                raise JobError(
+                    f"leaf {leaf.name!r} has shape {array.shape} and type {array.dtype}, but began with {leaf.shape} "
+                    f"and {leaf.dtype}; return the same shapes and types for every lane"
+                )
+            if leaf.whole and (array.max(initial=0) > self._most or array.min(initial=0) < -self._most):
+                raise JobError(
+                    f"leaf {leaf.name!r} holds an integer beyond {self._most}; the sum over all lanes must stay within "
+                    f"{WHOLE} to be exact, so return it as float32"
+                )
+            yield array.reshape(-1)
+
+    def add(self, arrays: Iterable[Flat], out: Flat, *, first: bool) -> None:
+        """Add flat arrays to a flat buffer; the first ones overwrite what is there, so it need not be zeroed."""
+        for begin, array in zip(self.bounds, arrays, strict=False):
+            place = out[begin : begin + len(array)]
+            if first:
+                np.copyto(place, array, casting="unsafe")
+            else:
+                place += array.astype(place.dtype, copy=False)
+
+    def parts(self, flat: Flat) -> Iterator[Flat]:
+        """The leaves of a flat buffer, as views of it."""
+        for begin, end in pairwise(self.bounds):
+            yield flat[begin:end]
+
+    def shaped(self, parts: Iterable[Flat], *, copy: bool) -> list[Flat]:
+        """Flat arrays in the leaves' own shapes and types; `copy` where they are views of a buffer."""
+        return [
+            part.astype(leaf.dtype, copy=copy).reshape(leaf.shape)
+            for leaf, part in zip(self.leaves, parts, strict=True)
+        ]
+
+    def check_finite(self, bad: Sequence[int], step: int) -> None:
+        """Raise `NotFinite` if there are leaves with NaN or Inf, given by their indices."""
+        if bad:
+            names = ", ".join(repr(self.leaves[leaf].name) for leaf in bad)
+            raise NotFinite(step, f"{names} holds NaN or Inf in some lane", "lower the learning rate")
+
+    def check_integers(self, parts: Iterable[Flat], step: int) -> None:
+        """Raise where the integer type of a leaf cannot hold its sum."""
+        for leaf, part in zip(self.leaves, parts, strict=True):
+            if not leaf.whole:
+                continue
+            low, high = int(part.min(initial=0)), int(part.max(initial=0))
+            if low < np.iinfo(leaf.dtype).min or high > np.iinfo(leaf.dtype).max:
+                raise JobError(
+                    f"step {step}: the sum of {leaf.name!r} reaches from {low} to {high}, which its type {leaf.dtype} "
+                    "cannot hold; return a wider type, such as int32"
+                )
+
+    def check_range(self, parts: Iterable[Flat], step: int) -> None:
+        """Raise `NotFinite` where a finite sum is Inf in its leaf's own type, one narrower than float32."""
+        for leaf, part in zip(self.leaves, parts, strict=True):
+            if leaf.whole or leaf.dtype.itemsize >= part.dtype.itemsize:
+                continue
+            with np.errstate(over="ignore"):
+                held = np.isfinite(part.astype(leaf.dtype)).all()
+            if not held:
+                reason = f"the sum of {leaf.name!r} is too large for its type {leaf.dtype}"
+                raise NotFinite(step, reason, "return float32")

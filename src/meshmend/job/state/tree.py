@@ -1,0 +1,64 @@
+"""Trees of plain Python containers: what the arrays in them are called, and in which order they come.
+
+Names and order are the same as JAX's for every tree that both can take apart, because a script may load JAX in the
+middle of a job (`frameworks/arrays.py` chooses between the two).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from meshmend.errors import JobError
+
+Leaves = list[tuple[str, npt.NDArray[Any]]]
+"""The arrays of a state or a gradient, by name, in a fixed order."""
+
+
+def plain_leaves(tree: Any, name: str = "") -> list[tuple[str, Any]]:
+    """The leaves of a tree of dicts, lists and tuples, by name; None is an empty tree."""
+    if tree is None:
+        return []
+    if isinstance(tree, dict):
+        pairs = [(f"{name}.{key}" if name else str(key), tree[key]) for key in _sorted(tree)]
+    elif isinstance(tree, (list, tuple)):
+        fields = getattr(tree, "_fields", range(len(tree)))
+        pairs = [(f"{name}.{key}" if name else str(key), value) for key, value in zip(fields, tree, strict=True)]
+    else:
+        return [(name or "value", tree)]
+    return [leaf for key, value in pairs for leaf in plain_leaves(value, key)]
+
+
+def plain_rebuilt(tree: Any, values: Sequence[Any]) -> Any:
+    """A tree of the same shape with other leaves."""
+    return _rebuilt(tree, list(values))
+
+
+def _rebuilt(tree: Any, values: list[Any]) -> Any:
+    if tree is None:
+        return None
+    if isinstance(tree, dict):
+        made = copy.copy(tree)  # a dict of its own kind, with its keys in their order
+        for key in _sorted(tree):
+            made[key] = _rebuilt(tree[key], values)
+        return made
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(_rebuilt(value, values) for value in tree))
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(_rebuilt(value, values) for value in tree)
+    return values.pop(0)
+
+
+def _sorted(tree: dict[Any, Any]) -> list[Any]:
+    """The keys of a dict, in JAX's order."""
+    try:
+        return list(tree) if isinstance(tree, OrderedDict) else sorted(tree)
+    except TypeError:
+        raise JobError(
+            f"cannot sort the keys {list(tree)} of a dict, and all workers need the same order; use keys of one type, "
+            "such as str"
+        ) from None

@@ -1,0 +1,211 @@
+"""One worker's training: its state, its step, and the rounds it takes part in. `Job` is its face to the user.
+
+A front end that keeps the user's own loop (`mm.torch.wrap`) drives it directly, as `job.training`:
+
+    lanes, data          which samples a lane holds; the data that they are drawn from
+    step                 how many steps are committed or skipped; may be set before `begin`
+    framework            what holds the state; None before `begin`
+    workers, mine        how many workers the run has; the lanes that this one was asked for last
+    key(lane)            what the random numbers of a lane of this step depend on
+    round()              a generator of the lanes to compute: it is sent their trees and returns the sum
+    commit(state, …)     the step is done
+    loop, on_leave       room for the front end's own object; what to call when the job ends well
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from meshmend.base.env import Settings
+from meshmend.errors import JobError, NotFinite
+from meshmend.job.checkpoints import Checkpoints
+from meshmend.job.config import JobConfig
+from meshmend.job.data.source import samples
+from meshmend.job.faults import Faults, Point
+from meshmend.job.faults.state import FLIP
+from meshmend.job.frameworks.base import Accumulator, Framework, Key
+from meshmend.job.ledger import StepLedger
+from meshmend.job.reduction.base import NonFinite
+from meshmend.job.session import WorkerSession
+from meshmend.job.solo import Solo
+from meshmend.job.state.codec import decode, encode
+
+
+class Training:
+    """A worker's place in a job, alone or under `meshmend run`."""
+
+    def __init__(self, config: JobConfig, data: Any, settings: Settings | None) -> None:
+        self.config, self.lanes, self.data = config, config.lanes, data
+        self.step = 0
+        self.framework: Framework | None = None
+        self.loop: object = None
+        self.on_leave: Callable[[], None] = lambda: None
+        self._accumulator: Accumulator | None = None
+        self._grid: list[int] = []
+        """The reduction's state, as received: how large it must be shows only with the first gradients."""
+        self._shared = self._summed = False
+        """Whether there is a state to begin with, and whether this step has its sum."""
+        self._process = os.getpid()
+        self._settings = settings
+        self._ledger = StepLedger(settings)
+        self._checkpoints = None if settings is None else Checkpoints(settings, self._ledger)
+        self.session: Solo | WorkerSession
+        if settings is None or self._ledger.log is None:
+            self.session = Solo(self.lanes.lanes)
+        else:
+            self.session = WorkerSession(settings, self.lanes.lanes)
+            self.session.faults = Faults(settings.rank, settings.folder, self._ledger.log, lambda: self.session.epoch)
+            self.session.save = self._save_now
+        config.kind.warm()
+
+    @property
+    def workers(self) -> int:
+        """How many workers the run was asked to have."""
+        return self.session.wanted
+
+    @property
+    def mine(self) -> Sequence[int]:
+        """The lanes that this worker was asked for last; before that, those it may expect."""
+        return self.session.mine
+
+    def key(self, lane: int) -> Key:
+        """What the random numbers of a lane of this step depend on, on every worker."""
+        return self.lanes.seed, self.step, lane
+
+    def lane(self, lane: int) -> Any:
+        """The samples of one lane of this step."""
+        return samples(self.data, self.lanes.ids(self.step, lane))
+
+    def begin(self, framework: Framework, warm: Callable[[Any, Any], Any] | None) -> None:
+        """Begin with this state, or that of a checkpoint, or that of another worker; see `Job.share`."""
+        self.check_process("share")
+        self.framework = framework
+        if self._checkpoints is not None and self._settings is not None and self._settings.resume:
+            identity = self.config.identity()
+            self.step, self._grid = self._checkpoints.load(self._settings.resume, framework, identity)
+        self._announce(framework)
+        if warm is not None:
+            framework.lane(lambda: warm(framework.shared, self.lane(0)), self.key(0))
+            framework.drop()
+        self.session.strike(Point.SHARE)
+        received = self.session.share(lambda: self._export(framework))
+        if received is not None:
+            leaves, about = decode(received, framework.template())
+            framework.adopt(leaves)
+            self.step, self._grid = about["step"], about["grid"]
+            self._ledger.take_over(about["pending"])
+            self._announce(framework)
+        self._ledger.opened(self.session.epoch, self.step, self.lanes, self.config.kind.reduction)
+        self._shared = True
+
+    def round(self) -> Generator[int, Any, Any]:
+        """The lanes of this step that this worker is asked for; is sent their trees, and returns the sum."""
+        self.check_process("sum")
+        framework = self._begun("sum")
+        if self._summed:
+            raise JobError(
+                f"job.sum was called twice in step {self.step}; return everything to be summed as one tree, and call "
+                "job.commit before the next sum"
+            )
+        while True:
+            total = yield from self.session.round(self._prepare)
+            self._confirm(framework)
+            assert self._accumulator is not None, "a total cannot arrive before the first part"
+            reduction = self._accumulator.reduction
+            body = total[: reduction.size]
+            try:
+                if self.config.nonfinite is not NonFinite.PASS:
+                    reduction.check(body, self.step)
+                result = self._accumulator.finish(body, self.step)
+            except NotFinite as error:
+                if self.config.nonfinite is not NonFinite.SKIP:
+                    raise
+                session = self.session
+                self._ledger.skipped(session.epoch, self.step, session.account.by, error.reason, session.first)
+                self.step += 1
+            else:
+                if result is not None:
+                    self._summed = True
+                    return result
+            self._announce(framework)  # the grid or the step has changed, so this round has a state of its own
+
+    def commit(self, state: tuple[Any, ...], metrics: Mapping[str, float]) -> None:
+        """The step is done; see `Job.commit`."""
+        framework = self._begun("commit")
+        if not self._summed:
+            raise JobError(f"job.commit was called in step {self.step} without a sum; call job.sum once per step")
+        fault = self.session.strike(Point.COMMIT)
+        framework.commit(state)
+        if fault is not None and fault.kind == FLIP.name:
+            framework.flip_bit()
+        self.step += 1
+        self._summed = False
+        account, first = self.session.account, self.session.first
+        digest = self._digest(framework)
+        # Before the state may be handed out, and with it the step that is not written down yet.
+        self._ledger.committed(self.session.epoch, self.step - 1, account.by, account.digests, digest, metrics, first)
+        self.session.digested(self.step, digest)
+
+    def leave(self, *, well: bool) -> None:
+        """The job ends; `well` says that the user's block did not raise."""
+        if os.getpid() != self._process:
+            return
+        if well:
+            self.on_leave()
+            self.session.leave()
+            self._ledger.confirm()
+        if self._checkpoints is not None:
+            self._checkpoints.close()
+
+    def check_process(self, word: str) -> None:
+        """Refuse to work in a fork of the worker."""
+        if os.getpid() != self._process:
+            raise JobError(
+                f"job.{word} was called in a fork of the worker; the job belongs to the process that made it"
+            )
+
+    def _begun(self, word: str) -> Framework:
+        if self.framework is None or not self._shared:
+            raise JobError(f"job.{word} was called before job.share; share the state that training begins with first")
+        return self.framework
+
+    def _confirm(self, framework: Framework) -> None:
+        """All workers have the same state after the last step: now it may be written down, and to disk."""
+        self._ledger.confirm()
+        if self._checkpoints is not None and self.session.first:
+            self._checkpoints.offer(framework, self.step, self._about)
+
+    def _announce(self, framework: Framework) -> None:
+        self.session.digested(self.step, self._digest(framework))
+
+    def _digest(self, framework: Framework) -> int:
+        return framework.digest(np.array(self._grid_now(), np.int16))
+
+    def _prepare(self, tree: Any) -> Accumulator:
+        """What adds up lanes like this one; made with the first."""
+        if self._accumulator is None:
+            framework = self._begun("sum")
+            self._accumulator = framework.accumulator(self.config.kind, tree, self.lanes.lanes)
+            if self._grid:
+                self._accumulator.reduction.restore(self._grid)
+        return self._accumulator
+
+    def _grid_now(self) -> list[int]:
+        return self._grid if self._accumulator is None else self._accumulator.reduction.state()
+
+    def _about(self) -> dict[str, Any]:
+        return {**self.config.identity(), "grid": self._grid_now()}
+
+    def _export(self, framework: Framework) -> list[Any]:
+        # A worker that gets this state also gets to write its step down, in case all that did the step die now.
+        return encode(framework.leaves(), step=self.step, grid=self._grid_now(), pending=self._ledger.pending)
+
+    def _save_now(self) -> bool:
+        self._ledger.confirm()
+        if self._checkpoints is None or self.framework is None:
+            return True
+        return self._checkpoints.now(self.framework, self.step, self._about())

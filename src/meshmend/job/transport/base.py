@@ -1,0 +1,143 @@
+"""What a transport is: the way that the members of one group turn their parts into totals.
+
+    reduce_scatter   every member gets the sum of its own slice of the message, in its total
+    all_gather       every member gets the other members' slices
+    all_reduce       both, or something quicker
+
+A transport belongs to one group and is never used again after a failure. It must outlive the group all the same:
+messages that were on their way may still arrive in its memory. Waiting for the other members at the right moments is
+its own business. Where a member has died or the group was revoked, it raises `Failure` or MPI's own exception.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from meshmend.job.reduction.base import WireFormat
+
+PIECE = 1 << 20
+"""Bytes of one MPI call: with larger ones, Open MPI's ULFM has crashed in a failure."""
+POLL = 0.001
+"""Seconds between polls of a request that other members are late for."""
+
+Numbers = npt.NDArray[np.generic]
+
+
+class Buffers(Protocol):
+    """A worker's messages in shared memory: its own, or those of a neighbour on the same host."""
+
+    @property
+    def wire(self) -> WireFormat:
+        """The format of its messages."""
+
+    @property
+    def part(self) -> Numbers:
+        """What this worker brings to the current round, footer included."""
+
+    def total(self, round: int) -> Numbers:
+        """The buffer for the total of a round; the one of the previous round stays as it is."""
+
+
+@dataclass(frozen=True)
+class Hello:
+    """What every member of a new group tells the others about itself."""
+
+    rank: int
+    host: int
+    """The same number for all members that can map each other's memory."""
+    layout: int = 0
+    """Differs where the gradients have other leaves, shapes or types."""
+    born: int = 0
+    """Which worker of that rank it is: one that dies may be replaced within milliseconds."""
+    links_down: int = 0
+    """A bit for each link of its chip that is down, where the workers are chips of a mesh."""
+
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """As it is sent."""
+        return np.array(astuple(self), np.int64)
+
+
+class Request(Protocol):
+    """A pending MPI operation."""
+
+    def Test(self) -> bool:  # noqa: N802
+        """Whether it is complete."""
+
+
+class Port(Buffers, Protocol):
+    """A courier's own worker, as its transport sees it."""
+
+    @property
+    def mesh(self) -> MeshPlans | None:
+        """Plans for the mesh that the workers are chips of, if they are."""
+
+    def neighbours(self, members: Sequence[Hello]) -> Sequence[Buffers]:
+        """The messages of these members, all of this host, own ones included; `Failure` if one has died."""
+
+    def before(self, point: str) -> None:
+        """Called before each phase of a sum: tests kill there."""
+
+
+class MeshPlans(Protocol):
+    """Makes transports over the links of a mesh; see `mesh_mpi.py`."""
+
+    def transport(self, group: Group) -> Transport | None:
+        """A transport over the links that are up; None where the mesh falls apart."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The members whose parts are added up, as one of them sees it."""
+
+    comm: Any
+    """Their MPI communicator."""
+    members: Sequence[Hello]
+    """In order of positions."""
+    position: int
+    """This member's."""
+    port: Port
+    look: Callable[[], None]
+    """Raises if a member has died or the group was revoked; to be called while waiting."""
+
+
+class Transport(ABC):
+    """The way that sums take in one group."""
+
+    @classmethod
+    @abstractmethod
+    def make(cls, group: Group) -> Transport | None:
+        """A transport of this kind for a group; None where it cannot serve that group."""
+
+    @abstractmethod
+    def reduce_scatter(self, round: int) -> None:
+        """Fill this member's slice of its total of a round."""
+
+    @abstractmethod
+    def all_gather(self, round: int) -> None:
+        """Fill the other members' slices."""
+
+    def all_reduce(self, round: int) -> None:
+        """Fill the whole total."""
+        self.reduce_scatter(round)
+        self.all_gather(round)
+
+
+def slices(begin: int, end: int, members: int) -> list[slice]:
+    """A stretch of a message, divided evenly between members."""
+    bounds = [begin + (end - begin) * position // members for position in range(members + 1)]
+    return [slice(*bounds[position : position + 2]) for position in range(members)]
+
+
+def patient(request: Request) -> None:
+    """Wait for the other members without taking the processor from workers that still compute."""
+    polls = 0
+    while not request.Test():
+        polls += 1
+        time.sleep(0 if polls < 50 else POLL / 5 if polls < 500 else POLL)

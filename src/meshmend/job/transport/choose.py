@@ -1,0 +1,34 @@
+"""Which transport the sums of a group take."""
+
+from __future__ import annotations
+
+from meshmend.errors import JobError
+from meshmend.job.transport.base import Group, Transport
+from meshmend.job.transport.library_mpi import LibraryMpi
+from meshmend.job.transport.mesh_mpi import MeshMpi
+from meshmend.job.transport.shared_memory import SharedMemory
+
+TRANSPORTS: tuple[type[Transport], ...] = (MeshMpi, SharedMemory, LibraryMpi)
+"""In order of preference; a new one is added here."""
+
+
+def choose(group: Group) -> Transport:
+    """The first transport that can serve this group; all members choose the same one."""
+    _check_layouts(group)
+    for kind in TRANSPORTS:
+        made = kind.make(group)
+        if made is not None:
+            return made
+    raise AssertionError("MPI serves every group")
+
+
+def _check_layouts(group: Group) -> None:
+    """Parts of another layout than the others' cannot be added up."""
+    layouts = [member.layout for member in group.members]
+    if len(set(layouts)) > 1:
+        most = max(layouts, key=layouts.count)
+        odd = ", ".join(str(member.rank) for member in group.members if member.layout != most)
+        raise JobError(
+            f"worker {odd} returned gradients with a different structure, shape or dtype than the other workers; "
+            "every worker must return the same tree"
+        )
