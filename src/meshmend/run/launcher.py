@@ -142,13 +142,13 @@ class Launcher:
             step=max(steps, default=UNKNOWN), member=member,
         )  # fmt: skip
 
-    def begin(self, *, attached: bool = False) -> None:
+    def begin(self, *, attached: bool = False, restarted: bool = False) -> None:
         """Start all workers that do not live already."""
         order = self.order
         self.note(
             Began(
                 epoch=self.epoch, workers=order.workers, spares=order.spares, on_failure=order.on_failure,
-                attached=attached,
+                attached=attached, restarted=restarted,
             )
         )  # fmt: skip
         hosts = spread(order.places, order.ranks)
@@ -328,7 +328,7 @@ class Launcher:
         self._entered = 0
         self.fresh = True
         self.speaker.say(f"restarting everything from {self.resume or 'the beginning'}")
-        self.begin()
+        self.begin(restarted=True)
 
     def open(self, why: str) -> World:
         """Start a new world of couriers for the living workers, without letting it in."""
