@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from meshmend import JobError
-from meshmend.demo import demo
-from meshmend.demo import story as show
+from meshmend.demo import demo, story
 from meshmend.job.shm import ranks_of
 from meshmend.telemetry import Log
 from tests.jobs.jobs import processes, wait_for
@@ -35,7 +34,7 @@ def left_of(name: str) -> list[object]:
 
 @pytest.mark.jobs
 def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
-    process = start(tmp_path, show.STEPS)
+    process = start(tmp_path, story.STEPS)
     try:
         output, _ = process.communicate(timeout=DEADLINE)
     finally:
@@ -69,25 +68,25 @@ def test_nothing_is_left_when_it_is_stopped(tmp_path: Path, how: signal.Signals)
 
 @pytest.mark.jobs
 def test_the_script_runs_alone() -> None:
-    command = [sys.executable, str(show.SCRIPT), "--steps", "3"]
+    command = [sys.executable, str(story.SCRIPT), "--steps", "3"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE)
     lines = done.stdout.splitlines()
-    assert [bool(show.STEP.match(line)) for line in lines] == [True, True, True, False]
-    assert show.RESULT.match(lines[-1])
+    assert [bool(story.STEP.match(line)) for line in lines] == [True, True, True, False]
+    assert story.RESULT.match(lines[-1])
 
 
 def test_a_broken_promise_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = Log(tmp_path / "runs" / "r", "all")
     for event in run([Attempt(0, 20, 3, deaths={5: 1})]):
         log.write(event)
-    alone, disturbed = show.Outcome(0, ["a" * 64], 99.0), show.Outcome(1, ["a" * 64, "b" * 64], 90.0)
-    wrong = " ".join(show._verdict(alone, disturbed, tmp_path, "r"))
+    alone, disturbed = story.Outcome(0, ["a" * 64], 99.0), story.Outcome(1, ["a" * 64, "b" * 64], 90.0)
+    wrong = " ".join(story._verdict(alone, disturbed, tmp_path, "r"))
     for part in ("status 1", "1 kills", "1 incidents", "20 steps", "weights differ", "below 95.0 %"):
         assert part in wrong
     assert "NOT the same" in capsys.readouterr().out
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(show, "find_spec", lambda name: None if name in ("jax", "sklearn") else find_spec(name))
+    monkeypatch.setattr(story, "find_spec", lambda name: None if name in ("jax", "sklearn") else find_spec(name))
     with pytest.raises(JobError, match=r"needs jax, scikit-learn: pip install 'meshmend\[demo\]'"):
         demo()

@@ -316,6 +316,21 @@ def test_a_new_attempt() -> None:
     assert incidents([*BEFORE, done, *after]) == []
 
 
+def test_a_restart_that_a_failure_leads_to_is_the_same_incident() -> None:
+    """The survivors may commit a few steps before the policy `checkpoint` ends them: these steps are void."""
+    events = [
+        struck(2, 4.0, FIRST, step=30),
+        repaired(0, 4.01, 4.05, [0, 1], FIRST, SHRUNK),
+        *commits(steady(30, 32, 4.06), (0, 1), SHRUNK),
+        formed(9.1, RESUMED, Why.BEGIN),
+        *commits(steady(25, 40, 10.0), epoch=RESUMED),
+    ]
+    begin = Began(time=9.0, epoch=Epoch(1), workers=3, spares=0, on_failure="checkpoint", restarted=True)
+    incident = only(*events, begin)
+    assert (incident.what, incident.level, incident.begin, incident.end) == (["worker 2"], Level.CHECKPOINT, 4.0, 10.0)
+    assert len(incidents([*BEFORE, *events, replace(begin, restarted=False)])) == 2, "somebody resumed it later"
+
+
 def test_what_dies_before_the_first_world_belongs_to_the_next_attempt() -> None:
     deaths = [
         Died(time=1.0, epoch=Epoch(0), what=Part.WORKER, how=How.EXIT, value=1, rank=rank, process=9, member=False)

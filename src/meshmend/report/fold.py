@@ -7,8 +7,9 @@
               a step that was under way may still be committed: in epoch 0.1.0, so it is not the end
 
 A failure belongs to the change of epoch that removed what failed. Two changes are one incident if no new step was
-committed between them, or if the second failure happened in the very step that ended the first. A worker that dies
-before it has joined a world removes nothing from it; its death is an incident of its own.
+committed between them, or if the second failure happened in the very step that ended the first; and a failure is one
+incident with the restart from a checkpoint that the policy `checkpoint` answers it with. A worker that dies before it
+has joined a world removes nothing from it; its death is an incident of its own.
 
 Events may come in any order, so `fold` can follow a run as it goes on.
 """
@@ -47,6 +48,8 @@ class State:
     formed: dict[Epoch, Formed] = field(default_factory=dict)
     began: dict[int, float] = field(default_factory=dict)
     """When each attempt began."""
+    restarted: set[int] = field(default_factory=set)
+    """Attempts that the policy `checkpoint` began: what was committed since the failure before them is void."""
     done: set[int] = field(default_factory=set)
     """Attempts that ended with status 0: what follows them is not a recovery."""
 
@@ -89,6 +92,7 @@ def fold(state: State, event: Event) -> State:
         case Began(attached=False):
             attempt = event.epoch.attempt
             state.began[attempt] = min(event.time, state.began.get(attempt, event.time))
+            state.restarted |= {attempt} if event.restarted else set()
         case Ended(status=0):
             state.done.add(event.epoch.attempt)
         case _:
@@ -109,7 +113,8 @@ def groups(state: State) -> Iterator[Group]:
         level, victims = _level(was, epoch), removed.get(epoch, [])
         if level is None and not victims:
             continue
-        if group is None or _is_over(state, group, epoch, victims):
+        follows = level is Level.CHECKPOINT and epoch.attempt in state.restarted
+        if group is None or (not follows and _is_over(state, group, epoch, victims)):
             yield from _close(state, group, [])
             group = Group(was)
         group.epochs.append(epoch)

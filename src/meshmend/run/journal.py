@@ -49,8 +49,8 @@ class Journal:
     def note(self, action: actions.Action) -> None:
         """Write an action down, if it is one of those."""
         match action:
-            case actions.NoteAttempt(attempt=attempt, attached=attached):
-                self._begin(attempt, attached=attached)
+            case actions.NoteAttempt():
+                self._begin(action)
             case actions.NoteDeath(seen=seen, member=member, step=step):
                 epoch = Epoch(self.epoch.attempt, seen.world, seen.shrink) if member else self.epoch
                 how, value = _how(seen)
@@ -81,11 +81,11 @@ class Journal:
         why = halt_reason(finish.reason) if finish.reason is not None else ""
         self._write(Ended(epoch=self.epoch, status=finish.status, why=why))
 
-    def _begin(self, attempt: int, *, attached: bool) -> None:
-        spec, self.epoch = self._spec, Epoch(attempt)
+    def _begin(self, begin: actions.NoteAttempt) -> None:
+        spec, self.epoch = self._spec, Epoch(begin.attempt)
         self._write(
             Began(epoch=self.epoch, workers=spec.workers, spares=spec.spares, on_failure=spec.on_failure,
-                  attached=attached)
+                  attached=begin.attached, restarted=begin.restarted)
         )  # fmt: skip
 
     def _write(self, event: Event) -> None:

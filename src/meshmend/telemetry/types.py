@@ -105,6 +105,8 @@ class Began(Event):
     on_failure: str
     """The name of the policy."""
     attached: bool = False
+    restarted: bool = False
+    """The policy `checkpoint`: after a failure, this launcher has restarted the whole job."""
 
 
 @dataclass(frozen=True, kw_only=True)

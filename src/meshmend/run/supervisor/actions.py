@@ -126,7 +126,9 @@ class NoteAttempt:
     """Write down: an attempt begins, or is attached to."""
 
     attempt: int
-    attached: bool
+    attached: bool = False
+    restarted: bool = False
+    """The policy `checkpoint` restarts everything after a failure."""
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from meshmend.run.supervisor.state import RESTARTS, Phase, Turn
 from meshmend.run.supervisor.worlds import end_world
 
 
-def begin_attempt(turn: Turn, *, attached: bool = False) -> None:
+def begin_attempt(turn: Turn, *, attached: bool = False, restarted: bool = False) -> None:
     """Start the workers of all hosts that are there; of an attached run, those that do not live."""
     run = turn.run
-    turn.do(NoteAttempt(run.attempt, attached))
+    turn.do(NoteAttempt(run.attempt, attached, restarted))
     run.phase = Phase.RUNNING
     run.ranks = {number: Rank(number, host) for number, host in enumerate(run.config.hosts)}
     for rank in run.ranks.values():
@@ -57,4 +57,4 @@ def mind_restart(turn: Turn) -> None:
     run.attempt += 1
     run.fresh = True
     turn.say(Restarting(run.resume))
-    begin_attempt(turn)
+    begin_attempt(turn, restarted=True)
