@@ -23,6 +23,13 @@ LAW: dict[str, list[str]] = {
         "errors", "base", "telemetry", "mesh", "simulator", "job", "testing", "run", "report", "testbed", "demo",
         "cli", "__main__",
     ],
+    "job/faults": ["base", "process", "state", "inject"],
+    "job/shm": [
+        "words", "records", "files", "doorbell", "control", "buffers", "segment", "mailbox", "memory", "cleanup",
+        "inspect",
+    ],
+    "job/courier": ["timings", "mpi", "worker_port", "courier", "__main__"],
+    "run/agent": ["pulse", "output", "observation", "messages", "local_worker", "agent", "__main__"],
     "simulator": ["network", "fleet", "step", "papers"],
     "report": ["ledger", "timeline", "audit", "incident_builder", "incidents", "text", "loss_plot"],
 }  # fmt: skip

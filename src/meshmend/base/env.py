@@ -1,13 +1,13 @@
-"""What a launcher tells its workers and couriers, and users may set: every environment variable meshmend reads.
+"""Every environment variable that meshmend reads: what an agent tells its workers, and what users may set.
 
 | variable | set by | meaning |
 |---|---|---|
-| MESHMEND_RUN | launcher | the run's name |
-| MESHMEND_RANK | launcher | the worker's number, from 0; what other launchers call a rank |
-| MESHMEND_FOLDER | launcher | where the run keeps its files on this host |
-| MESHMEND_ATTEMPT | launcher | how often the run has been resumed from a checkpoint |
-| MESHMEND_RESUME | launcher | the checkpoint to begin with |
-| MESHMEND_EVERY | launcher | how often a checkpoint is written: "60s", "5min", "100" (steps), "auto" |
+| MESHMEND_RUN | agent | the run's name |
+| MESHMEND_RANK | agent | the worker's rank, from 0; a replacement has the rank of the worker it replaces |
+| MESHMEND_FOLDER | agent | where the run keeps its files on this host |
+| MESHMEND_ATTEMPT | agent | how often the run has been resumed from a checkpoint |
+| MESHMEND_RESUME | agent | the checkpoint to begin with |
+| MESHMEND_EVERY | agent | how often a checkpoint is written: "60s", "5min", "100" (steps), "auto" |
 | MESHMEND_CHIP | `meshmend testbed` | the row,col of the chip that a process is on |
 | MESHMEND_RUNS | user | the folder that holds the folders of runs; `runs` in the working directory by default |
 | MESHMEND_LINKS | user, testbed | the devices that lead north, east, south and west from this chip: "n,e,s,w" |
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _worker: tuple[int, Settings] | None = None
-"""The process that is a worker, and its settings: children inherit variables and memory, but are other processes."""
+"""The process that is a worker, and its settings. Children inherit variables and memory, but are no workers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +37,12 @@ class Settings:
 
     @classmethod
     def here(cls) -> Settings | None:
-        """Those of this worker; None outside `meshmend run`, and in children of a worker."""
+        """The settings of this worker; None outside `meshmend run`, and in children of a worker."""
         return _worker[1] if _worker is not None and _worker[0] == os.getpid() else None
 
     @classmethod
     def begin(cls) -> Settings:
-        """Take what the launcher told this process, which is a worker from now on."""
+        """Read what the agent told this process, which is a worker from now on."""
         global _worker
         found = os.environ
         settings = cls(
@@ -57,7 +57,7 @@ class Settings:
         return settings
 
     def environment(self) -> dict[str, str]:
-        """The variables that tell it."""
+        """The variables that `begin` reads."""
         return {
             "MESHMEND_RUN": self.run,
             "MESHMEND_RANK": str(self.rank),

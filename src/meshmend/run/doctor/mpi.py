@@ -19,6 +19,8 @@ import numpy as np
 from mpi4py import MPI
 
 from meshmend.job.courier.mpi import PIECE, patient
+from meshmend.job.faults import Fault
+from meshmend.job.faults.process import KILL
 from meshmend.run.doctor.kill_test import SECONDS, VICTIM
 
 PIECES = 4
@@ -40,7 +42,8 @@ def total(group: MPI.Comm, rank: int) -> int:
 def die(folder: Path) -> None:
     """Note the time and be killed, wherever the sums are just now."""
     (folder / "killed").write_text(str(time.monotonic_ns()))
-    os.kill(os.getpid(), signal.SIGKILL)
+    assert KILL.inside is not None
+    KILL.inside(Fault(rank=VICTIM, step=0), os.getpid())
 
 
 def take_part(folder: Path) -> None:
