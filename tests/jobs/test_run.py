@@ -245,7 +245,7 @@ def test_a_step_that_is_skipped(job: Job, undisturbed: Undisturbed) -> None:
         (["-n", "17"], [SCRIPT], "16 lanes are too few for 17 workers"),
         (["-n", "2"], [SCRIPT, "reduction=odd"], "reduction='odd': choose from"),
         (["-n", "2"], [SCRIPT, "wire=bf16"], "wire='bf16' with reduction='exact'"),
-        (["-n", "3"], [SCRIPT, "odd=1"], "the gradients of worker 1 have other leaves, shapes or types"),
+        (["-n", "3"], [SCRIPT, "odd=1"], "worker 1 returned gradients with other leaves, shapes or types"),
     ],
 )
 def test_mistakes_are_one_sentence(job: Job, words: list[str], script: Sequence[object], message: str) -> None:
