@@ -26,7 +26,6 @@ from meshmend.job.shm.records import (
     WritableWorkerRecord,
 )
 
-
 LEAST = 1 << 20
 """Bytes of shared memory that must be free for a rank: with less, mpirun fails with an error of its own."""
 
