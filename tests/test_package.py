@@ -46,6 +46,7 @@ LAW: dict[str, list[str]] = {
         "supervisor", "console", "clusters", "spec", "checks", "journal", "probe", "world", "agent", "hosts", "doctor",
         "chaos", "launcher", "entry", "run_module",
     ],
+    "run/agent": ["pulse", "output", "messages", "local_worker", "agent", "__main__"],
     "run/supervisor": [
         "observations", "messages", "actions", "exit_status", "ranks", "backoff", "hangs", "state", "deaths", "health",
         "halting", "worlds", "restart", "policies", "hosts", "decide",

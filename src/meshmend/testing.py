@@ -1,4 +1,4 @@
-"""For tests of training scripts: failures at a chosen place.
+"""For tests of training scripts: failures at a chosen point.
 
 ``with mm.testing.fail_at(rank=2, step=7, point="allreduce"): subprocess.run(["meshmend", "run", "-n", "4", …])``
 """

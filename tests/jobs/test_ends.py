@@ -107,7 +107,7 @@ def test_a_job_that_is_left_without_its_end_says_how_to_end_it(job: Job) -> None
     job.assert_clean()
 
 
-@pytest.mark.parametrize(("room", "size", "says"), [("100k", 1, "rank"), ("40m", 30, "for whoever takes")])
+@pytest.mark.parametrize(("room", "size", "says"), [("100k", 1, "rank"), ("40m", 30, "to a replacement")])
 def test_too_little_shared_memory_is_one_sentence(job: Job, room: str, size: int, says: str) -> None:
     if os.geteuid() or not shutil.which("unshare"):
         pytest.skip("needs root, for a small /dev/shm of its own")

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _worker: tuple[int, Settings] | None = None
-"""The process that is a worker, and its settings: children inherit variables and memory, but are other processes."""
+"""The process that is a worker, and its settings. Children inherit variables and memory, but are no workers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +37,12 @@ class Settings:
 
     @classmethod
     def here(cls) -> Settings | None:
-        """Those of this worker; None outside `meshmend run`, and in children of a worker."""
+        """The settings of this worker; None outside `meshmend run`, and in children of a worker."""
         return _worker[1] if _worker is not None and _worker[0] == os.getpid() else None
 
     @classmethod
     def begin(cls) -> Settings:
-        """Take what the launcher told this process, which is a worker from now on."""
+        """Read what the agent told this process, which is a worker from now on."""
         global _worker
         found = os.environ
         settings = cls(
@@ -57,7 +57,7 @@ class Settings:
         return settings
 
     def environment(self) -> dict[str, str]:
-        """The variables that tell it."""
+        """The variables that `begin` reads."""
         return {
             "MESHMEND_RUN": self.run,
             "MESHMEND_RANK": str(self.rank),

@@ -1,4 +1,4 @@
-"""Processes by number, also those that are not our children: /proc tells whether they live and what they do."""
+"""Processes by number, including those that are not our children: /proc tells if they live and what they do."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ EXITING = 4
 
 
 def born(process: int) -> int:
-    """When a process was started, in the kernel's ticks: with its number, this names it for good. 0: it is gone."""
+    """When a process was started, in the kernel's ticks; with its number, this names it for ever. 0 if it is gone."""
     found = _stat(process)
     return 0 if found is None else int(found[19])
 
 
 def is_alive(process: int, since: int = 0) -> bool:
-    """Whether a process runs (or is stopped), and is the one that was started then. A dead child is not alive."""
+    """Whether a process runs (or is stopped), and is the one that was started then. A zombie is not alive."""
     found = _stat(process)
     return found is not None and found[0] not in "ZX" and since in (0, int(found[19]))
 
 
 def is_exiting(process: int, since: int) -> bool:
-    """Whether a process has begun to end, or is gone already.
+    """Whether a process has begun to exit, or is gone already.
 
-    It gives back what it held first, and its parent hears of it last: with the memory of a framework that takes 30 to
-    50 ms, longer than all else that a repair needs.
+    The kernel first takes back its memory and only then tells its parent: with the memory of a framework that takes 30
+    to 50 ms, longer than everything else in a repair.
     """
     found = _stat(process)
     return found is None or int(found[19]) != since or bool(int(found[6]) & EXITING)
@@ -48,7 +48,8 @@ def name(process: int) -> str:
 def running(*words: str) -> list[int]:
     """Processes of this host whose command line has these words one after another.
 
-    One with another network is on another host, though it may have a number here (containers, `meshmend testbed`).
+    A process in another network namespace counts as on another host, even if it has a number here (containers,
+    `meshmend testbed`).
     """
     wanted, found, here = "\0".join(["", *words, ""]).encode(), [], _network(os.getpid())
     for path in Path("/proc").glob("[0-9]*/cmdline"):
@@ -63,21 +64,21 @@ def _network(process: int) -> str:
 
 
 def kill(process: int, how: int = signal.SIGKILL) -> None:
-    """Send a signal to one that may be gone already."""
+    """Send a signal to a process that may be gone already."""
     if process > 0:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process, how)
 
 
 def kill_group(leader: int) -> None:
-    """Kill all that a process with a session of its own has started, though it may be gone itself."""
+    """Kill all that a session leader has started, even if the leader itself is gone."""
     if leader > 0:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal.SIGKILL)
 
 
 def signal_name(number: int) -> str:
-    """Such as SIGKILL; some have only a number."""
+    """Such as SIGKILL; some signals have only a number."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -85,21 +86,21 @@ def signal_name(number: int) -> str:
 
 
 def die_with_parent() -> None:
-    """Called in a child: it is killed when its parent is (Linux: PR_SET_PDEATHSIG)."""
+    """Called in a child: the kernel kills it when its parent dies (PR_SET_PDEATHSIG)."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 class ExitProbe:
-    """Looks at one process often: whether it has begun to end. Its file stays open, which takes a fifth of the time."""
+    """Tells if one process has begun to exit. Its file stays open, so a look takes a fifth of the time."""
 
     def __init__(self, process: int, since: int) -> None:
         self._file = -1
-        if not is_exiting(process, since):  # else it cannot be seen from here
+        if not is_exiting(process, since):  # else it is in another PID namespace, or gone
             with contextlib.suppress(OSError):
                 self._file = os.open(f"/proc/{process}/stat", os.O_RDONLY | os.O_CLOEXEC)
 
     def is_exiting(self) -> bool:
-        """Whether it has, as far as it can be seen from here."""
+        """Whether it has; False if it cannot be seen from here."""
         try:
             return self._file >= 0 and bool(int(os.pread(self._file, 1024, 0).rpartition(b")")[2].split()[6]) & EXITING)
         except ProcessLookupError:
@@ -107,18 +108,18 @@ class ExitProbe:
 
 
 class ExitWaiter:
-    """Wakes when one of some processes ends, so that nobody has to look at them all the time."""
+    """Sleeps until one of some processes ends, so that they need not be polled."""
 
     def __init__(self) -> None:
         self._files: dict[int, int] = {}
 
     def wait(self, processes: Iterable[int], seconds: float, *others: int) -> None:
-        """Sleep until one of these ends, or something comes from one of the other files, or for so long."""
+        """Sleep until one of these ends or one of the other files can be read, at most for so long."""
         wanted = {process for process in processes if process > 0}
         for process in self._files.keys() - wanted:
             self._forget(process)
         for process in wanted - self._files.keys():
-            with contextlib.suppress(OSError):  # it is gone already, and that will be seen
+            with contextlib.suppress(OSError):  # it is gone already, which the caller will see
                 self._files[process] = os.pidfd_open(process)
         ready = select.select([*self._files.values(), *others], [], [], seconds)[0]
         for process, file in list(self._files.items()):
@@ -130,7 +131,7 @@ class ExitWaiter:
 
 
 def doing(process: int) -> tuple[str, float]:
-    """(what, seconds of processor time used): "stopped", "traced", "running" if any thread is, else "waiting"."""
+    """(state, processor time used in seconds): "stopped", "traced", "running" if any thread is, else "waiting"."""
     found = _stat(process)
     if found is None:
         return "gone", 0.0
@@ -149,7 +150,7 @@ def _stat(process: int) -> list[str] | None:
 
 
 def _words(path: Path) -> list[str] | None:
-    """What follows the name, which may hold anything."""
+    """The words after the name, which may hold anything."""
     try:
         return path.read_text().rpartition(")")[2].split()
     except OSError:

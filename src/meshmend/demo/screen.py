@@ -1,4 +1,4 @@
-"""How far a training is: a progress bar on a terminal, a few plain lines anywhere else."""
+"""The progress of a training run: a progress bar on a terminal, a few plain lines anywhere else."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from types import TracebackType
 
 LINES = 5
-"""How often it is said where there is no terminal."""
+"""How many lines there are without a terminal."""
 
 
 class Screen:
-    """One training's progress, with what happens meanwhile printed above it."""
+    """The progress of one training run, with events printed above it."""
 
     def __init__(self, steps: int) -> None:
         from rich.console import Console

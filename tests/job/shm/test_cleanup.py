@@ -8,21 +8,12 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from meshmend.base.processes import born
 from meshmend.job.reduction.base import WireFormat
 from meshmend.job.reduction.float32 import Float32
 from meshmend.job.shm import AgentSegment, cleanup, create_as_agent, open_as_worker
-from meshmend.job.shm import files as module
 from meshmend.job.shm.buffers import make_buffers
 from meshmend.job.shm.cleanup import clean_stale, ranks_of, remove_run
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(module, "HOME", tmp_path)
-    return tmp_path
 
 
 def dead_process() -> int:

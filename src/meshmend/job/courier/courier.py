@@ -87,13 +87,18 @@ class Courier:
         record.standby = world
         while agent.world < world:
             time.sleep(DOOR)
-        if agent.world > world or agent.cleared >= world:
-            os.kill(os.getpid(), signal.SIGKILL)  # this world is over already
+        self.end_with_world(world)
         record.process, record.born, record.daemon = os.getpid(), born(os.getpid()), self.parent
         self.epoch, record.shrink = Epoch(agent.attempt, world), 0
         self._was = self.segment.epoch if record.done_world else self.epoch
         record.phase = Phase.CARRYING
         record.world = world
+        self.end_with_world(world)
+
+    def end_with_world(self, world: int) -> None:
+        """End if this world is over already; the agent may just not have seen this courier."""
+        if self.segment.agent.world > world or self.segment.agent.cleared >= world:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def run(self, *, repair: bool) -> None:
         """Carry sums until the job is over."""

@@ -9,10 +9,11 @@ All of them read everything. What must outlive a courier, an agent or the launch
 
 from __future__ import annotations
 
+from meshmend.errors import JobError
 from meshmend.job.shm.buffers import Buffers
 from meshmend.job.shm.control import Control, attach, create
 from meshmend.job.shm.doorbell import Doorbell
-from meshmend.job.shm.files import RankFiles
+from meshmend.job.shm.files import RankFiles, free, too_small
 from meshmend.job.shm.records import (
     AgentRecord,
     ChaosRecord,
@@ -24,6 +25,9 @@ from meshmend.job.shm.records import (
     WritableWorkerRecord,
 )
 from meshmend.telemetry import Epoch
+
+LEAST = 1 << 20
+"""Bytes of shared memory that must be free for a rank: with less, mpirun fails with an error of its own."""
 
 
 class Segment:
@@ -100,6 +104,8 @@ def create_as_agent(run: str, rank: int) -> AgentSegment:
     """Make a rank's shared memory for a new worker; what was there before is removed."""
     files = RankFiles(run, rank)
     files.remove()
+    if free() < LEAST:
+        raise JobError(f"rank {rank} of run {run!r} {too_small(LEAST)}")
     for owner in ("worker", "courier"):
         Doorbell(files.path(owner)).make()
     return AgentSegment(files, create(files))

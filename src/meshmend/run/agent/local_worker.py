@@ -79,10 +79,11 @@ class LocalWorker:
 
     def clear(self) -> None:
         """Kill the courier of the world that works; from now on, this world is over here."""
-        if self.segment.has_courier() and name(self.segment.courier.daemon) == DAEMON:
+        worked = self.segment.has_courier()
+        self.segment.agent.cleared = self.segment.agent.world  # first: a courier that enters just now sees it and ends
+        if worked and name(self.segment.courier.daemon) == DAEMON:
             kill(self.segment.courier.daemon)  # cut off from mpirun, it would stay for long
         self._kill_courier()
-        self.segment.agent.cleared = self.segment.agent.world
 
     def kill(self, cause: Cause) -> None:
         """Kill it, unless it already exits: then that is how it ended."""

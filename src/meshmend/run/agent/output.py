@@ -1,7 +1,7 @@
-"""A worker's output, cut into lines as they come: long ones in pieces, and of a progress bar now and then its state.
+"""A worker's output, cut into lines as it comes: long lines in pieces, and progress bars once per second.
 
-A bar draws over itself: it goes back to the begin of its line (a carriage return) and writes its next state there.
-Where many workers print, one below the other, only a line can be shown, so of all states in a second the newest is.
+A progress bar draws over itself: it returns to the beginning of its line (a carriage return) and writes its next state.
+Where many workers print, one below the other, only whole lines can be shown, so the newest state of each second is.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 
 PIECE = 1 << 20
-"""Bytes taken at once; a line that is longer is shown in pieces."""
+"""Bytes read at once; a longer line is shown in pieces."""
 BAR = 1.0
 """Seconds between two states of a progress bar."""
 
@@ -21,7 +21,7 @@ class Tail:
         self._bar, self._shown = "", float("-inf")
 
     def cut(self, data: bytes, now: float, *, ended: bool) -> tuple[list[str], int]:
-        """(lines, how many bytes they took): the others come again with the next ones. `ended`: there are none."""
+        """(lines, bytes used): the rest of the data has to come again. `ended`: there will be no more data."""
         end = data.rfind(b"\n") + 1
         lines = [text for line in data[:end].split(b"\n")[:-1] if (text := self._line(line)) is not None]
         rest = data[end:]
@@ -35,12 +35,12 @@ class Tail:
                 self._bar, self._shown = state, now
         if not end and len(data) >= PIECE:
             decoder = codecs.getincrementaldecoder("utf-8")("replace")
-            lines = [decoder.decode(data)]  # a letter of several bytes is not cut in two
+            lines = [decoder.decode(data)]  # a character of several bytes is not cut in two
             end = len(data) - len(decoder.getstate()[0])
         return lines, end
 
     def _line(self, data: bytes) -> str | None:
-        """A whole line; None for the last state of a bar that has been shown."""
+        """A whole line; None for the last state of a progress bar if that has been shown."""
         if b"\r" not in data:
             return data.decode(errors="replace")
         text = _newest(data)[1]
@@ -49,7 +49,7 @@ class Tail:
 
 
 def _newest(data: bytes) -> tuple[int, str]:
-    """Where the newest state of a bar begins, and what it is."""
+    """Where the newest state of a progress bar begins, and what it is."""
     data = data.rstrip(b"\r")
     begin = data.rfind(b"\r")
     return max(begin, 0), data[begin + 1 :].decode(errors="replace")

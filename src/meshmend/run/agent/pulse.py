@@ -1,15 +1,15 @@
-"""Finds a worker that stands still, with no number for the user to choose.
+"""Finds a worker that makes no progress, with no timeout for the user to choose.
 
-A worker is judged by its own pace: the longest pause between two signs of progress that it has shown lately, kept apart
-for pauses inside a lane and pauses outside (an update, an evaluation). Before it has been seen going at a pace (the
-first rounds compile) it is not judged, unless it is stopped.
+A worker is judged by its own pace: the longest recent pause between two signs of progress, counted separately inside a
+lane and outside (an update, an evaluation). Before it has shown a pace (the first rounds compile) it is not judged,
+unless it is stopped.
 
 A busy machine must not look like a hang. So once a pause is longer than any before, only the worker's *own* time counts
-on: what it is stopped, what it waits for something other than the processor, and the processor time it uses. A process
-that is ready to run and is not let runs up nothing.
+on: time in which it is stopped or waits for something other than the processor, and processor time it uses. A process
+that is ready to run but does not get the processor accumulates nothing.
 
-Whether one that hangs is ended is the launcher's to say, who sees them all: where everybody stands still, the cause is
-outside (a file system, an evaluation), and where one after another does in the same step, it may be the lane.
+The launcher, which sees all workers, decides whether to kill one that hangs: where all of them hang, the cause is
+outside (a file system, an evaluation), and where one after another hangs in the same step, it may be the lane.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ HANGS = 2
 STOPPED = 99
 """See `Pulse.still`."""
 PATIENCE = 1.5
-"""Times its longest pause: once on the clock, and then once more in its own time, unless it is stopped."""
+"""A multiple of its longest pause: once on the clock, then once more in its own time unless it is stopped."""
 FLOOR = {"stopped": 0.1, "running": 0.5, "waiting": 5.0}
-"""Seconds of own time at least, by what it does: a stopped process does not go on by itself, a read may be slow."""
+"""Least seconds of own time, by what it does: a stopped process does not continue by itself, a read may be slow."""
 OUTSIDE = 60.0
-"""Seconds at least outside a lane, where the first evaluation looks like a loop; a stopped process is one anywhere."""
+"""Least seconds outside a lane, where the first evaluation looks like an endless loop."""
 LAPSE = 0.2
-"""Seconds that may pass between two looks."""
+"""Most seconds that count between two looks."""
 SEEN = 8
-"""Signs that must have been seen before a worker is judged."""
+"""Signs of progress before a worker is judged."""
 FIRST = 2.0
-"""Seconds after which one that has shown no pace yet is looked at: it may compile for long, but not when stopped."""
+"""Seconds after which a worker without a pace is looked at: it may compile for long, but not while stopped."""
 RECENT = 64
 
 
@@ -44,9 +44,9 @@ class Pulse:
     progress: int = -1
     inside: bool = False
     owing: float | None = None
-    """Since when it has owed something without a sign of progress."""
+    """When it began to owe something without a sign of progress."""
     signs: int = 0
-    """Signs since the first look: quick ones come several between two looks."""
+    """Signs since the first look; several may come between two looks."""
     own: float = 0.0
     """Own time since it became suspicious."""
     pauses: dict[bool, deque[float]] = field(
@@ -55,10 +55,10 @@ class Pulse:
     _looked: tuple[float, float] | None = None
 
     def still(self, progress: int, inside: bool, owes: bool, now: float, doing: Callable[[], tuple[str, float]]) -> int:
-        """Look at a worker: its progress counter, where it is, and whether its courier waits for it.
+        """Look at a worker: its progress counter, whether it is inside a lane, and whether its courier waits for it.
 
-        0: it does not stand still. 1: for longer than it ever did. `HANGS`: it hangs, by its own pace; and one more for
-        each time that it then stands still for twice as long. `STOPPED`: it hangs, and never goes on by itself.
+        0: it makes progress. 1: it has paused for longer than ever. `HANGS`: by its own pace it hangs; one more for
+        each doubling of that time. `STOPPED`: it hangs and will never continue by itself.
         """
         if progress != self.progress:
             if self.progress >= 0:
@@ -70,7 +70,7 @@ class Pulse:
             self.owing = now if owes else None
             return 0
         if not owes or self.owing is None:
-            self.owing = now if owes else None  # while it waits for others, the pause is not its own
+            self.owing = now if owes else None  # while it waits for other workers, the pause is not its own
             return 0
         known = self.signs >= SEEN
         longest = max(self.pauses[inside], default=max(self.pauses[not inside], default=0.0))
@@ -82,7 +82,7 @@ class Pulse:
             return 1
         if self._looked is not None:
             past, before = self._looked
-            # A longer time between two looks was not the worker's: the watch itself did not run (a suspended machine).
+            # A longer time between two looks is not the worker's fault: the agent did not run (a suspended machine).
             self.own += {"running": used - before, "traced": 0.0}.get(what, min(now - past, LAPSE))
         self._looked = now, used
         floor = FLOOR.get(what, OUTSIDE)

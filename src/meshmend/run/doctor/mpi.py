@@ -18,6 +18,8 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
+from meshmend.job.faults import Fault
+from meshmend.job.faults.process import KILL
 from meshmend.job.transport.base import PIECE, patient
 from meshmend.run.doctor.kill_test import SECONDS, VICTIM
 
@@ -40,7 +42,8 @@ def total(group: MPI.Comm, rank: int) -> int:
 def die(folder: Path) -> None:
     """Record the time and die, wherever the sums are at that moment."""
     (folder / "killed").write_text(str(time.monotonic_ns()))
-    os.kill(os.getpid(), signal.SIGKILL)
+    assert KILL.inside is not None
+    KILL.inside(Fault(rank=VICTIM, step=0), os.getpid())
 
 
 def take_part(folder: Path) -> None:
