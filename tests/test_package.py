@@ -24,6 +24,8 @@ LAW: dict[str, list[str]] = {
         "cli", "__main__",
     ],
     "simulator": ["network", "fleet", "step", "papers"],
+    "run/clusters": ["hosts", "base", "local", "ssh", "slurm", "kubernetes"],
+    "run/doctor": ["programs", "kill_test", "mpi", "checks"],
     "report": ["ledger", "timeline", "audit", "incident_builder", "incidents", "text", "loss_plot"],
 }  # fmt: skip
 """For each folder, its parts from the top down: each may import those before it, and nothing below."""
