@@ -6,17 +6,18 @@ BIN := $(VENV)/bin
 WARM = echo "== compiling the hot loops, once" && $(BIN)/meshmend plan 4x4 -chip@1,1 --json $(VENV)/warm.json > /dev/null \
 	&& $(BIN)/meshmend verify $(VENV)/warm.json > /dev/null
 
-.PHONY: help demo test test-jobs lint bench peers paper pictures clean
+.PHONY: help demo test test-jobs test-busy lint bench peers paper pictures clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo      train on 4 workers, kill some of them, and compare the weights bit for bit"
-	@echo "make test      style, types and all tests but those of test-jobs"
+	@echo "make test      style, types, all tests but those of test-jobs, and what they cover"
+	@echo "make test-busy make test five times in a row beside four busy loops (an hour)"
 	@echo "make test-jobs more whole jobs of real processes, several hosts, the demo (ten minutes; hosts need root)"
 	@echo "make bench     the figures of docs/ on this machine (long)"
-	@echo "make peers     the same work with DDP, torchft, torchrun and bare mpi4py beside it (20 minutes)"
-	@echo "make paper     the simulated tables and charts of docs/results anew (some minutes)"
-	@echo "make pictures  the pictures of README and docs anew"
+	@echo "make peers     compare with DDP, torchft, torchrun and bare mpi4py on the same work (20 minutes)"
+	@echo "make paper     compute the simulated tables and charts of docs/results again (some minutes)"
+	@echo "make pictures  draw the pictures of README and docs again"
 	@echo "make clean     remove the virtual environment and caches"
 
 $(BIN)/python:
@@ -30,7 +31,7 @@ $(VENV)/run.stamp: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
-	@echo "== installing meshmend and what its tests need (a minute the first time)"
+	@echo "== installing meshmend and what its tests need (some minutes the first time)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@$(WARM)
 	@touch $@ $(VENV)/run.stamp
@@ -46,7 +47,13 @@ lint: $(VENV)/dev.stamp
 
 test: lint
 	@echo "== tests"
-	$(BIN)/python -m pytest -n auto
+	@rm -rf .coverage && mkdir .coverage
+	$(BIN)/python -m coverage run -m pytest -n auto
+	@echo "== what the tests ran (python -m tests.covered --holes names what they did not)"
+	@$(BIN)/python -m tests.covered
+
+test-busy: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/busy.py
 
 test-jobs: $(VENV)/dev.stamp
 	@echo "== more whole jobs of real processes, killed for real"
@@ -72,5 +79,5 @@ pictures: $(VENV)/run.stamp
 	$(BIN)/python docs/pictures.py
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.png runs benchmarks/peers/.envs
+	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.png runs benchmarks/peers/.envs
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,8 +2,8 @@
 
 Several tests run at once, in several pytest workers, beside whatever else the machine does; so a thing counts as left
 by a test only if it bears the test's mark. Processes inherit a variable that is set while the test runs. Namespaces and
-files in shared memory bear the number of the process that made them, or the name of a run: they count when they are
-new, nothing that lives uses them, and nothing removes them.
+files in shared memory bear the number of the process that made them, or the name of a run: they count if that is the
+number of this process or of one that the test has started, or a word of a command that the test has started.
 
 A look costs about a millisecond: only processes that are new since the test began are read.
 """
@@ -21,12 +21,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from meshmend.base.processes import is_alive, kill
 from meshmend.testbed import namespaces
 
 VARIABLE = "MESHMEND_TEST"
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds in which what is about to end may end."""
 MEMORY = Path("/dev/shm")
 ENDURING = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver")
@@ -41,15 +42,27 @@ class Watch:
     mark: str = field(default_factory=lambda: f"{os.getpid()}-{next(NUMBERS)}")
     processes: set[str] = field(default_factory=lambda: set(os.listdir("/proc")))
     things: set[Path] = field(default_factory=lambda: set(_things()))
+    numbers: set[int] = field(default_factory=lambda: {os.getpid()})
+    """Of the processes that the test is or has started."""
+    words: set[str] = field(default_factory=set)
+    """Of the commands that it has started."""
 
     @contextlib.contextmanager
     def marking(self) -> Iterator[None]:
         """Mark what is started meanwhile."""
-        before = os.environ.get(VARIABLE)
+        before, begin = os.environ.get(VARIABLE), subprocess.Popen.__init__
+
+        def recorded(process: subprocess.Popen[Any], args: Any, *more: Any, **options: Any) -> None:
+            begin(process, args, *more, **options)
+            self.numbers.add(process.pid)
+            self.words |= {args} if isinstance(args, (str, bytes, os.PathLike)) else set(map(str, args))
+
         os.environ[VARIABLE] = self.mark
+        subprocess.Popen.__init__ = recorded  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:
+            subprocess.Popen.__init__ = begin  # type: ignore[method-assign]
             os.environ.pop(VARIABLE)
             if before is not None:
                 os.environ[VARIABLE] = before
@@ -71,8 +84,15 @@ class Watch:
         return len(words) > 1 and int(words[1]) == os.getpid()  # a child without our environment, or a fork
 
     def left(self) -> list[Path]:
-        """Shared memory and namespaces that are new, and that nothing uses which lives."""
-        return [path for path in sorted(set(_things()) - self.things) if not _in_use(path)]
+        """Shared memory and namespaces that this test has made."""
+        return [path for path in sorted(set(_things()) - self.things) if self._made(path.name)]
+
+    def _made(self, name: str) -> bool:
+        owner = namespaces.owner_of(name)
+        if owner:
+            return owner in self.numbers
+        run = name.removeprefix(namespaces.PREFIX).rpartition("-")[0]
+        return run in self.words or any(f"-{number}-" in name for number in self.numbers)
 
     def remains(self, patience: float = PATIENCE) -> list[str]:
         """Name what is left of this test, once what was about to end has ended, and remove it."""
@@ -117,23 +137,6 @@ def _things() -> Iterator[Path]:
     for folder in (MEMORY, namespaces.RUN):
         with contextlib.suppress(OSError):
             yield from (folder / name for name in os.listdir(folder) if name.startswith(namespaces.PREFIX))
-
-
-def _in_use(path: Path) -> bool:
-    """True if the process in its name lives elsewhere, or any process names it, has it mapped, or names its run."""
-    owner = namespaces.owner_of(path.name)
-    if owner:
-        return owner != os.getpid() and is_alive(owner)
-    run = path.name.removeprefix(namespaces.PREFIX).rpartition("-")[0]
-    if f"-{os.getpid()}-" in path.name:  # the name of a run of this pytest worker
-        return False
-    words = [path.name.encode(), *([b" " + run.encode() + b" ", b"=" + run.encode() + b" "] if run else [])]
-    for name in os.listdir("/proc"):
-        if name.isdigit() and name != str(os.getpid()):
-            text = b"\0".join(_read(int(name), what) for what in ("cmdline", "environ", "maps")) + b"\0"
-            if any(word in text.replace(b"\0", b" ") for word in words):
-                return True
-    return False
 
 
 def _remove(path: Path) -> None:

@@ -69,24 +69,20 @@ def test_shared_memory_is_named_and_removed(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(leaks, "MEMORY", tmp_path)
     (tmp_path / "meshmend-old-0.control").touch()
     watch = Watch()
-    (tmp_path / "meshmend-new-0.control").touch()
-    (tmp_path / "meshmend-new-mpi").mkdir()
-    (tmp_path / "meshmend-used-0.control").touch()
-    (tmp_path / f"meshmend-{os.getppid()}-testbed-x").mkdir()
-    user = subprocess.Popen(SLEEP, env={**os.environ, "MESHMEND_RUN": "used"})
-    try:
-        wait_for(lambda: b"MESHMEND_RUN=used" in Path(f"/proc/{user.pid}/environ").read_bytes())
-        names = ["meshmend-new-0.control", "meshmend-new-mpi"]
-        assert [path.name for path in watch.left()] == names
-    finally:
-        user.kill()
-        user.wait()
-    said = watch.remains(patience=0)
-    assert [Path(line).name for line in said] == [*names, "meshmend-used-0.control"]
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "meshmend-old-0.control",
-        f"meshmend-{os.getppid()}-testbed-x",
-    }
+    with watch.marking():
+        child = subprocess.Popen(["true", "--name", "ours"])
+        child.wait()
+    ours = [
+        "meshmend-ours-0.control",
+        "meshmend-ours-mpi",
+        f"meshmend-{child.pid}-testbed-x",
+        f"meshmend-a-{child.pid}-0.bulk",
+    ]
+    others = ["meshmend-other-0.control", f"meshmend-{os.getppid()}-testbed-x", "meshmend-0101-000000-1-0.control"]
+    for name in ours + others:
+        (tmp_path / name).mkdir() if name.endswith(("mpi", "x")) else (tmp_path / name).touch()
+    assert sorted(Path(line).name for line in watch.remains(patience=0)) == sorted(ours)
+    assert {path.name for path in tmp_path.iterdir()} == {"meshmend-old-0.control", *others}
 
 
 def test_namespaces_are_named_and_removed() -> None:

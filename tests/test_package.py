@@ -52,6 +52,8 @@ LAW: dict[str, list[str]] = {
         "halting", "worlds", "restart", "policies", "hosts", "decide",
     ],
     "simulator": ["network", "fleet", "step", "papers"],
+    "run/clusters": ["hosts", "base", "local", "ssh", "slurm", "kubernetes"],
+    "run/doctor": ["programs", "kill_test", "mpi", "checks"],
     "telemetry": ["epoch", "types", "runs", "log", "reader"],
     "report": ["ledger", "audit", "timeline", "victims", "fold", "incidents", "text", "loss_plot"],
 }  # fmt: skip

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -36,6 +37,7 @@ class Job:
     faults: list[mm.testing.Fault] = field(default_factory=list)
     on: Callable[..., list[str]] = lambda *words: list(words)
     """Makes of a command the one that runs it on another host."""
+    _late: threading.Timer | None = None
 
     @property
     def path(self) -> Path:
@@ -50,6 +52,9 @@ class Job:
             self.process = subprocess.Popen(
                 command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             )  # fmt: skip
+        self._late = threading.Timer(DEADLINE, self.process.kill)  # `until` would wait for ever
+        self._late.daemon = True
+        self._late.start()
         return self
 
     def finish(self) -> Job:
@@ -60,6 +65,8 @@ class Job:
             self.process.kill()
             self.output += self.process.communicate()[0]
             pytest.fail(f"the run hung:\n{self.output}")
+        assert self._late is not None
+        self._late.cancel()
         self.status = self.process.returncode
         return self
 
@@ -88,6 +95,8 @@ class Job:
 
     def clean_up(self) -> None:
         """End what a failed test has left."""
+        if self._late is not None:
+            self._late.cancel()
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.communicate()

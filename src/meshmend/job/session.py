@@ -122,6 +122,8 @@ class WorkerSession:
         if not self._segment.courier.active:
             self._own.finished = True
             os._exit(0)  # a spare that was never needed
+        agent, courier = self._segment.agent, self._segment.courier
+        self.epoch = Epoch(agent.attempt, courier.world, courier.shrink)
         given = self._side.take_given()
         with self._news:
             self._round = self._segment.courier.done + 1
