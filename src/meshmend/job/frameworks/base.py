@@ -25,7 +25,7 @@ from meshmend.job.state.digest import digest_of
 from meshmend.job.state.tree import Leaves
 
 Key = tuple[int, int, int]
-"""(seed, step, lane): what the random numbers of a lane depend on, whoever computes it."""
+"""(seed, step, lane): what the random numbers of a lane depend on, on every worker."""
 
 
 class Accumulator(ABC):

@@ -9,7 +9,7 @@ def may_go_on(active: set[int], left: set[int], agreed: Collection[int], hosts: 
     """Whether the active ones among those left may continue: they are most of the members not known to be dead.
 
     Of two halves of a broken network, at most one may. A host fails as a whole or not at all, so a member missing from
-    a host where others are left is dead; one of a host where nobody is left may be alive on the other side.
+    a host where others are left is dead; one of a host with no member left may be alive on the other side.
     """
     seen = {rank for host in hosts if left & set(host) for rank in host}
     unsure = set(agreed) - left - seen

@@ -1,4 +1,4 @@
-"""PyTorch's datasets, as data that a job can ask for many samples at once."""
+"""PyTorch's datasets, as data that can be indexed with many ids at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 class Rows:
-    """A dataset that gives one sample at a time, as one that can be asked for many: `collate` puts them together."""
+    """A dataset that returns one sample at a time, as one that takes many ids: `collate` puts the samples together."""
 
     def __init__(self, dataset: Any, collate: Any = None) -> None:
         self._dataset = dataset
