@@ -21,9 +21,9 @@ from meshmend.errors import VerifyError as VerifyError
 from meshmend.job import Job as Job
 from meshmend.mesh import PRESETS as PRESETS
 from meshmend.mesh import Mesh as Mesh
-from meshmend.mesh.choose import ALGORITHMS as ALGORITHMS
 from meshmend.mesh.choose import plan as plan
 from meshmend.mesh.executors import reference as _reference
+from meshmend.mesh.planners import ALGORITHMS as ALGORITHMS
 from meshmend.mesh.planners import LINKS as LINKS
 from meshmend.mesh.planners import Bound as Bound
 from meshmend.mesh.planners import Flow as Flow
@@ -32,6 +32,7 @@ from meshmend.mesh.planners import Plan as Plan
 from meshmend.mesh.planners import bound as bound
 from meshmend.mesh.planners import load as load
 from meshmend.mesh.planners import save as save
+from meshmend.mesh.proof import Proof as Proof
 from meshmend.mesh.proof import verify as verify
 from meshmend.mesh.schedule import Schedule as Schedule
 from meshmend.simulator import simulate as simulate

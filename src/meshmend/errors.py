@@ -17,9 +17,6 @@ A message is one sentence or two: what was given, what was expected, what to do.
 
 from __future__ import annotations
 
-Chip = tuple[int, int]
-"""A chip's (row, col)."""
-
 
 class MeshmendError(Exception):
     """Base of all errors that meshmend raises on purpose."""
@@ -56,7 +53,7 @@ class VerifyError(MeshmendError):
         self,
         message: str,
         *,
-        chip: Chip | None = None,
+        chip: tuple[int, int] | None = None,
         flow: int | None = None,
         chunk: int | None = None,
         slot: int | None = None,

@@ -206,7 +206,7 @@ def test_verify_finds_a_circle_a_moved_root_and_a_lost_share(run: Run) -> None:
         (["plan", "4x4", "--nbytes", "1.2.3MB"], ["cannot read '1.2.3MB' as a number of bytes"]),
         (["plan", "4x4", "--nbytes", "0"], ["at least 1 byte"]),
         (["plan", "4x4", "--nbytes", "1e999"], ["nbytes=inf"]),
-        (["plan", "4x4", "--link", "string"], ["no link is called 'string'", "ethernet-100g"]),
+        (["plan", "4x4", "--link", "string"], ["link 'string'", "ethernet-100g"]),
         (["plan", "4x4", "--random", "chips"], ["cannot read 'chips' in --random", "chips=5%"]),
         (["plan", "4x4", "--random", "chips=1.2.3"], ["cannot read 'chips=1.2.3' in --random"]),
         (["plan", "4x4", "--random", "chips=2,pods=1"], ["cannot fail pods at random"]),
@@ -363,7 +363,7 @@ def test_simulate_own_links(run: Run, tmp_path: Path) -> None:
 
 def test_simulate_refuses(run: Run, tmp_path: Path) -> None:
     refused(run("simulate", "4x4", "--nbytes", "0"), "at least 1 byte")
-    refused(run("simulate", "4x4", "--link", "string"), "no network is called 'string'")
+    refused(run("simulate", "4x4", "--link", "string"), "network 'string'")
     refused(run("simulate", "4x4", "--latency=-1us"), "cannot read '-1us' as a time")
     refused(run("simulate", "4x4", "--overhead", "3 parsecs"), "cannot read '3 parsecs' as a time")
     refused(run("simulate", "4x4", "--fail", "chip@0,0"), "--fail and --at go together")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from meshmend import testbed
-from meshmend.errors import Chip
+from meshmend.mesh.grid import Chip
 from meshmend.testbed import namespaces
 from meshmend.testbed.wiring import address, host
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import App
 
-from meshmend.base.units import read_bytes, read_seconds, size_text, time_text
+from meshmend.base.units import duration_text, read_bytes, read_duration, size_text
 from meshmend.cli.app import app
 from meshmend.cli.plan import load_plan
 from meshmend.errors import SimulateError
@@ -85,7 +85,7 @@ def all_reduce(
     payload, net = read_bytes(nbytes), _network(link, bandwidth, latency, overhead, adds)
     if (fail is None) != (at is None):
         raise SimulateError("--fail and --at go together: what dies, and when, such as --fail 4x2@6,12 --at 300us")
-    dies = {f"-{fail.lstrip('-')}": read_seconds(at)} if fail is not None and at is not None else {}
+    dies = {f"-{fail.lstrip('-')}": read_duration(at)} if fail is not None and at is not None else {}
     flights = []
     for plan in _plans(what, algorithm, payload, net):
         flights.append((plan, fly(plan, payload, net, chunks=chunks, order=order, dies=dies)))  # type: ignore[arg-type]
@@ -113,9 +113,9 @@ def _network(
     if bandwidth is not None:
         net = replace(net, bandwidth=read_bytes(bandwidth))
     if latency is not None:
-        net = replace(net, latency=read_seconds(latency))
+        net = replace(net, latency=read_duration(latency))
     if overhead is not None:
-        net = replace(net, overhead=read_seconds(overhead))
+        net = replace(net, overhead=read_duration(overhead))
     if adds is not None:
         net = replace(net, adds=read_bytes(adds))
     return net
@@ -134,9 +134,9 @@ def _plans(what: str, algorithm: str, payload: float, net: Network) -> list[Plan
 def _print(flights: list[tuple[Plan, Flight]], dies: dict[str, float]) -> None:
     net, payload = flights[0][1].network, flights[0][1].nbytes
     adds = f", chips add {size_text(net.adds)}/s" if math.isfinite(net.adds) else ""
-    own = f", {time_text(net.overhead)} a message" if net.overhead else ""
+    own = f", {duration_text(net.overhead)} a message" if net.overhead else ""
     print(f"mesh   {flights[0][0].mesh}")
-    print(f"links  {size_text(net.bandwidth)}/s each way, {time_text(net.latency)} a hop{own}{adds}")
+    print(f"links  {size_text(net.bandwidth)}/s each way, {duration_text(net.latency)} a hop{own}{adds}")
     print(f"bytes  {size_text(payload)}\n")
     heads = {
         "plan": -10,
@@ -156,7 +156,7 @@ def _print(flights: list[tuple[Plan, Flight]], dies: dict[str, float]) -> None:
         part = f"{100 * flight.algbw / plan.bound.value:.1f} %" if whole else "–"
         print(
             f"{plan.algorithm:10}{len(plan):6}{flight.schedule.chunks:8}{len(flight.schedule):12,}"
-            f"{time_text(flight.seconds) if whole else 'never':>10}{speed:>10}{part:>10}"
+            f"{duration_text(flight.seconds) if whole else 'never':>10}{speed:>10}{part:>10}"
             f"{100 * use.max():7.0f} %{100 * use.mean():5.0f} %"
         )  # fmt: skip
     for hole, when in dies.items():
@@ -167,7 +167,7 @@ def _print(flights: list[tuple[Plan, Flight]], dies: dict[str, float]) -> None:
 def _print_death(plan: Plan, flight: Flight, hole: str, when: float) -> None:
     """What the survivors of a death hold: when it happens, and after all that can still arrive has arrived."""
     alive = plan.mesh.fail(hole).alive[plan.mesh.live]
-    print(f"\n{plan.algorithm}: {hole.lstrip('-')} dies after {time_text(when)}, {int(alive.sum())} chips are left")
+    print(f"\n{plan.algorithm}: {hole.lstrip('-')} dies after {duration_text(when)}, {int(alive.sum())} chips are left")
     for name, moment in (("then", when), ("in the end", math.inf)):
         whole = (flight.parts(moment) == len(plan.mesh.live))[alive]
         print(

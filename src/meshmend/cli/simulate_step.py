@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from meshmend.base.units import milliseconds as ms
 from meshmend.base.units import read_bytes
 from meshmend.cli.plan import MeshText
 from meshmend.cli.simulate import check_files, simulate, write_json
@@ -121,7 +122,7 @@ def _table(name: str, json: str | None, draw: str | None) -> int:
     from meshmend.simulator.papers import TABLES
 
     with Progress() as progress:
-        made = TABLES[name](tell=lambda doing: progress.say(f"{doing} …"))
+        made = TABLES[name](tell=progress)
     print(made.render())
     if draw:
         made.draw(draw)
@@ -132,8 +133,6 @@ def _table(name: str, json: str | None, draw: str | None) -> int:
 
 
 def _text(setting: Setting, done: Step, *, stated: bool) -> str:
-    from meshmend.simulator.papers.layout import ms
-
     model, machine = setting.model, setting.machine
     rate = f"{100 * setting.of_peak:.3g} % of the peak{'' if stated else ' (assumed: say --of-peak)'}"
     flops = f"{model.flops / 1e9:,.0f}" if model.flops >= 1e11 else f"{model.flops / 1e9:.3g}"

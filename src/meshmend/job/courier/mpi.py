@@ -37,6 +37,7 @@ from meshmend.job.protocol.protocol import (  # fmt: skip
 from meshmend.job.reduction import bf16
 from meshmend.mesh import Mesh
 from meshmend.mesh.executors.mpi import MeshSum
+from meshmend.mesh.proof import Proof, verify
 from meshmend.mesh.schedule import Schedule
 
 PIECE = 1 << 20
@@ -257,11 +258,14 @@ class Mpi:
             self.room.append(np.empty(PIECE // 2 + self.active.Get_size(), np.uint16))
 
     def over_links(self, placed: Placed) -> MeshSum | None:
-        """The first member makes the schedule and sends its table."""
+        """The first member makes and proves the schedule, and sends its table with the digest of the proof."""
         made = placed.schedule() if self.active.Get_rank() == 0 else None
-        head = np.array([made.chunks, made.hop, len(made)] if made else [0, 0, 0], np.int64)
+        head = np.zeros(5, np.int64)
+        if made:
+            head[:3] = made.chunks, made.hop, len(made)
+            head[3:] = np.frombuffer(verify(made).digest, np.int64)
         patient(self.active.Ibcast(head, 0))
-        chunks, hop, size = head.tolist()
+        chunks, hop, size = head[:3].tolist()
         if not chunks:
             return None
         table = np.empty((4, size), np.int32)
@@ -271,6 +275,7 @@ class Mpi:
         for begin in range(0, flat.size, PIECE // 4):
             self.active.Bcast(flat[begin : begin + PIECE // 4], 0)
         schedule = Schedule(placed.mesh, chunks, hop, table[0], table[1], table[2], table[3].astype(bool))
+        proof = Proof.from_peer(head[3:].tobytes(), schedule)  # a hash: nobody else loads what proving needs
 
         def idle() -> None:
             self.look()
@@ -280,7 +285,7 @@ class Mpi:
         # group is revoked ends the process. That of others is noticed in `idle`.
         own = self.active.Dup()
         own.Set_errhandler(MPI.ERRORS_RETURN)
-        return MeshSum(own, schedule, placed.chips, idle, placed.halfway)
+        return MeshSum(own, schedule, placed.chips, idle, placed.halfway, proof)
 
     def cards(self, group: MPI.Comm) -> npt.NDArray[np.int64]:
         """Everyone's card."""

@@ -18,6 +18,7 @@ from meshmend.job.transport.carrier import Links
 from meshmend.mesh import Mesh
 from meshmend.mesh.choose import plan
 from meshmend.mesh.planners import Plan
+from meshmend.mesh.proof import verify
 from meshmend.mesh.schedule import Schedule, schedule
 
 CHUNK = 1 << 16
@@ -35,8 +36,8 @@ class Placing:
         self.links = Links()
 
     def warm(self) -> None:
-        """Load what planning needs, so that it is there when somebody dies."""
-        schedule(self._plan(self._mesh), 8)
+        """Load what planning and proving need, so that it is there when somebody dies."""
+        verify(schedule(self._plan(self._mesh), 8))
 
     def over(self, down: dict[int, int], segment: Segment) -> Placed:
         """The way over the chips of these ranks, some links of which are down; MPI's own where they fall apart."""

@@ -20,18 +20,14 @@ from xml.sax.saxutils import escape
 import numpy as np
 import numpy.typing as npt
 
+from meshmend.base.theme import CHIP, DEAD_CHIP, DEAD_LINK, DOWN, IDLE, INK, LOAD, MUTED, PAPER, UP
 from meshmend.errors import PlanError
 from meshmend.mesh import WAYS, Mesh
-from meshmend.mesh.mesh import STEP
+from meshmend.mesh.grid import STEP, link_number
 from meshmend.mesh.planners.plan import Plan, Ways, depths
 
 TOOLTIPS = 1024
 """Meshes with more chips than this carry no tooltips, which would be most of the file."""
-PAPER, INK, MUTED, FAINT, CHIP = "#fcfcfd", "#1f2733", "#667085", "#d3d8e0", "#dde2ea"
-UP, DOWN, DEAD_CHIP, DEAD_LINK = "#e8590c", "#c2188b", "#c9777b", "#e03131"
-LOAD = [FAINT, "#cfe6a0", "#acda95", "#88cd8a", "#68c083", "#50ae87", "#389c8a"]
-LOAD += ["#2d898c", "#2f768c", "#31638c", "#334e82", "#373874", "#3a2266"]
-"""From idle to the max load in falling lightness: viridis turned round without its yellow, which paper swallows."""
 LEVELS = len(LOAD) - 1
 PANEL, GAP, MARGIN = 252, 32, 24
 HALF, LANE, STUB = 0.29, 0.15, 0.64
@@ -49,7 +45,7 @@ class _Grid(NamedTuple):
 
     def at(self, chip: int, along: float = 0, way: int = 0, right: float = 0) -> tuple[float, float]:
         """The point so many cells from a chip's middle: along a way, and to the right of it."""
-        row, col = divmod(chip, self.mesh.cols)
+        row, col = self.mesh.chip(chip)
         dr, dc = STEP[way]
         x = (col + 0.5 + along * dc - right * dr) * self.cell
         return x, (row + 0.5 + along * dr + right * dc) * self.cell
@@ -150,7 +146,7 @@ def _levels(plan: Plan) -> npt.NDArray[np.int64]:
     """The load level of each chip's four links: 0 where idle, `LEVELS` at the max load, -1 where there is no link."""
     # Loads are sums of floats: one a hair over a step is that step.
     level = np.ceil(plan.load / (plan.max_load or 1) * LEVELS - 1e-9).astype(np.int64)
-    return np.where(plan.mesh.neighbour >= 0, level.reshape(-1, 4), -1)
+    return np.where(plan.mesh.neighbour >= 0, level.reshape(-1, len(WAYS)), -1)
 
 
 def _chips(grid: _Grid) -> Iterator[str]:
@@ -199,7 +195,7 @@ def _figures(plan: Plan) -> Block:
     lines = [
         _text(0, 24, f"{plan.algbw:.2f} B".replace("inf", "∞"), font_size=30, font_weight=600),
         _text(PANEL, 24, "algbw", MUTED, text_anchor="end"),
-        _tag("rect", y=38, width=PANEL, height=5, rx=2.5, fill=FAINT),
+        _tag("rect", y=38, width=PANEL, height=5, rx=2.5, fill=IDLE),
         _tag("rect", y=38, width=PANEL * min(1.0, plan.efficiency), height=5, rx=2.5, fill=LOAD[7]),
         _text(0, 61, percent),
         *(_text(0, 77 + 16 * i, line, MUTED) for i, line in enumerate(words)),
@@ -259,7 +255,9 @@ def _tooltips(plan: Plan, grid: _Grid) -> Iterator[str]:
     """Unseen squares on top of everything, each with what its chip sends."""
     mesh, load, cell = plan.mesh, plan.load, grid.cell
     for chip, (row, col) in enumerate(np.ndindex(mesh.rows, mesh.cols)):
-        sends = ", ".join(f"{WAYS[w]} {load[4 * chip + w]:.2f}" for w in range(4) if mesh.neighbour[chip, w] >= 0)
+        sends = ", ".join(
+            f"{WAYS[w]} {load[link_number(chip, w)]:.2f}" for w in range(len(WAYS)) if mesh.neighbour[chip, w] >= 0
+        )
         state = f"sends {sends or 'nothing'} (× payload)" if mesh.alive[chip] else "dead"
         box = {"x": col * cell, "y": row * cell, "width": cell, "height": cell}
         yield _tag("rect", f"<title>chip {row},{col}: {state}</title>", **box, pointer_events="all")

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from meshmend.errors import Chip, FormatError, MeshmendError
-from meshmend.mesh import WAYS, Mesh
+from meshmend.errors import FormatError, MeshmendError
+from meshmend.mesh import WAYS, Chip, Mesh
 from meshmend.mesh.planners.plan import Plan, Ways
 
 FORMAT = 1
@@ -105,7 +105,7 @@ def _ways(letters: str, mesh: Mesh) -> Ways:
         raise ValueError(f"a tree has {len(values)} letters for {mesh.size} chips")
     tree = np.full(mesh.size, -2, np.int8)
     for way, letter in enumerate(_LETTERS):
-        tree[values == letter] = way if way < 4 else -1
+        tree[values == letter] = way if way < len(WAYS) else -1
     if (tree == -2).any():
         raise ValueError(f"a tree holds {letters[int(np.argmax(tree == -2))]!r}, not one of {WAYS}.")
     return tree

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.base.kernels import kernel
+from meshmend.mesh.grid import FORWARD, opposite
 
 Ints = npt.NDArray[np.int64]
 Ways = npt.NDArray[np.int8]
@@ -22,10 +23,11 @@ Ways = npt.NDArray[np.int8]
 
 def number_links(near: Ints) -> tuple[Ints, int]:
     """A number for each undirected link, looked up by [chip, way] at both its ends; -1 where there is none."""
-    chip, way = np.nonzero(near[:, 1:3] >= 0)
+    chip, which = np.nonzero(near[:, FORWARD] >= 0)
+    way = np.array(FORWARD)[which]
     number = np.full(near.shape, -1, np.int64)
-    number[chip, way + 1] = np.arange(len(chip))
-    number[near[chip, way + 1], (way + 1) ^ 2] = np.arange(len(chip))
+    number[chip, way] = np.arange(len(chip))
+    number[near[chip, way], opposite(way)] = np.arange(len(chip))
     return number, len(chip)
 
 

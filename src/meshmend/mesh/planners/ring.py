@@ -18,6 +18,8 @@ import numpy.typing as npt
 
 from meshmend.errors import NoRing
 from meshmend.mesh import Mesh
+from meshmend.mesh.grid import WAYS, E, S, opposite
+from meshmend.mesh.planners.base import Planner
 from meshmend.mesh.planners.plan import Plan, make_plan
 
 Ends = tuple[int, int]
@@ -32,7 +34,7 @@ STARTS = 8
 TRIES = 500
 """Links that the search breaks in each. Where a ring exists a dozen nearly always do; of 25,000 random meshes with one
 the worst needed a second start. All starts together take about a second on 16x32."""
-ORDERS = tuple(permutations(range(4)))
+ORDERS = tuple(permutations(range(len(WAYS))))
 """The orders in which to look at a chip's four links."""
 INSTEAD = 'algorithm="trees" works on any connected mesh'
 
@@ -54,7 +56,7 @@ def ring(mesh: Mesh) -> Plan:
     ahead = np.argmax(mesh.neighbour[order] == np.roll(order, -1)[:, None], axis=1).astype(np.int8)
     trees = np.full((2, count, mesh.size), -1, np.int8)
     trees[0][:, order] = ahead
-    trees[1][:, order] = np.roll(ahead, 1) ^ 2
+    trees[1][:, order] = opposite(np.roll(ahead, 1))
     trees[:, np.arange(count), roots] = -1
     up, down = trees.reshape(2 * count, -1), trees[::-1].reshape(2 * count, -1)
     return make_plan(mesh, "ring", np.ones(2 * count), up, down)
@@ -103,7 +105,7 @@ class _Cover:
         self.links: list[list[int]] = [[] for _ in self.near]
         for chip in self.live:
             row, col = mesh.chip(chip)
-            _, east, south, _ = self.near[chip]
+            east, south = self.near[chip][E], self.near[chip][S]
             if east > chip and (col + seed) % 2 == 0:
                 self.swap([(chip, east)])
             if south > chip and (row + seed // 2) % 2 == 0:
@@ -188,9 +190,9 @@ class _Cover:
             return chip
 
         for a in self.live:
-            _, b, c, _ = self.near[a]
-            d = self.near[b][2] if b >= 0 and c >= 0 else -1
-            if d < 0 or self.near[c][1] != d:
+            b, c = self.near[a][E], self.near[a][S]
+            d = self.near[b][S] if b >= 0 and c >= 0 else -1
+            if d < 0 or self.near[c][E] != d:
                 continue
             sides = [(a, b), (c, d), (a, c), (b, d)]
             held = [there in self.links[here] for here, there in sides]
@@ -293,3 +295,6 @@ def _checked(mesh: Mesh, chips: list[int]) -> npt.NDArray[np.int32]:
     if not linked.all() or not np.array_equal(np.sort(order), mesh.live):
         raise AssertionError(f"the ring found on {mesh} is not one, which is a fault in meshmend: please report it")
     return order
+
+
+PLANNER = Planner(name="ring", make=ring, paper="2011.03605", through_switch=True)

@@ -18,9 +18,10 @@ import numpy as np
 
 from meshmend.errors import PlanError
 from meshmend.mesh import Mesh
+from meshmend.mesh.grid import E, N, S, W
+from meshmend.mesh.planners.base import Planner
 from meshmend.mesh.planners.plan import Plan, Ways, make_plan
 
-N, E, S, W = range(4)
 MANY_CHIPS = 1024
 """Up to here every chip is a root in both halves."""
 ROOTS_PER_LINE = 16
@@ -76,3 +77,6 @@ def _to_target(length: int, ring: bool, back: int, forth: int) -> Ways:
         ahead[0] = (ahead[0] + half) % length - half
         ahead[1] = half - (half - ahead[1]) % length
     return np.select([ahead < 0, ahead > 0], [back, forth], -1).astype(np.int8)
+
+
+PLANNER = Planner(name="rowcol", make=rowcol, paper="2011.03641", needs_intact=True, along_rows=rows_first)

@@ -22,9 +22,10 @@ import numpy.typing as npt
 
 from meshmend.errors import PlanError
 from meshmend.mesh import Mesh
+from meshmend.mesh.grid import WAYS, E, N, S, W, opposite
+from meshmend.mesh.planners.base import Planner
 from meshmend.mesh.planners.plan import Plan, Ways, make_plan
 
-N, E, S, W = range(4)
 TOP, BOTTOM = 0, 1
 MOST_FLOWS = 2048
 """Above, only some pairs hold roots: the columns carry 1 / cols of the payload, too little to show in the load."""
@@ -101,7 +102,7 @@ def _links(mesh: Mesh) -> Ints:
 def _whole_pairs(mesh: Mesh) -> Ints:
     """The upper rows of the pairs that can close their ring and step across it in every column."""
     pairs = mesh.rows // 2
-    live = (mesh.neighbour[: 2 * pairs * mesh.cols] >= 0).reshape(pairs, 2, mesh.cols, 4)
+    live = (mesh.neighbour[: 2 * pairs * mesh.cols] >= 0).reshape(pairs, 2, mesh.cols, len(WAYS))
     return 2 * np.flatnonzero(live[:, :, :-1, E].all((1, 2)) & live[:, TOP, :, S].all(1))
 
 
@@ -158,8 +159,8 @@ def _handover(near: Ints, block: range, pair: Ints, way: int) -> Ways:
     front = pair
     while len(front):
         level = []
-        for move in (way, (way + 1) % 4, (way + 3) % 4, way ^ 2):
-            chip = near[front, move ^ 2] - block.start
+        for move in (way, (way + 1) % 4, (way + 3) % 4, opposite(way)):
+            chip = near[front, opposite(move)] - block.start
             chip = chip[(chip >= 0) & (chip < len(block))]
             chip = chip[tree[chip] < 0]
             tree[chip] = move
@@ -194,3 +195,6 @@ def _columns(usable: npt.NDArray[np.bool_], step: int) -> Ints:
         column[c] = min(np.flatnonzero(usable), key=lambda u: (shared[u], (u - c) * step < 0, abs(u - c)))
         shared[column[c]] += 1
     return column
+
+
+PLANNER = Planner(name="rowpair", make=rowpair, paper="2011.03605")

@@ -41,12 +41,12 @@ def _verify_trees(mesh: Mesh, name: str, trees: Ways, root: npt.NDArray[np.int32
             flow, chip = (int(i) for i in np.argwhere(wrong)[0])
             where = mesh.chip(chip)
             way = int(trees[flow, chip])
-            text = what.format(way=WAYS[way] if 0 <= way < 4 else way)
+            text = what.format(way=WAYS[way] if 0 <= way < len(WAYS) else way)
             raise VerifyError(f"flow {flow}, {name} tree: chip {where[0]},{where[1]} {text}", chip=where, flow=flow)
 
     chips = np.arange(mesh.size)
     is_root = chips == root[:, None]
-    refuse((trees < -1) | (trees > 3), "has way {way}, which is none of N E S W")
+    refuse((trees < -1) | (trees >= len(WAYS)), "has way {way}, which is none of N E S W")
     refuse(is_root & ~mesh.alive, "is the root, but it is dead")
     refuse(is_root & (trees >= 0), "is the root, but it goes on {way}")
     refuse(~mesh.alive & (trees >= 0), "is dead, but takes part")

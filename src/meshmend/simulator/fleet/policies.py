@@ -20,11 +20,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
+from meshmend.base.registry import Registry
+from meshmend.errors import SimulateError
 from meshmend.mesh import Mesh
+from meshmend.mesh.hole import Hole, dead
 from meshmend.simulator.fleet.chip_hours import Account, Cause
 from meshmend.simulator.fleet.history import Change, History
-from meshmend.simulator.fleet.pieces import Hole, Rectangle, dead, hosts_out, rectangle
+from meshmend.simulator.fleet.rectangles import Rectangle, hosts_out, rectangle
 from meshmend.simulator.fleet.speeds import Speeds
 
 
@@ -64,6 +68,11 @@ class Site:
 
 class Policy(ABC):
     """One job under one policy."""
+
+    routes: ClassVar[bool] = False
+    """Whether it routes around holes, so that the speeds around them must be known."""
+    uses_spares: ClassVar[bool] = False
+    """Whether spare hosts stand by for it."""
 
     def __init__(self, site: Site, account: Account) -> None:
         self.site, self.account = site, account
@@ -128,6 +137,8 @@ class Restart(Policy):
 class Spare(Policy):
     """A spare host takes the dead one's place."""
 
+    uses_spares = True
+
     def __init__(self, site: Site, account: Account) -> None:
         super().__init__(site, account)
         self.out: set[tuple[int, int]] = set()
@@ -142,7 +153,9 @@ class Spare(Policy):
 
 
 class Route(Policy):
-    """Round the hole, with the state that survives."""
+    """Around the hole, with the state that survives."""
+
+    routes = True
 
     def change(self, change: Change) -> None:
         noticing = self.detect if change.failed else self.account.left(Cause.DETECT)
@@ -153,7 +166,9 @@ class Route(Policy):
 
 
 class Reload(Policy):
-    """Round the hole, from the last checkpoint."""
+    """Around the hole, from the last checkpoint."""
+
+    routes = True
 
     def change(self, change: Change) -> None:
         speed = self.site.speeds.of(change.hole)
@@ -163,13 +178,11 @@ class Reload(Policy):
             self._resume(speed)
 
 
-POLICIES: dict[str, type[Policy]] = {
-    "wait": Wait,
-    "restart": Restart,
-    "spare": Spare,
-    "route": Route,
-    "reload": Reload,
-}
+POLICIES: Registry[type[Policy]] = Registry(
+    "policy",
+    SimulateError,
+    {"wait": Wait, "restart": Restart, "spare": Spare, "route": Route, "reload": Reload},
+)
 
 
 def follow(policy: str, site: Site, history: History, *, trace: bool = False) -> Account:

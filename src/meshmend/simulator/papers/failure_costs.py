@@ -17,9 +17,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from meshmend.base.progress import SILENT, Tell
+from meshmend.base.tables import notes, table
+from meshmend.base.units import milliseconds as ms
+from meshmend.base.units import percent
 from meshmend.errors import SimulateError
 from meshmend.simulator.papers.charts import draw_faults
-from meshmend.simulator.papers.layout import Tell, ms, notes, percent, quiet, table
 from meshmend.simulator.step.hardware import MACHINES, mesh_of
 from meshmend.simulator.step.models import model
 from meshmend.simulator.step.step import Setting, Step, step
@@ -154,7 +157,7 @@ def faults(
     models: Sequence[str] = ("alexnet", "googlenet"),
     workers: Sequence[int] = WORKERS,
     every: int = EVERY,
-    tell: Tell = quiet,
+    tell: Tell = SILENT,
 ) -> Faults:
     """Compute the table."""
     if every < 1:

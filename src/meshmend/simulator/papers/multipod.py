@@ -11,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from meshmend.base.progress import SILENT, Tell
+from meshmend.base.tables import notes, table
+from meshmend.base.units import milliseconds as ms
+from meshmend.base.units import percent
 from meshmend.simulator.papers.charts import draw_multipod
-from meshmend.simulator.papers.layout import Tell, ms, notes, percent, quiet, table
 from meshmend.simulator.papers.published import (
     LIKE,
     MOST_EXAMPLES,
@@ -183,7 +186,7 @@ def multipod(
     chips: Sequence[int] = CHIPS,
     points: Sequence[Published] = PUBLISHED,
     of_peak: Mapping[str, float] | None = None,
-    tell: Tell = quiet,
+    tell: Tell = SILENT,
 ) -> Multipod:
     """Compute the table; the part of the peak is calibrated unless given."""
     rates = rates_of(models, of_peak, tell)

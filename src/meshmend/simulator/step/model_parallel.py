@@ -22,9 +22,7 @@ from functools import lru_cache
 
 from meshmend.errors import SimulateError
 from meshmend.mesh import Mesh
-from meshmend.mesh.choose import ALGORITHMS
-from meshmend.mesh.planners import LinkSpeed
-from meshmend.mesh.planners.rowcol import rows_first
+from meshmend.mesh.planners import ALGORITHMS, LinkSpeed
 from meshmend.simulator.network.network import simulate
 from meshmend.simulator.step.hardware import Machine
 from meshmend.simulator.step.models import Model
@@ -72,8 +70,9 @@ def divided_sum(mesh: Mesh, algorithm: str, nbytes: float, link: LinkSpeed, chip
     coarse = Mesh(mesh.rows // chips, mesh.cols, (mesh.wrap[0] and mesh.rows // chips > 2, mesh.wrap[1]))
     if coarse.size == 1:
         return 0.0
-    if algorithm == "rowcol":
+    planner = ALGORITHMS[algorithm]
+    if planner.along_rows:
         jumped = 2 * (mesh.rows - coarse.rows) * link.latency
-        return simulate(rows_first(coarse), nbytes, link).seconds + jumped
+        return simulate(planner.along_rows(coarse), nbytes, link).seconds + jumped
     shared = LinkSpeed(link.bandwidth / chips, link.latency * chips)
-    return simulate(ALGORITHMS[algorithm](coarse), nbytes, shared).seconds
+    return simulate(planner(coarse), nbytes, shared).seconds

@@ -20,8 +20,7 @@ from functools import lru_cache
 
 from meshmend.errors import SimulateError
 from meshmend.mesh import Mesh
-from meshmend.mesh.choose import ALGORITHMS
-from meshmend.mesh.planners import LinkSpeed, Plan, seconds
+from meshmend.mesh.planners import ALGORITHMS, LinkSpeed, Plan, seconds
 from meshmend.simulator.network.network import simulate
 from meshmend.simulator.step.hardware import MACHINES, Machine
 from meshmend.simulator.step.model_parallel import divided_sum, inside, tile
@@ -68,13 +67,13 @@ class Setting:
                 f"of_peak={self.of_peak}: the part of the peak must be above 0 and at most 1, such as 0.3"
             )
         if self.algorithm not in ALGORITHMS:
-            raise SimulateError(f"no algorithm is called {self.algorithm!r}: choose from {', '.join(ALGORITHMS)}")
-        if self.algorithm != "ring" and not self.machine.meshed:
+            raise SimulateError(f"unknown algorithm {self.algorithm!r}; choose from {', '.join(ALGORITHMS)}")
+        if not ALGORITHMS[self.algorithm].through_switch and not self.machine.meshed:
+            fit = ", ".join(ALGORITHMS.where(lambda planner: planner.through_switch))
             raise SimulateError(
-                f"{self.algorithm} needs a mesh, and {self.machine.name} has a switch: take ring, or another machine"
+                f"{self.algorithm} needs a mesh, and {self.machine.name} has a switch: take {fit}, or another machine"
             )
-        if self.wire not in WIRES:
-            raise SimulateError(f"no wire format is called {self.wire!r}: choose from {', '.join(WIRES)}")
+        WIRES.find(self.wire)
         if self.payload is not None and not 0 < self.payload < math.inf:
             raise SimulateError(f"a payload of {self.payload:g} bytes: a sum has at least 1 byte, and an end")
         allowed = [2**power for power in range(self.model.most_cores.bit_length())]
