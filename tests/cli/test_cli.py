@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from meshmend import Mesh, Plan, cli, load, save, verify
-from meshmend.cli import job
+from meshmend.cli import audit, chaos, demo, doctor, testbed
 from meshmend.cli import plan as mesh
+from meshmend.cli import run as run_verb
 
 HOLED = "6x6 -2x2@2,2 -link@0,2:0,3"
 
@@ -280,7 +281,7 @@ def test_what_is_missing_or_too_much_is_named(run: Run, words: list[str], says: 
     assert "Traceback" not in ran.err
 
 
-VERBS = [mesh.plan, mesh.verify, job.run, job.audit, job.chaos, job.doctor, job.demo, cli.testbed]
+VERBS = [mesh.plan, mesh.verify, run_verb.run, audit.audit, chaos.chaos, doctor.doctor, demo.demo, testbed.testbed]
 
 
 @pytest.mark.parametrize("function", VERBS, ids=lambda function: function.__name__)

@@ -16,7 +16,7 @@ import pytest
 
 from meshmend import cli
 from meshmend import run as launch
-from meshmend.cli import job
+from meshmend.cli import run as run_verb
 from meshmend.job.state.safetensors import save
 from meshmend.run import RunSpec, load_spec
 from meshmend.run import entry as start
@@ -72,7 +72,7 @@ def main(words: str) -> int:
 @pytest.mark.parametrize("kind", ["slurm", "k8s"])
 def test_every_option_is_in_the_text_for_a_cluster(kind: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     del folder
-    options = inspect.signature(job.run).parameters.keys()
+    options = inspect.signature(run_verb.run).parameters.keys()
     assert options == PRINTED.keys() | NOT_PRINTED, "say what becomes of the option with --print"
     for option, (value, expected) in PRINTED.items():
         words = f"--{option.replace('_', '-')} {shlex.quote(value)} --print {kind} train.py --epochs 3"

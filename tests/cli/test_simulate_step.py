@@ -9,7 +9,6 @@ import pytest
 
 from meshmend import SimulateError, cli
 from meshmend.base.registry import Registry
-from meshmend.simulator import papers as tables
 from meshmend.simulator.papers.failure_costs import MEASURED, faults
 
 
@@ -79,7 +78,7 @@ def test_mistakes(words: list[str], says: str, capsys: pytest.CaptureFixture[str
 
 def test_a_table(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = {"mpi-faults": lambda tell: faults(["alexnet"], [4, 8], tell=tell)}
-    monkeypatch.setattr(tables, "TABLES", Registry("table", SimulateError, small))
+    monkeypatch.setattr(cli.simulate_step, "TABLES", Registry("table", SimulateError, small))
     files = tmp_path / "faults.json", tmp_path / "faults.svg"
     assert main("--table", "mpi-faults", "--json", str(files[0]), "--draw", str(files[1])) == 0
     out = capsys.readouterr().out

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
-from meshmend.base.units import duration_text, read_bytes, read_duration, size_text
+from meshmend.base.tables import table
+from meshmend.base.units import duration_text, percent, read_bytes, read_duration, size_text
 from meshmend.cli.app import app
-from meshmend.cli.plan import load_plan
+from meshmend.cli.plan import LinkName, load_plan
 from meshmend.errors import SimulateError
+from meshmend.mesh.choose import AUTO
+from meshmend.mesh.planners import ALGORITHMS
+from meshmend.simulator.network.network import ORDERS
 
 if TYPE_CHECKING:
     from meshmend.mesh.planners import Plan
     from meshmend.simulator import Flight, Network
 
+Algorithms = Annotated[
+    str, Parameter(help=f"{AUTO}, or one or more of {', '.join(ALGORITHMS)} to be compared, such as ring,trees.")
+]
+OrderName = Annotated[
+    str,
+    Parameter(help=f"{', '.join(ORDERS)}: links keep to the plan's schedule, or serve chunks in order of arrival."),
+]
 simulate = App(name="simulate", help="What an all-reduce, a step, or weeks of a fleet would cost.")
 app.command(simulate)
 
@@ -26,15 +37,15 @@ def all_reduce(
     what: str,
     /,
     *,
-    algorithm: str = "auto",
+    algorithm: Algorithms = AUTO,
     nbytes: str = "102MB",
-    link: str = "tpu-v3",
+    link: LinkName = "tpu-v3",
     bandwidth: str | None = None,
     latency: str | None = None,
     overhead: str | None = None,
     adds: str | None = None,
     chunks: int | None = None,
-    order: str = "schedule",
+    order: OrderName = "schedule",
     fail: str | None = None,
     at: str | None = None,
     trace: str | None = None,
@@ -47,12 +58,8 @@ def all_reduce(
     ----------
     what
         A plan file that `meshmend plan --json` wrote, or a mesh such as 16x32 -4x2@6,12.
-    algorithm
-        auto, or one or more of trees, ring, rowpair, rowcol to be compared, such as ring,trees.
     nbytes
         The payload, such as 102MB or 64MiB.
-    link
-        Kind of link: tpu-v3, ethernet-100g or ethernet-10g.
     bandwidth
         Bytes per second each way instead, such as 50GB.
     latency
@@ -63,8 +70,6 @@ def all_reduce(
         Bytes per second that a chip can add; without it, adding takes no time.
     chunks
         Chunks of the payload, instead of those chosen by rule.
-    order
-        schedule: links keep to the plan's schedule; first-come: they serve whoever comes first.
     fail
         What dies on the way, such as 4x2@6,12 or link@3,4:3,5.
     at
@@ -138,30 +143,21 @@ def _print(flights: list[tuple[Plan, Flight]], dies: dict[str, float]) -> None:
     print(f"mesh   {flights[0][0].mesh}")
     print(f"links  {size_text(net.bandwidth)}/s each way, {duration_text(net.latency)} a hop{own}{adds}")
     print(f"bytes  {size_text(payload)}\n")
-    heads = {
-        "plan": -10,
-        "flows": 6,
-        "chunks": 8,
-        "transfers": 12,
-        "time": 10,
-        "speed": 10,
-        "of bound": 10,
-        "busiest": 9,
-    }
-    print("".join(f"{name:{'<' if room < 0 else '>'}{abs(room)}}" for name, room in heads.items()) + "   mean")
-    for plan, flight in flights:
-        use = flight.use()
-        whole = math.isfinite(flight.seconds)
-        speed = f"{flight.algbw:.3f} B" if whole else "–"
-        part = f"{100 * flight.algbw / plan.bound.value:.1f} %" if whole else "–"
-        print(
-            f"{plan.algorithm:10}{len(plan):6}{flight.schedule.chunks:8}{len(flight.schedule):12,}"
-            f"{duration_text(flight.seconds) if whole else 'never':>10}{speed:>10}{part:>10}"
-            f"{100 * use.max():7.0f} %{100 * use.mean():5.0f} %"
-        )  # fmt: skip
+    heads = ("plan", "flows", "chunks", "transfers", "time", "speed", "of bound", "busiest", "mean")
+    print(table(heads, [_cells(plan, flight) for plan, flight in flights]))
     for hole, when in dies.items():
         for plan, flight in flights:
             _print_death(plan, flight, hole, when)
+
+
+def _cells(plan: Plan, flight: Flight) -> list[str]:
+    use, whole = flight.use(), math.isfinite(flight.seconds)
+    return [
+        plan.algorithm, f"{len(plan)}", f"{flight.schedule.chunks}", f"{len(flight.schedule):,}",
+        duration_text(flight.seconds), f"{flight.algbw:.3f} B" if whole else "–",
+        percent(flight.algbw / plan.bound.value, 1) if whole else "–",
+        percent(float(use.max()), 0), percent(float(use.mean()), 0),
+    ]  # fmt: skip
 
 
 def _print_death(plan: Plan, flight: Flight, hole: str, when: float) -> None:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
 
 from meshmend.base.units import HOUR, read_duration, read_frequency, read_share
+from meshmend.cli.app import one_of
 from meshmend.cli.simulate import check_files, simulate, write_json
 from meshmend.errors import SimulateError
 from meshmend.mesh.hole import KINDS
+from meshmend.simulator.fleet.fleet import AROUND_HOLES
+from meshmend.simulator.fleet.policies import POLICIES
 
+if TYPE_CHECKING:
+    Algorithm = str
+else:
+    Algorithm = one_of(AROUND_HOLES)
 MULTIPOD = "tpu-v3-multipod"
 
 
@@ -18,7 +27,9 @@ def fleet(
     *,
     weeks: float = 4,
     jobs: int | None = None,
-    policies: str = "wait,restart,spare,route",
+    policies: Annotated[
+        str, Parameter(help=f"Policies to compare: {', '.join(POLICIES)}.")
+    ] = "wait,restart,spare,route",
     rate: str = "host=0.08%/day,link=0.005%/day",
     repair: str = "4h",
     repair_times: Literal["exponential", "fixed"] = "exponential",
@@ -30,7 +41,7 @@ def fleet(
     spares: int | None = None,
     sum_share: str = "15%",
     lanes: int = 16,
-    algorithm: Literal["trees", "ring", "rowpair"] = "trees",
+    algorithm: Algorithm = "trees",
     plans: int = 24,
     sweep: bool = False,
     worth: str = "1%",
@@ -48,8 +59,6 @@ def fleet(
         How long each job is watched.
     jobs
         How many jobs (250, or 40 at each size of a sweep).
-    policies
-        Which to compare: wait, restart, spare, route, reload.
     rate
         How often one chip, board, host or link fails; these are Google's figures for TPU v4.
     repair
@@ -65,21 +74,21 @@ def fleet(
     restart
         From then until the job runs from its checkpoint.
     reroute
-        From then until the job runs round the hole, the step done again included; the same after a repair.
+        From then until the job runs around the hole, including the repeated step; the same after a repair.
     spares
         Spare hosts of the policy spare (one for every hundred).
     sum_share
-        The part of a healthy step in which chips wait for the gradient sum.
+        The share of a healthy step in which chips wait for the gradient sum.
     lanes
         Lanes a chip computes in a healthy step; 0: work divides evenly over any number of chips.
     algorithm
-        The plan round the hole.
+        The plan around the hole.
     plans
-        How many of the most frequent holes are planned in full besides.
+        How many of the most frequent holes are also planned in full.
     sweep
-        Compare meshes of 512 to 65,536 chips, and say from where on route pays.
+        Compare meshes of 512 to 65,536 chips, and say from which size on route pays.
     worth
-        The part of all chip time that must be gained for it to pay.
+        The share of all chip time that it must gain to pay.
     seed
         Seed of the failures.
     draw

@@ -1,0 +1,43 @@
+"""`meshmend audit`: the proof from the ledger, and the incidents."""
+
+from __future__ import annotations
+
+import sys
+
+from meshmend.cli.app import app
+
+
+@app.command
+def audit(
+    run: str, *, against: str | None = None, json: bool = False, draw: str | None = None, metric: str = "loss"
+) -> int:
+    """Prove from a run's ledger that each sample of each epoch was counted once, and show its incidents.
+
+    Parameters
+    ----------
+    run
+        The run's name, or its folder.
+    against
+        Another run, whose states must be the same after every step.
+    json
+        Print JSON.
+    draw
+        Draw the loss, with the failures marked, to this PNG or SVG file.
+    metric
+        What to draw instead of the loss.
+
+    """
+    from meshmend import report
+    from meshmend.telemetry.events import folder_of, read
+
+    events = read(folder_of(run), torn=lambda text: print(f"meshmend: {text}", file=sys.stderr))
+    account, incidents = report.check(events), report.incidents(events)
+    print(report.to_json(account, incidents) if json else report.render(account, incidents))
+    if draw:
+        report.draw_loss(events, draw, metric)
+    if against:
+        step = report.compare(events, read(folder_of(against)))
+        same = "the same after every step" if step is None else f"not the same after step {step}"
+        print(f"the states of {run} and {against} are {same}")
+        return 0 if account.clean and step is None else 1
+    return 0 if account.clean else 1
