@@ -1,6 +1,6 @@
-"""meshmend keeps data-parallel training running when chips and workers die.
+"""meshmend keeps training running when chips and workers die.
 
-mesh ──► plan ──► verify ──► simulate, execute: what exists, the best all-reduce round the hole, its proof, what it
+mesh ──► plan ──► verify ──► simulate, execute: what exists, the best all-reduce around the hole, its proof, what it
 would cost, and running it.
 """
 

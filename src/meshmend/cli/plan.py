@@ -145,7 +145,7 @@ def _counts(text: str) -> dict[str, float]:
 def join_mesh(words: list[str]) -> list[str]:
     """A mesh is one argument, though people type it as several words, some of which look like options.
 
-    What follows a -- is somebody else's.
+    What follows a -- belongs to another command.
     """
     if "--" in words:
         end = words.index("--")

@@ -30,7 +30,7 @@ OURS = {
     "-n": "workers", "--workers": "workers", "--spares": "spares", "--min-workers": "least", "--hosts": "hosts",
     "--on-failure": "on_failure", "--launch-agent": "launch_agent", "--checkpoint-every": "every",
 }  # fmt: skip
-"""Options that hardly any script has itself, and what they are called in an order."""
+"""Options that hardly any script has itself, and their names in a `RunSpec`."""
 
 
 @app.command
@@ -107,7 +107,7 @@ def run(
     if attach:
         if given or name or resume or print_:
             raise JobError(
-                f"--attach {attach} goes on with a run as it was begun: leave out the script and all options"
+                f"--attach {attach} takes over a run with its own options: leave out the script and all other options"
             )
         return launch.attach(launch.load_spec(attach))
     if print_:
@@ -157,7 +157,10 @@ def _misplaced(script: tuple[str, ...], known: Collection[str]) -> None:
     for word in script[1:]:
         option = word.partition("=")[0]
         if option in OURS and OURS[option] not in known:
-            print(f"meshmend: {word} comes after {script[0]}, so the script gets it: ours come before", file=sys.stderr)
+            print(
+                f"meshmend: {word} comes after {script[0]}, so it goes to the script; put ours before the script",
+                file=sys.stderr,
+            )
             return
 
 

@@ -25,7 +25,7 @@ else:
     TableName = one_of(TABLES)
 
 EXAMPLES = 32
-"""Examples a chip where no batch is given."""
+"""Examples per chip where no batch is given."""
 
 
 @simulate.command

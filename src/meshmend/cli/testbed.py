@@ -30,8 +30,8 @@ def testbed(
 ) -> int:
     """Run a command on every chip of a real mesh on this machine: namespaces, veth pairs and tc.
 
-    It needs root, or user namespaces, in which it makes itself root over networks that nobody else sees.
-    The command is run by mpirun, one rank a chip; `meshmend run …` instead gets the chips as its hosts. The exit
+    It needs root, or user namespaces, in which it makes itself root over networks that no other process sees.
+    The command is run by mpirun, one rank per chip; `meshmend run …` instead gets the chips as its hosts. The exit
     status is the command's.
 
     Parameters

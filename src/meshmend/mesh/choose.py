@@ -1,4 +1,4 @@
-"""The verb of this folder: the best known plan for a mesh and a payload, and why it is that one."""
+"""The public verb `plan`: the best known plan for a mesh and a payload, and why it is that one."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ RESNET50 = 102e6
 
 
 def plan(mesh: Mesh | str, nbytes: float = RESNET50, algorithm: str = AUTO, link: str | LinkSpeed = "tpu-v3") -> Plan:
-    """Plan the all-reduce of `nbytes` round the hole; `auto` ranks what fits by predicted time."""
+    """Plan the all-reduce of `nbytes` around the hole; `auto` ranks the schemes that exist here by predicted time."""
     if isinstance(mesh, str):
         mesh = Mesh.parse(mesh)
     if not 0 < nbytes < math.inf:
-        raise PlanError(f"nbytes={nbytes}: a payload has at least 1 byte, and an end")
+        raise PlanError(f"nbytes={nbytes}: a payload has at least 1 byte and is finite")
     speed = link_speed(link)
     mesh.require_connected()
     if algorithm != AUTO:
@@ -54,13 +54,13 @@ def plan(mesh: Mesh | str, nbytes: float = RESNET50, algorithm: str = AUTO, link
 
 
 class Found(NamedTuple):
-    """A candidate, and how long it is thought to take."""
+    """A candidate and its predicted time."""
 
     label: str
     plan: Plan
     time: float
     over: bool
-    """Whether that is only the least it can take."""
+    """Whether the time is only a lower bound."""
 
 
 def _on_the_clock(found: Found, nbytes: float, speed: LinkSpeed) -> Found:

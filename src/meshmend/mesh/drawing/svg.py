@@ -1,10 +1,10 @@
 """A plan as one self-contained SVG: the hole, the load of every link, and one flow as arrows.
 
     ┌──┐ ◄─── ┌──┐        chips are squares, dead ones hollow and crossed out;
-    │  │ ═══► │  │        a link is two lines, one a direction (keep right), coloured by load over the max load;
+    │  │ ═══► │  │        a link is two lines, one per direction (keep right), coloured by load over the max load;
     └──┘ ───► └──┘        the chosen flow's arrows run between the two lines, from chip to parent.
 
-The same plan gives the same bytes: one element a line, numbers with at most two decimals. Links are grouped into one
+The same plan gives the same bytes: one element per line, numbers with at most two decimals. Links are grouped into one
 `<path>` per load level, so that 4096 chips stay near a megabyte. Notebooks put many pictures on one page, where ids
 and style sheets of one would leak into the next: there are none, and `mm-` classes only name the parts.
 """
@@ -51,7 +51,7 @@ class _Grid(NamedTuple):
         return x, (row + 0.5 + along * dr + right * dc) * self.cell
 
     def line(self, chip: int, way: int, edge: float = 0, right: float = 0) -> str:
-        """A link as path data: one line, or two stubs where it goes round the rim."""
+        """A link as path data: one line, or two stubs where it crosses the rim."""
         there, (dr, dc) = int(self.mesh.neighbour[chip, way]), STEP[way]
         pieces = [(chip, edge, 1 - edge)]
         if there - chip != dr * self.mesh.cols + dc:
@@ -89,7 +89,7 @@ def _elements(plan: Plan, flow: int) -> Iterator[str]:
     left, top = MARGIN + 22 + stub_x, 84 + stub_y
     right, bottom = left + mesh.cols * cell + stub_x, top + mesh.rows * cell + stub_y
     blocks = [b for b in (_figures(plan), _load_key(plan), _flow_key(plan, flow), _hole_key(mesh)) if b[1]]
-    # A flat mesh would leave a tall blank beside it: its panel goes underneath.
+    # A flat mesh would leave a tall blank next to it: its panel goes underneath.
     if mesh.cols * cell >= max(600, 3 * mesh.rows * cell):
         places = [(MARGIN + i * (PANEL + GAP), bottom + GAP) for i in range(len(blocks))]
     else:
@@ -264,7 +264,7 @@ def _tooltips(plan: Plan, grid: _Grid) -> Iterator[str]:
 
 
 def _square(x: float, y: float, side: float) -> str:
-    """A rounded square round a point."""
+    """A rounded square around a point."""
     q, flat = _num(side / 5), _num(side * 0.6)
     start = f"M{_num(x - 0.3 * side)} {_num(y - side / 2)}"
     return f"{start}h{flat}q{q} 0 {q} {q}v{flat}q0 {q} -{q} {q}h-{flat}q-{q} 0 -{q} -{q}v-{flat}q0 -{q} {q} -{q}z"

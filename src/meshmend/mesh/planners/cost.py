@@ -2,7 +2,7 @@
 
 A chunk occupies a link for its size / bandwidth; it is there one latency later, while the link already carries the
 next. A link works for `S * load / B` in all; it waits until the first chunk can have reached it, and its last chunk
-has hops to go on for, each `S / (K * B) + latency` in a payload S of K chunks. The link that ends last gives the time.
+has hops left to travel, each `S / (K * B) + latency` in a payload S of K chunks. The last link to end gives the time.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _phases(plan: Plan) -> Iterator[_Phase]:
 
 
 class _Crossings(NamedTuple):
-    """One entry for each link of each tree: the share that crosses it, the hops it comes after and goes on for."""
+    """One entry for each link of each tree: the share that crosses it, the hops before it and after it."""
 
     link: npt.NDArray[np.int64]
     share: npt.NDArray[np.float64]
@@ -143,7 +143,7 @@ def _crossings(plan: Plan) -> tuple[_Crossings, _Crossings]:
 
 
 def _phase(crossings: list[_Crossings], hops: int) -> _Phase:
-    """A link waits for the first chunk to reach it, works, and its last chunk goes on."""
+    """A link waits for the first chunk to reach it, works, and its last chunk travels on."""
     link, share, head, tail = (np.concatenate(column) for column in zip(*crossings, strict=True))
     links = int(link.max(initial=-1)) + 1
     load = np.bincount(link, share, minlength=links)

@@ -1,4 +1,4 @@
-"""Plans and meshes as JSON files, and back. A tree is a string of N E S W, one letter a chip, `.` where there is none.
+"""Plans and meshes as JSON files, and back. A tree is a string of N E S W, one letter per chip, or `.` for none.
 
 {"meshmend": "plan", "format": 1, "mesh": "2x2", "algorithm": "trees", …,
 "flows": [{"share": 0.5, "up": "S.NW", "down": "S.NW"}, …]}
@@ -44,7 +44,7 @@ def from_json(data: Any) -> Plan | Mesh:
     if data.get("format") != FORMAT:
         raise FormatError(
             f"this {data['meshmend']} has format {data.get('format')!r}, but this version reads format {FORMAT}: "
-            "make the file anew"
+            "create the file again"
         )
     try:
         mesh = Mesh.parse(data["mesh"])
@@ -59,7 +59,7 @@ def from_json(data: Any) -> Plan | Mesh:
     except MeshmendError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise FormatError(f"the plan is damaged ({type(error).__name__}: {error}): make the file anew") from None
+        raise FormatError(f"the plan is damaged ({type(error).__name__}: {error}): create the file again") from None
     return Plan(mesh, algorithm, share, root, up, down, overlap, why)
 
 

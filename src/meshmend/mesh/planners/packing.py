@@ -1,7 +1,7 @@
 """Many spanning trees at once, so that no link is used by more than `cap` of them.
 
 Trees start as good shapes (see `trees.py`) whose links are unevenly used. While some link is over the cap, it is
-exchanged: taking a link out of a tree leaves two halves, and any other link between the halves mends it. If none of
+exchanged: taking a link out of a tree leaves two halves, and any other link between the halves repairs it. If none of
 those has room, one of them is taken out of another tree in turn, and so on, breadth first. That is the augmenting
 path of matroid union (Edmonds 1968; Roskind and Tarjan 1985 for trees), so with `trees <= strength * cap` a way
 always exists. Exchanges that would make a tree deeper than `limit` are passed over while others exist.
@@ -204,7 +204,7 @@ def balance(near: Ints, number: Ints, links: int, up: Ways, cap: int, limit: int
         into, out, tree = best, best_out, best_tree
         while True:
             # The search used the trees as they were; after an exchange an earlier step may no longer fit. Stopping
-            # there is safe: room has moved along the path, and the next search goes on from it.
+            # there is safe: room has moved along the path, and the next search continues from there.
             top = lower_end(tree, out)
             if top < 0:
                 break

@@ -55,11 +55,11 @@ def rows_first(mesh: Mesh) -> Plan:
 
 
 def _rows_first(rows: int, cols: int, wrap: tuple[bool, ...]) -> Ways:
-    """One tree a root (r, c), as [root, row, col]: every row to column c, then column c to row r."""
+    """One tree per root (r, c), as [root, row, col]: every row to column c, then column c to row r."""
     count = rows if rows * cols <= MANY_CHIPS else min(rows, ROOTS_PER_LINE)
     nth, c = (grid.ravel() for grid in np.indices((count, cols)))
     r = (2 * nth + 1) * rows // (2 * count)
-    # The roots of a column take turns, so that each way round a ring carries the same.
+    # The roots of a column take turns, so that each direction of a ring carries the same.
     turn = (nth + c) % 2
     along = _to_target(cols, wrap[1], W, E)[turn, c]
     across = _to_target(rows, wrap[0], N, S)[turn, r]

@@ -1,6 +1,6 @@
-"""Row pairs, with hand-over round a hole: the fault-tolerant 2-D scheme of arXiv 2011.03605.
+"""Row pairs, with hand-over around a hole: the fault-tolerant 2-D scheme of arXiv 2011.03605.
 
-Two rows form a ring: along one, back along the next. Every pair reduces round its ring, in both directions, to its
+Two rows form a ring: along one, back along the next. Every pair reduces around its ring, in both directions, to its
 **exit** in the root's column, and the sums pass from pair to pair along that column. The ring is opened behind the
 exit, so that what comes from farther pairs does not go round again. The result comes back over the same tree.
 
@@ -152,7 +152,7 @@ def _gap(mesh: Mesh, near: Ints, first: int, last: int) -> _Gap:
 def _handover(near: Ints, block: range, pair: Ints, way: int) -> Ways:
     """The way from each chip of a block to the row of a whole pair beyond it, by breadth-first search.
 
-    Straight moves come first, so that a chip steps aside only round the hole; the two ways step aside to opposite
+    Straight moves come first, so that a chip steps aside only around the hole; the two ways step aside to opposite
     sides where either will do.
     """
     tree = np.full(len(block), -1, np.int8)

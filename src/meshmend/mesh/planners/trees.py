@@ -11,7 +11,7 @@ links evenly reach the bound (see `bound.py`), about twice what reduce-scatter t
             +-+-+-+                - - + -
             | | | |                - - + -
 
-* **Packing** everywhere else: about a hundred trees that begin as combs, bent round the hole by a shortest-way search
+* **Packing** everywhere else: about a hundred trees that begin as combs, bent around the hole by a shortest-way search
   and rooted in the middle of the mesh (deep trees would cost latency), then evened out by exchanges (`packing.py`).
 """
 

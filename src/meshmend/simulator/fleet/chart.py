@@ -87,7 +87,7 @@ def _name_ends(axes: Any, ends: dict[str, float], least: float, form: str) -> No
 
 
 def draw_sweep(sweep: Sweep, path: str | os.PathLike[str]) -> None:
-    """Goodput over chips, a curve for each policy, with the size from which on going round the hole pays."""
+    """Goodput over chips, a curve for each policy, with the size from which on routing around the hole pays."""
     sizes = [study.fleet.mesh.size for study in sweep.studies]
     names = list(sweep.studies[0].outcomes)
     with picture(path, WIDE, 5.2) as figure:

@@ -46,7 +46,7 @@ class Fleet:
     repair: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 4.0))
     """Mean time from a failure until the thing works again."""
     fixed: bool = False
-    """Whether every repair takes just the mean, and not an exponential time."""
+    """Whether every repair takes just the mean, and never an exponential time."""
     checkpoint: float | None = None
     """Working time between checkpoints; None: Young's sqrt(2 * cost / failures an hour)."""
     checkpoint_cost: float = 1 / 60
@@ -58,7 +58,7 @@ class Fleet:
     step: Step = field(default_factory=Step)
     algorithm: str = "trees"
     plans: int = 24
-    """How many of the most frequent holes are planned in full besides."""
+    """How many of the most frequent holes are also planned in full."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -183,7 +183,7 @@ class Study:
     holed: float
     """The part of the time in which something was dead."""
     solved: Solved | None
-    """How speeds round holes were found, if a policy needed them."""
+    """How speeds around holes were found, if a policy needed them."""
     shown: History
     """The job of the charts: the one with the median number of failures."""
     shown_job: int

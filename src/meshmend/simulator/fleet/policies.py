@@ -1,18 +1,18 @@
-"""What is done when something fails: one class a policy, told of each change of the mesh, in charge of an account.
+"""What is done when something fails: one class per policy, told of each change of the mesh, in charge of an account.
 
     wait      stand still until all is repaired, then restart from the last checkpoint
     restart   restart from the last checkpoint on the largest rectangle of whole hosts; after a repair that allows a
               larger one, write a checkpoint and restart there if that pays before the next failure on average
     spare     restart from the last checkpoint with a spare host in the place of the dead one; wait if none is left
-    route     go on round the hole with the state the live chips hold: notice, plan, redo the step; the same after a
+    route     continue around the hole with the state the live chips hold: notice, plan, redo the step; the same after a
               repair, when the newcomer gets its state from a neighbour
-    reload    go round the hole too, but restart from the last checkpoint for it, as a job must whose state is sharded
+    reload    route around the hole too, but from the last checkpoint, as a job must whose state is sharded
 
 Assumed, for all of them: a failure stops the job at once and is noticed after `detect`; a failure while restarting
-begins that anew; a repair is known beforehand and needs no noticing. To the favour of the others: `restart` divides its
-batch over any rectangle (in whole lanes) and never fails on what lies outside it; a spare fits any place, at full speed
-(as with optical switches between hosts), never fails while it stands by, and a repaired host becomes a spare without
-a pause. A dead link takes the host of its first end out of a rectangle, or one spare.
+begins that again; a repair is known beforehand and needs no noticing. In favour of the other policies: `restart`
+divides its batch over any rectangle (in whole lanes) and never fails on what lies outside it; a spare fits any place,
+at full speed (as with optical switches between hosts), never fails while it stands by, and a repaired host becomes a
+spare without a pause. A dead link takes the host of its first end out of a rectangle, or one spare.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Site:
-    """What all policies know: the mesh, the costs, the spare hosts, the speeds round holes."""
+    """What all policies know: the mesh, the costs, the spare hosts, the speeds around holes."""
 
     mesh: Mesh
     costs: Costs
@@ -100,7 +100,7 @@ class Policy(ABC):
 
 
 class Wait(Policy):
-    """Stand still until all is whole."""
+    """Wait until everything is repaired."""
 
     def change(self, change: Change) -> None:
         if change.failed:
@@ -110,7 +110,7 @@ class Wait(Policy):
 
 
 class Restart(Policy):
-    """Go on with a smaller mesh."""
+    """Continue on a smaller mesh."""
 
     def __init__(self, site: Site, account: Account) -> None:
         super().__init__(site, account)
@@ -161,7 +161,7 @@ class Route(Policy):
         noticing = self.detect if change.failed else self.account.left(Cause.DETECT)
         self.account.speed = self.site.speeds.of(change.hole)
         if len(dead(self.site.mesh, change.hole)[0]) == self.site.mesh.size:
-            self.account.rollback()  # nobody is left who holds the state
+            self.account.rollback()  # no chip is left that holds the state
         self.account.pause(noticing, (Cause.REROUTE, self.site.costs.reroute))
 
 

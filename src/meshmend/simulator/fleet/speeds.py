@@ -1,19 +1,19 @@
-"""How fast a job goes round a hole, relative to a healthy mesh: from plans for the very holes that occur.
+"""How fast a job runs around a hole, relative to a healthy mesh: from plans for the very holes that occur.
 
 A step is compute and exposed sum. The global batch stays the same: live chips do the dead ones' share in whole lanes,
-and the sum takes as much longer as the plan round the hole is slower:
+and the sum takes as much longer as the plan around the hole is slower:
 
-    step = (1 - sum_share) * slowest chip's lanes / lanes + sum_share * healthy algbw / algbw round the hole
+    step = (1 - sum_share) * slowest chip's lanes / lanes + sum_share * healthy algbw / algbw around the hole
 
 * `trees`: its algbw around a hole follows exactly from the hole's bound (`Planner.reach`), which takes milliseconds,
   so every hole has its own; some of the most frequent are planned in full besides, to see that it is so. Other
   algorithms are planned in full, each hole; a hole they cannot go round stops the job.
 * A chip on one live link caps every plan at 1.0 B. Where leaving it idle is faster, it idles. Of a mesh that falls
-  apart, the largest piece goes on.
+  apart, the largest piece continues.
 * Where there are more different holes than `MOST`, the rarest get the lowest relative algbw of those solved with as
   many pieces. Meshes of more than EXACT chips get theirs from a smaller mesh of the same shape: the lowest relative
   algbw of SAMPLE random holes with as many pieces of the kinds that failed. A hole is a larger part of a smaller mesh,
-  so that errs on the slow side: 1.8 % of a step on average for 32 random holes on 128x64, beside their exact bounds.
+  so that errs on the slow side: 1.8 % of a step on average for 32 random holes on 128x64, against their exact bounds.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Solved:
-    """How the speeds of holes were come by."""
+    """How the speeds of holes were found."""
 
     holes: int
     """Different holes, those alike counted once."""
@@ -85,10 +85,10 @@ class Solved:
 
 
 class Way(NamedTuple):
-    """What is left round a hole."""
+    """What is left around a hole."""
 
     live: int
-    """Chips that go on."""
+    """Chips that continue."""
     relative: float
     """Algbw over that of the intact mesh; 0 where the algorithm has no plan."""
 
@@ -155,7 +155,7 @@ class Speeds:
             self._lowest[len(hole)] = min(self._lowest.get(len(hole), 1.0), way.relative)
 
     def of(self, hole: Hole) -> float:
-        """The speed round a hole."""
+        """The speed around a hole."""
         if not hole:
             return 1.0
         like = self._alike(hole)

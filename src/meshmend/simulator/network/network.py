@@ -55,7 +55,7 @@ class Network:
 
     @property
     def link(self) -> LinkSpeed:
-        """A link as planners see it: what a message costs by itself is to them like latency."""
+        """A link as planners see it: to them, the cost of a message is like latency."""
         return LinkSpeed(self.bandwidth, self.latency + self.overhead)
 
 
@@ -170,7 +170,7 @@ def simulate(
 ) -> Flight:
     """Run one all-reduce of a payload.
 
-    `order`: links keep to the schedule and wait for whoever is next, as executors do, or serve whoever comes first.
+    `order`: links keep to the schedule and wait for the next in line, as executors do, or serve in order of arrival.
     `dies`: holes that come up on the way, as `{"-4x2@6,12": 300e-6}`, and the second at which each does.
     """
     if not 0 < nbytes < math.inf:

@@ -1,4 +1,4 @@
-"""Tables of training steps: what the three papers ask, computed anew each time; only what is marked so is published."""
+"""Tables of training steps: what the three papers ask, computed each time; quoted figures are marked as published."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Holes:
     rows: tuple[Row, ...]
     of_peak: dict[str, float]
     examples: dict[str, int]
-    """Examples a chip."""
+    """Examples per chip."""
 
     def render(self) -> str:
         """As text."""

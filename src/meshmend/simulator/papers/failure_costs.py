@@ -38,7 +38,7 @@ OF_PEAK = 0.5
 DISK = 1e9
 """Bytes/s to and from the disk that all workers share."""
 STATE = 8
-"""Bytes of state a parameter: weight and momentum in float32."""
+"""Bytes of state per parameter: weight and momentum in float32."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Row:
 
     @property
     def total(self) -> float:
-        """What the failure costs in all, beside `each_step`."""
+        """What the failure costs in all, without `each_step`."""
         return self.repair + self.state + self.reload + self.again + self.sum_again
 
 
@@ -143,7 +143,7 @@ class Faults:
         return {"table": "mpi-faults", "every": self.every, "of_peak": OF_PEAK, "measured": measured, "rows": rows}
 
     def draw(self, path: str) -> None:
-        """Cost over workers, a line a policy, a panel a model."""
+        """Cost over workers, a line per policy, a panel per model."""
         draw_faults(
             path,
             {

@@ -42,22 +42,22 @@ class Row:
     chips: int
     batch: int
     cores: int
-    """Cores a replica in the last two."""
+    """Cores per replica in the last two."""
     plain: Step
-    """A ring, every core updating all weights, one core a replica."""
+    """A ring, every core updating all weights, one core per replica."""
     two_d: Step
     """The same with a 2-D sum."""
     sharded: Step
     """And the update sharded."""
     divided: Step
-    """And model parallelism, with as many cores a replica as were published."""
+    """And model parallelism, with as many cores per replica as were published."""
     trees: Step
     """The best of the last two, with trees instead."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """A published time beside the prediction."""
+    """A published time compared with the prediction."""
 
     point: Published
     batch: int
@@ -157,7 +157,7 @@ class Multipod:
         return {"table": "multipod", "of_peak": self.of_peak, "rows": rows, "published": checks}
 
     def draw(self, path: str) -> None:
-        """Stacked bars of the plain and of the best step over chips, a panel a model."""
+        """Stacked bars of the plain and of the best step over chips, a panel per model."""
         draw_multipod(
             path,
             {

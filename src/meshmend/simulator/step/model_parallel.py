@@ -1,4 +1,4 @@
-"""Model parallelism: what the chips of one replica tell each other, and the gradient sum of divided kernels.
+"""Model parallelism: what the chips of one replica send each other, and the gradient sum of divided kernels.
 
 A replica of k cores is a **tile** of m = k / (cores a chip) chips in one column. Cores of one chip exchange through its
 memory, which is left out. With B bytes/s and L seconds of latency a link, and activations in bf16:
@@ -37,7 +37,7 @@ def tile(cores: int, machine: Machine) -> int:
 
 
 def inside(model: Model, machine: Machine, mesh: Mesh, cores: int, examples: int) -> float:
-    """Seconds of a step that the chips of a replica, or of divided tables, spend on telling each other."""
+    """Seconds of a step that the chips of a replica, or of divided tables, spend on messages to each other."""
     link, chips = machine.link, tile(cores, machine)
     time = 0.0
     if model.exchanged and len(mesh.live) > 1:
@@ -65,7 +65,7 @@ def divided_sum(mesh: Mesh, algorithm: str, nbytes: float, link: LinkSpeed, chip
     if not mesh.intact or mesh.rows % chips:
         raise SimulateError(
             f"kernels divided among {chips} chips need an intact mesh whose rows are a multiple of {chips}, and {mesh} "
-            "is not: take fewer cores a replica"
+            "is not: take fewer cores per replica"
         )
     coarse = Mesh(mesh.rows // chips, mesh.cols, (mesh.wrap[0] and mesh.rows // chips > 2, mesh.wrap[1]))
     if coarse.size == 1:
