@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -15,7 +16,7 @@ SOURCE = Path(meshmend.__file__).parent
 PUBLIC = {
     "ALGORITHMS", "Bound", "Disconnected", "Flow", "FormatError", "LINKS", "LinkSpeed", "Mesh", "MeshError",
     "MeshmendError", "MissingLibrary", "NoRing", "NotFinite", "PRESETS", "Plan", "Job",
-    "JobError", "PlanError", "Schedule", "VerifyError", "bound", "load", "local",
+    "JobError", "PlanError", "Proof", "Schedule", "VerifyError", "bound", "load", "local",
     "plan", "save", "simulate", "verify", "PictureError", "SimulateError",
 }  # fmt: skip
 LAW: dict[str, list[str]] = {
@@ -51,13 +52,35 @@ LAW: dict[str, list[str]] = {
         "observations", "messages", "actions", "exit_status", "ranks", "backoff", "hangs", "state", "deaths", "health",
         "halting", "worlds", "restart", "policies", "hosts", "decide",
     ],
-    "simulator": ["network", "fleet", "step", "papers"],
     "run/clusters": ["hosts", "base", "local", "ssh", "slurm", "kubernetes"],
     "run/doctor": ["programs", "kill_test", "mpi", "checks"],
     "telemetry": ["epoch", "types", "runs", "log", "reader"],
     "report": ["ledger", "audit", "timeline", "victims", "fold", "incidents", "text", "loss_plot"],
+    "mesh": [
+        "presets", "grid", "hole", "notation", "random_holes", "ascii", "mesh", "digest", "planners", "schedule",
+        "proof", "executors", "drawing", "choose",
+    ],
+    "mesh/planners": [
+        "bound", "plan", "base", "cost", "packing", "trees", "ring", "rowpair", "rowcol", "files",
+    ],
+    "mesh/schedule": ["scheduler", "schedule"],
+    "mesh/proof": ["plan", "schedule", "proof"],
+    "mesh/executors": ["base", "slots", "placement", "reference", "jax", "mpi"],
+    "mesh/drawing": ["text", "svg"],
+    "simulator": ["network", "fleet", "step", "papers"],
+    "simulator/network": ["engine", "network", "heatmap", "perfetto"],
+    "simulator/fleet": [
+        "chip_hours", "history", "rectangles", "speeds", "policies", "fleet", "sweep", "text", "chart",
+    ],
+    "simulator/step": ["models", "hardware", "model_parallel", "step"],
+    "simulator/papers": ["published", "charts", "dead_host", "failure_costs", "multipod"],
 }  # fmt: skip
 """For each folder, its parts from the top down: each may import those before it, and nothing below."""
+CONVENIENCE = {
+    "mesh/planners/plan.py": {"schedule", "files", "drawing"},
+    "simulator/network/network.py": {"heatmap", "perfetto"},
+}
+"""Public values with methods that call downwards, such as plan.draw(): the parts that those may import when called."""
 APART = {("job", "simulator"), ("run", "simulator")}
 """Pairs that do not know each other, though one stands above the other."""
 HEAVY = {"jax": "jax", "torch": "torch", "mpi4py": "mpi", "numba": "kernels"}
@@ -91,6 +114,13 @@ def test_public_names() -> None:
         assert getattr(meshmend, name).__doc__, f"{name} has no docstring"
 
 
+def test_the_public_verbs_hide_no_module() -> None:
+    verbs = ("plan", "verify", "simulate", "bound", "load", "save")
+    assert not set(verbs) & {path.stem for path in SOURCE.iterdir()}
+    for verb in verbs:
+        assert not isinstance(getattr(meshmend, verb), ModuleType)
+
+
 def parts(folder: str) -> dict[str, list[Path]]:
     """The modules and packages of a folder, and the files of each."""
     base = SOURCE / folder
@@ -113,7 +143,7 @@ def test_a_part_imports_only_what_stands_above_it(folder: str) -> None:
         for path in files:
             for name in imports(path):
                 other = name.removeprefix(prefix).split(".")[0] if name.startswith(prefix) else part
-                if other in order:
+                if other in order and other not in CONVENIENCE.get(str(path.relative_to(SOURCE)), ()):
                     assert other in above and (part, other) not in APART, f"{path.relative_to(SOURCE)} imports {name}"
 
 

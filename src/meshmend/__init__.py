@@ -1,6 +1,6 @@
-"""meshmend keeps data-parallel training running when chips and workers die.
+"""meshmend keeps training running when chips and workers die.
 
-mesh ──► plan ──► verify ──► simulate, execute: what exists, the best all-reduce round the hole, its proof, what it
+mesh ──► plan ──► verify ──► simulate, execute: what exists, the best all-reduce around the hole, its proof, what it
 would cost, and running it.
 """
 
@@ -23,9 +23,9 @@ from meshmend.errors import VerifyError as VerifyError
 from meshmend.job import Job as Job
 from meshmend.mesh import PRESETS as PRESETS
 from meshmend.mesh import Mesh as Mesh
-from meshmend.mesh.choose import ALGORITHMS as ALGORITHMS
 from meshmend.mesh.choose import plan as plan
 from meshmend.mesh.executors import reference as _reference
+from meshmend.mesh.planners import ALGORITHMS as ALGORITHMS
 from meshmend.mesh.planners import LINKS as LINKS
 from meshmend.mesh.planners import Bound as Bound
 from meshmend.mesh.planners import Flow as Flow
@@ -34,6 +34,7 @@ from meshmend.mesh.planners import Plan as Plan
 from meshmend.mesh.planners import bound as bound
 from meshmend.mesh.planners import load as load
 from meshmend.mesh.planners import save as save
+from meshmend.mesh.proof import Proof as Proof
 from meshmend.mesh.proof import verify as verify
 from meshmend.mesh.schedule import Schedule as Schedule
 from meshmend.simulator import simulate as simulate

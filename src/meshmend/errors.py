@@ -1,13 +1,13 @@
 """Every exception meshmend raises on purpose.
 
     MeshmendError
-    ├── MeshError            a mesh that cannot be: bad notation, a block outside, nothing alive
-    │   └── Disconnected     the live chips fall apart; `.sizes` holds the size of each part
-    ├── PlanError            a plan that cannot be made or asked for
+    ├── MeshError            an invalid mesh: bad notation, a block outside, nothing alive
+    │   └── Disconnected     the live chips are not connected; `.sizes` holds the size of each part
+    ├── PlanError            a plan that cannot be made, or an invalid request for one
     │   └── NoRing           no ring exists (or none was found); `.proven` says which
     ├── VerifyError          a plan or schedule is wrong; `.chip`, `.chunk`, `.slot`, `.flow` say where
-    ├── FormatError          a file that is not what it should be
-    ├── SimulateError        a simulation that cannot be: an unknown model, a rate below zero
+    ├── FormatError          a file with unexpected contents
+    ├── SimulateError        an invalid simulation request: an unknown model, a rate below zero
     ├── PictureError         a picture that cannot be drawn
     ├── JobError             a training job that cannot start or continue
     │   ├── NotFinite        a sum holds NaN or Inf; `.step`, `.reason`
@@ -19,9 +19,6 @@ A message is one sentence or two: what was given, what was expected, what to do.
 """
 
 from __future__ import annotations
-
-Chip = tuple[int, int]
-"""A chip's (row, col)."""
 
 
 class MeshmendError(Exception):
@@ -53,13 +50,13 @@ class NoRing(PlanError):
 
 
 class VerifyError(MeshmendError):
-    """A counterexample: the place where a plan or schedule goes wrong."""
+    """A counterexample: where a plan or schedule goes wrong."""
 
     def __init__(
         self,
         message: str,
         *,
-        chip: Chip | None = None,
+        chip: tuple[int, int] | None = None,
         flow: int | None = None,
         chunk: int | None = None,
         slot: int | None = None,
@@ -72,7 +69,7 @@ class VerifyError(MeshmendError):
 
 
 class JobError(MeshmendError, ValueError):
-    """The job cannot start, or cannot go on."""
+    """The job cannot start or continue."""
 
 
 class SegmentGone(JobError):
@@ -93,11 +90,11 @@ class MissingLibrary(MeshmendError, ImportError):
 
 
 class TestbedError(MeshmendError, ValueError):
-    """A testbed cannot be made, or not what was asked of it."""
+    """A testbed cannot be made, or cannot do what was asked."""
 
 
 class SimulateError(MeshmendError, ValueError):
-    """What is to be simulated cannot be."""
+    """An invalid simulation request."""
 
 
 class PictureError(MeshmendError, ValueError):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from meshmend import cli
-from meshmend.simulator import papers as tables
+from meshmend import SimulateError, cli
+from meshmend.base.registry import Registry
 from meshmend.simulator.papers.failure_costs import MEASURED, faults
 
 
@@ -51,7 +51,7 @@ def test_a_cluster_has_a_ring(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["resnet"], "no model is called 'resnet': choose from resnet50, bert, "),
+        (["resnet"], "model 'resnet'; choose from resnet50, bert, "),
         (["resnet"], "did you mean resnet50?"),
         ([], "which model? Give one of resnet50, "),
         (["bert", "--of-peak", "-1"], "of_peak=-1.0: the part of the peak must be above 0 and at most 1"),
@@ -77,7 +77,8 @@ def test_mistakes(words: list[str], says: str, capsys: pytest.CaptureFixture[str
 
 
 def test_a_table(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(tables.TABLES, "mpi-faults", lambda tell: faults(["alexnet"], [4, 8], tell=tell))
+    small = {"mpi-faults": lambda tell: faults(["alexnet"], [4, 8], tell=tell)}
+    monkeypatch.setattr(cli.simulate_step, "TABLES", Registry("table", SimulateError, small))
     files = tmp_path / "faults.json", tmp_path / "faults.svg"
     assert main("--table", "mpi-faults", "--json", str(files[0]), "--draw", str(files[1])) == 0
     out = capsys.readouterr().out

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from meshmend.errors import Chip, MeshError
+from meshmend.errors import MeshError
 from meshmend.mesh import PRESETS, Mesh
-from meshmend.mesh.mesh import Link
+from meshmend.mesh.grid import Chip, Link
 
 
 def block(row: int, col: int, height: int, width: int) -> frozenset[Chip]:

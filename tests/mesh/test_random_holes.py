@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshmend.errors import Chip, MeshError
+from meshmend.errors import MeshError
 from meshmend.mesh import Mesh
+from meshmend.mesh.grid import Chip
 from tests.strategies import meshes
 
 SHAPES = {"chips": (1, 1), "boards": (2, 2), "hosts": (4, 2)}

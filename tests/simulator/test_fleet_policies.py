@@ -10,9 +10,9 @@ import pytest
 
 from meshmend import Mesh
 from meshmend.base.progress import SILENT
+from meshmend.mesh.hole import count, piece
 from meshmend.simulator.fleet.chip_hours import Account
 from meshmend.simulator.fleet.history import History, history, sample
-from meshmend.simulator.fleet.pieces import count, piece
 from meshmend.simulator.fleet.policies import POLICIES, Costs, Site, follow
 from meshmend.simulator.fleet.speeds import Speeds, Step
 

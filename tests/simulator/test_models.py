@@ -79,10 +79,10 @@ def test_rows_divide_only_as_far_as_there_are_rows() -> None:
     ("name", "meant"), [("resnet", "resnet50"), ("BERT-large", "bert"), ("Mask R-CNN", "maskrcnn")]
 )
 def test_unknown_model(name: str, meant: str) -> None:
-    with pytest.raises(SimulateError, match=rf"no model is called .*choose from .*did you mean {meant}\?"):
+    with pytest.raises(SimulateError, match=rf"resnet50, .*{meant}\?"):
         model(name)
 
 
 def test_unknown_wire() -> None:
-    with pytest.raises(SimulateError, match="no wire format is called 'int8': choose from bf16, float32"):
+    with pytest.raises(SimulateError, match=r"'int8'.*bf16, float32"):
         model("bert").gradient_bytes("int8")

@@ -156,7 +156,7 @@ def test_calibrating_on_the_impossible() -> None:
         ({"of_peak": 30}, "above 0 and at most 1"),
         ({"payload": 0}, "a payload of 0 bytes"),
         ({"payload": -5}, "a payload of -5 bytes"),
-        ({"payload": float("inf")}, "and an end"),
+        ({"payload": float("inf")}, "payload of inf"),
         ({"algorithm": "fast"}, "choose from trees, ring, rowpair, rowcol"),
         ({"wire": "int8"}, "choose from bf16, float32"),
         ({"cores": 3}, "can have 1, 2, 4, 8"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from meshmend import testbed
-from meshmend.errors import Chip
+from meshmend.mesh.grid import Chip
 from meshmend.testbed import namespaces
 from meshmend.testbed.wiring import address, host
 from tests.processes import DEADLINE, wait_for

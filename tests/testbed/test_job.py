@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from meshmend import Mesh, report, testbed
-from meshmend.errors import Chip
+from meshmend.mesh.grid import Chip
 from meshmend.telemetry import Died, Part, read
 from tests.jobs.conftest import undisturbed as undisturbed
 from tests.jobs.jobs import SCRIPT

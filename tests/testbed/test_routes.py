@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from meshmend import Mesh
-from meshmend.errors import Chip
+from meshmend.mesh.grid import Chip
 from meshmend.testbed.routes import distances, routes
 from tests.strategies import meshes
 

@@ -1,42 +1,66 @@
-"""How far long work is: one line on a terminal's error stream, written over as it goes; nothing anywhere else."""
+"""How far long work is: one line on a terminal, redrawn in place; elsewhere a few plain lines, or nothing.
+
+with Progress() as progress:
+progress("solving holes", 3, 10)       # drawn at most ten times a second
+progress("calibrating BERT")           # work that cannot be counted
+progress.say("worker 2 died")          # a line that stays, above the one that is redrawn
+"""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from types import TracebackType
+from typing import Protocol, TextIO
 
-Tell = Callable[[str, int, int], None]
-"""What is being done, how many are done, of how many."""
 WIDE = 24
 EVERY = 0.1
 """Seconds between two drawings."""
 
 
+class Tell(Protocol):
+    """Is told how far the work is."""
+
+    def __call__(self, what: str, done: int = 0, of: int = 0, /) -> None:
+        """What is being done, how much of it is done, and how much there is; 0 if that cannot be counted."""
+
+
 class Progress:
-    """`with Progress() as progress: progress("holes", 3, 10)`."""
+    """One piece of work. `lines` is how often it is reported where there is no terminal to redraw a line on."""
 
-    def __init__(self, show: bool | None = None) -> None:
-        self._show = sys.stderr.isatty() if show is None else show
-        self._begin = self._last = time.monotonic()
-        self._drawn = False
+    def __init__(self, show: bool | None = None, *, stream: TextIO | None = None, lines: int = 0) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._show = self._stream.isatty() if show is None else show
+        self._lines, self._printed = lines, 0
+        self._begin, self._last = time.monotonic(), 0.0
+        self._drawn = ""
 
-    def __call__(self, what: str, done: int, of: int) -> None:
-        """So many of them are done."""
+    def __call__(self, what: str, done: int = 0, of: int = 0, /) -> None:
+        """So much of it is done."""
         now = time.monotonic()
-        if not self._show or now - self._last < EVERY:
-            return
-        self._last = now
-        full = WIDE * done // max(1, of)
-        bar = "█" * full + "·" * (WIDE - full)
-        self.say(f"{what:<28} {bar} {done:,} of {of:,}  {now - self._begin:.0f} s")
+        if self._show and (not of or now - self._last >= EVERY):
+            self._last = now
+            self._draw(f"{what:<28} {_bar(done, of)}  {now - self._begin:.0f} s" if of else f"{what} …")
+        elif not self._show and of and done * self._lines // of > self._printed:
+            self._printed = done * self._lines // of
+            self.say(f"{what}  {now - self._begin:.0f} s")
 
-    def say(self, doing: str) -> None:
-        """What is being done, where it cannot be counted."""
-        if self._show:
-            self._drawn = True
-            print(f"\r\033[K  {doing}", end="", file=sys.stderr, flush=True)
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        drawn = self._drawn
+        self._clear()
+        print(f"  {text}", file=self._stream, flush=True)
+        if drawn:
+            self._draw(drawn)
+
+    def _draw(self, text: str) -> None:
+        self._drawn = text
+        print(f"\r\033[K  {text}", end="", file=self._stream, flush=True)
+
+    def _clear(self) -> None:
+        if self._drawn:
+            print("\r\033[K", end="", file=self._stream, flush=True)
+            self._drawn = ""
 
     def __enter__(self) -> Progress:
         return self
@@ -44,8 +68,13 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._drawn:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        self._clear()
+
+
+def _bar(done: int, of: int) -> str:
+    full = WIDE * done // of
+    return f"{'█' * full}{'·' * (WIDE - full)} {done:,} of {of:,}"
 
 
 SILENT = Progress(show=False)
+"""Tells nobody."""

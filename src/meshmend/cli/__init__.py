@@ -1,4 +1,4 @@
-"""The command line: one short function per verb."""
+"""The command line: a file per verb, each one short function. Choices come from the registries."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import sys
 
 from cyclopts import CycloptsError
 
-from meshmend.cli import simulate_fleet as simulate_fleet
+from meshmend.cli import audit, chaos, demo, doctor, simulate, simulate_fleet, simulate_step, testbed
 from meshmend.cli.app import app
-from meshmend.cli.audit import audit as audit
-from meshmend.cli.job import leave_script
 from meshmend.cli.plan import join_mesh
-from meshmend.cli.simulate import simulate as simulate
-from meshmend.cli.simulate_step import step as step
-from meshmend.cli.testbed import testbed as testbed
+from meshmend.cli.run import leave_script
 from meshmend.errors import MeshmendError
+
+VERBS = (audit, chaos, demo, doctor, simulate, simulate_fleet, simulate_step, testbed)
+"""Files that add themselves to the application when they are imported, besides run and plan."""
 
 
 def main(words: list[str] | None = None) -> int:

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from meshmend.base.units import read_bytes
-from meshmend.cli.app import app
+from meshmend.base.units import plural, read_bytes
+from meshmend.cli.app import app, one_of
 from meshmend.errors import PlanError
 from meshmend.mesh import PRESETS
+from meshmend.mesh.choose import AUTO
+from meshmend.mesh.planners import ALGORITHMS, LINKS
 
 if TYPE_CHECKING:
     from meshmend.mesh.planners import Plan
 
+    Algorithm = str
+else:
+    Algorithm = one_of((AUTO, *ALGORITHMS))
+
 MeshText = Annotated[
     str, Parameter(help="ROWSxCOLS or a preset, then wrap=…, -ROWSxCOLS@ROW,COL, -chip@…, -link@…, -board@…, -host@…")
 ]
+LinkName = Annotated[str, Parameter(help=f"Kind of link, for predicted times: {', '.join(LINKS)}.")]
 _MESH = re.compile(rf"(\d+x\d+|{'|'.join(PRESETS)})(\s.*)?")
 _MESH_WORD = re.compile(r"-(\d+x|[a-z]+@).*|wrap=.*")
 
@@ -26,9 +33,9 @@ _MESH_WORD = re.compile(r"-(\d+x|[a-z]+@).*|wrap=.*")
 def plan(
     mesh: MeshText,
     *,
-    algorithm: Literal["auto", "trees", "ring", "rowpair", "rowcol"] = "auto",
+    algorithm: Algorithm = AUTO,
     nbytes: str = "102MB",
-    link: str = "tpu-v3",
+    link: LinkName = "tpu-v3",
     random: str | None = None,
     seed: int = 0,
     largest: bool = False,
@@ -36,7 +43,7 @@ def plan(
     draw: str | None = None,
     json: str | None = None,
 ) -> int:
-    """Plan the all-reduce round a hole, prove it, and show it.
+    """Plan the all-reduce around a hole, prove it, and show it.
 
     Parameters
     ----------
@@ -44,14 +51,12 @@ def plan(
         Which scheme; auto takes the fastest predicted for this payload.
     nbytes
         The payload, such as 102MB or 64MiB.
-    link
-        Kind of link, for predicted times: tpu-v3, ethernet-100g or ethernet-10g.
     random
         Kill more at random, such as chips=5% or hosts=2,links=3.
     seed
         Seed of --random.
     largest
-        If the live chips fall apart, go on with the biggest piece.
+        If the live chips fall apart, continue with the largest piece.
     flow
         Which flow --draw shows as arrows.
     draw
@@ -100,7 +105,7 @@ def verify(file: str, *, chunks: int | None = None) -> int:
     made = load_plan(file)
     prove(made)
     of_bound = f"{made.algbw:.3f} B ({100 * made.efficiency:.1f} % of the bound)"
-    print(f"plan      right: {len(made)} flow{'s' * (len(made) > 1)} on {made.mesh}, {of_bound}")
+    print(f"plan      right: {plural(len(made), 'flow')} on {made.mesh}, {of_bound}")
     schedule = made.schedule(chunks)
     prove(schedule)
     print(
@@ -140,7 +145,7 @@ def _counts(text: str) -> dict[str, float]:
 def join_mesh(words: list[str]) -> list[str]:
     """A mesh is one argument, though people type it as several words, some of which look like options.
 
-    What follows a -- is somebody else's.
+    What follows a -- belongs to another command.
     """
     if "--" in words:
         end = words.index("--")

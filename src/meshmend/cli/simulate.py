@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
-from meshmend.base.units import read_bytes, read_seconds, size_text, time_text
+from meshmend.base.tables import table
+from meshmend.base.units import duration_text, percent, read_bytes, read_duration, size_text
 from meshmend.cli.app import app
-from meshmend.cli.plan import load_plan
+from meshmend.cli.plan import LinkName, load_plan
 from meshmend.errors import SimulateError
+from meshmend.mesh.choose import AUTO
+from meshmend.mesh.planners import ALGORITHMS
+from meshmend.simulator.network.network import ORDERS
 
 if TYPE_CHECKING:
     from meshmend.mesh.planners import Plan
     from meshmend.simulator import Flight, Network
 
+Algorithms = Annotated[
+    str, Parameter(help=f"{AUTO}, or one or more of {', '.join(ALGORITHMS)} to be compared, such as ring,trees.")
+]
+OrderName = Annotated[
+    str,
+    Parameter(help=f"{', '.join(ORDERS)}: links keep to the plan's schedule, or serve chunks in order of arrival."),
+]
 simulate = App(name="simulate", help="What an all-reduce, a step, or weeks of a fleet would cost.")
 app.command(simulate)
 
@@ -26,15 +37,15 @@ def all_reduce(
     what: str,
     /,
     *,
-    algorithm: str = "auto",
+    algorithm: Algorithms = AUTO,
     nbytes: str = "102MB",
-    link: str = "tpu-v3",
+    link: LinkName = "tpu-v3",
     bandwidth: str | None = None,
     latency: str | None = None,
     overhead: str | None = None,
     adds: str | None = None,
     chunks: int | None = None,
-    order: str = "schedule",
+    order: OrderName = "schedule",
     fail: str | None = None,
     at: str | None = None,
     trace: str | None = None,
@@ -47,12 +58,8 @@ def all_reduce(
     ----------
     what
         A plan file that `meshmend plan --json` wrote, or a mesh such as 16x32 -4x2@6,12.
-    algorithm
-        auto, or one or more of trees, ring, rowpair, rowcol to be compared, such as ring,trees.
     nbytes
         The payload, such as 102MB or 64MiB.
-    link
-        Kind of link: tpu-v3, ethernet-100g or ethernet-10g.
     bandwidth
         Bytes per second each way instead, such as 50GB.
     latency
@@ -63,8 +70,6 @@ def all_reduce(
         Bytes per second that a chip can add; without it, adding takes no time.
     chunks
         Chunks of the payload, instead of those chosen by rule.
-    order
-        schedule: links keep to the plan's schedule; first-come: they serve whoever comes first.
     fail
         What dies on the way, such as 4x2@6,12 or link@3,4:3,5.
     at
@@ -85,7 +90,7 @@ def all_reduce(
     payload, net = read_bytes(nbytes), _network(link, bandwidth, latency, overhead, adds)
     if (fail is None) != (at is None):
         raise SimulateError("--fail and --at go together: what dies, and when, such as --fail 4x2@6,12 --at 300us")
-    dies = {f"-{fail.lstrip('-')}": read_seconds(at)} if fail is not None and at is not None else {}
+    dies = {f"-{fail.lstrip('-')}": read_duration(at)} if fail is not None and at is not None else {}
     flights = []
     for plan in _plans(what, algorithm, payload, net):
         flights.append((plan, fly(plan, payload, net, chunks=chunks, order=order, dies=dies)))  # type: ignore[arg-type]
@@ -113,9 +118,9 @@ def _network(
     if bandwidth is not None:
         net = replace(net, bandwidth=read_bytes(bandwidth))
     if latency is not None:
-        net = replace(net, latency=read_seconds(latency))
+        net = replace(net, latency=read_duration(latency))
     if overhead is not None:
-        net = replace(net, overhead=read_seconds(overhead))
+        net = replace(net, overhead=read_duration(overhead))
     if adds is not None:
         net = replace(net, adds=read_bytes(adds))
     return net
@@ -134,40 +139,31 @@ def _plans(what: str, algorithm: str, payload: float, net: Network) -> list[Plan
 def _print(flights: list[tuple[Plan, Flight]], dies: dict[str, float]) -> None:
     net, payload = flights[0][1].network, flights[0][1].nbytes
     adds = f", chips add {size_text(net.adds)}/s" if math.isfinite(net.adds) else ""
-    own = f", {time_text(net.overhead)} a message" if net.overhead else ""
+    own = f", {duration_text(net.overhead)} a message" if net.overhead else ""
     print(f"mesh   {flights[0][0].mesh}")
-    print(f"links  {size_text(net.bandwidth)}/s each way, {time_text(net.latency)} a hop{own}{adds}")
+    print(f"links  {size_text(net.bandwidth)}/s each way, {duration_text(net.latency)} a hop{own}{adds}")
     print(f"bytes  {size_text(payload)}\n")
-    heads = {
-        "plan": -10,
-        "flows": 6,
-        "chunks": 8,
-        "transfers": 12,
-        "time": 10,
-        "speed": 10,
-        "of bound": 10,
-        "busiest": 9,
-    }
-    print("".join(f"{name:{'<' if room < 0 else '>'}{abs(room)}}" for name, room in heads.items()) + "   mean")
-    for plan, flight in flights:
-        use = flight.use()
-        whole = math.isfinite(flight.seconds)
-        speed = f"{flight.algbw:.3f} B" if whole else "–"
-        part = f"{100 * flight.algbw / plan.bound.value:.1f} %" if whole else "–"
-        print(
-            f"{plan.algorithm:10}{len(plan):6}{flight.schedule.chunks:8}{len(flight.schedule):12,}"
-            f"{time_text(flight.seconds) if whole else 'never':>10}{speed:>10}{part:>10}"
-            f"{100 * use.max():7.0f} %{100 * use.mean():5.0f} %"
-        )  # fmt: skip
+    heads = ("plan", "flows", "chunks", "transfers", "time", "speed", "of bound", "busiest", "mean")
+    print(table(heads, [_cells(plan, flight) for plan, flight in flights]))
     for hole, when in dies.items():
         for plan, flight in flights:
             _print_death(plan, flight, hole, when)
 
 
+def _cells(plan: Plan, flight: Flight) -> list[str]:
+    use, whole = flight.use(), math.isfinite(flight.seconds)
+    return [
+        plan.algorithm, f"{len(plan)}", f"{flight.schedule.chunks}", f"{len(flight.schedule):,}",
+        duration_text(flight.seconds), f"{flight.algbw:.3f} B" if whole else "–",
+        percent(flight.algbw / plan.bound.value, 1) if whole else "–",
+        percent(float(use.max()), 0), percent(float(use.mean()), 0),
+    ]  # fmt: skip
+
+
 def _print_death(plan: Plan, flight: Flight, hole: str, when: float) -> None:
     """What the survivors of a death hold: when it happens, and after all that can still arrive has arrived."""
     alive = plan.mesh.fail(hole).alive[plan.mesh.live]
-    print(f"\n{plan.algorithm}: {hole.lstrip('-')} dies after {time_text(when)}, {int(alive.sum())} chips are left")
+    print(f"\n{plan.algorithm}: {hole.lstrip('-')} dies after {duration_text(when)}, {int(alive.sum())} chips are left")
     for name, moment in (("then", when), ("in the end", math.inf)):
         whole = (flight.parts(moment) == len(plan.mesh.live))[alive]
         print(

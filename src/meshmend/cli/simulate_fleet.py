@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-import re
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from cyclopts import Parameter
+
+from meshmend.base.units import HOUR, read_duration, read_frequency, read_share
+from meshmend.cli.app import one_of
 from meshmend.cli.simulate import check_files, simulate, write_json
 from meshmend.errors import SimulateError
+from meshmend.mesh.hole import KINDS
+from meshmend.simulator.fleet.fleet import AROUND_HOLES
+from meshmend.simulator.fleet.policies import POLICIES
 
+if TYPE_CHECKING:
+    Algorithm = str
+else:
+    Algorithm = one_of(AROUND_HOLES)
 MULTIPOD = "tpu-v3-multipod"
 
 
@@ -17,7 +27,9 @@ def fleet(
     *,
     weeks: float = 4,
     jobs: int | None = None,
-    policies: str = "wait,restart,spare,route",
+    policies: Annotated[
+        str, Parameter(help=f"Policies to compare: {', '.join(POLICIES)}.")
+    ] = "wait,restart,spare,route",
     rate: str = "host=0.08%/day,link=0.005%/day",
     repair: str = "4h",
     repair_times: Literal["exponential", "fixed"] = "exponential",
@@ -29,7 +41,7 @@ def fleet(
     spares: int | None = None,
     sum_share: str = "15%",
     lanes: int = 16,
-    algorithm: Literal["trees", "ring", "rowpair"] = "trees",
+    algorithm: Algorithm = "trees",
     plans: int = 24,
     sweep: bool = False,
     worth: str = "1%",
@@ -47,8 +59,6 @@ def fleet(
         How long each job is watched.
     jobs
         How many jobs (250, or 40 at each size of a sweep).
-    policies
-        Which to compare: wait, restart, spare, route, reload.
     rate
         How often one chip, board, host or link fails; these are Google's figures for TPU v4.
     repair
@@ -64,21 +74,21 @@ def fleet(
     restart
         From then until the job runs from its checkpoint.
     reroute
-        From then until the job runs round the hole, the step done again included; the same after a repair.
+        From then until the job runs around the hole, including the repeated step; the same after a repair.
     spares
         Spare hosts of the policy spare (one for every hundred).
     sum_share
-        The part of a healthy step in which chips wait for the gradient sum.
+        The share of a healthy step in which chips wait for the gradient sum.
     lanes
         Lanes a chip computes in a healthy step; 0: work divides evenly over any number of chips.
     algorithm
-        The plan round the hole.
+        The plan around the hole.
     plans
-        How many of the most frequent holes are planned in full besides.
+        How many of the most frequent holes are also planned in full.
     sweep
-        Compare meshes of 512 to 65,536 chips, and say from where on route pays.
+        Compare meshes of 512 to 65,536 chips, and say from which size on route pays.
     worth
-        The part of all chip time that must be gained for it to pay.
+        The share of all chip time that it must gain to pay.
     seed
         Seed of the failures.
     draw
@@ -89,7 +99,7 @@ def fleet(
     """
     from meshmend.base.progress import Progress
     from meshmend.mesh import Mesh
-    from meshmend.simulator.fleet import Fleet, Step, study, text, words
+    from meshmend.simulator.fleet import Fleet, Step, study, text
     from meshmend.simulator.fleet import sweep as over_sizes
 
     if sweep and mesh:
@@ -100,23 +110,23 @@ def fleet(
         weeks=weeks,
         jobs=(40 if sweep else 250) if jobs is None else jobs,
         policies=tuple(name.strip() for name in policies.split(",")),
-        rate=words.rates(rate),
-        repair=words.repairs(repair),
+        rate=read_rates(rate),
+        repair=read_repairs(repair),
         fixed=repair_times == "fixed",
-        checkpoint=None if checkpoint == "auto" else words.hours(checkpoint, "a checkpoint interval"),
-        checkpoint_cost=words.hours(checkpoint_cost),
-        detect=words.hours(detect),
-        restart=words.hours(restart),
-        reroute=words.hours(reroute),
+        checkpoint=None if checkpoint == "auto" else _hours(checkpoint, "a checkpoint interval"),
+        checkpoint_cost=_hours(checkpoint_cost, "the cost of a checkpoint"),
+        detect=_hours(detect, "the time to detect a failure"),
+        restart=_hours(restart, "the time to restart"),
+        reroute=_hours(reroute, "the time to reroute"),
         spares=spares,
-        step=Step(sum_share=_part(sum_share, "--sum-share"), lanes=lanes),
+        step=Step(sum_share=read_share(sum_share, "--sum-share", SimulateError), lanes=lanes),
         algorithm=algorithm,
         plans=plans,
         seed=seed,
     )
     with Progress() as progress:
         if sweep:
-            swept = over_sizes(made, worth=_part(worth, "--worth"), tell=progress)
+            swept = over_sizes(made, worth=read_share(worth, "--worth", SimulateError), tell=progress)
             said, figures = text.describe_sweep(swept), text.sweep_data(swept)
         else:
             done = study(made, progress)
@@ -132,12 +142,35 @@ def fleet(
     return 0
 
 
-def _part(text: str, option: str) -> float:
-    """15% or 0.15."""
-    match = re.fullmatch(r"([0-9.]+)\s*(%?)", text.strip())
-    try:
-        if match:
-            return float(match[1]) / (100 if match[2] else 1)
-    except ValueError:
-        pass
-    raise SimulateError(f"cannot read {text!r} in {option}: expected a part such as 15% or 0.15")
+def read_rates(text: str) -> dict[str, float]:
+    """`host=0.08%/day,link=0.005%/day`: failures per hour of one such thing, by kind."""
+    return {
+        kind: read_frequency(value, f"the failure rate of a {kind}", SimulateError)
+        for kind, value in _by_kind(text, "--rate", "host=0.08%/day")
+    }
+
+
+def read_repairs(text: str) -> dict[str, float]:
+    """`4h` for everything, or `host=4h,link=2h`: the mean hours until such a thing works again, by kind."""
+    if "=" not in text:
+        return dict.fromkeys(KINDS, _hours(text, "a repair time"))
+    return {
+        kind: _hours(value, f"the repair time of a {kind}") for kind, value in _by_kind(text, "--repair", "host=4h")
+    }
+
+
+def _hours(text: str, what: str) -> float:
+    return read_duration(text, what, SimulateError) / HOUR
+
+
+def _by_kind(text: str, option: str, example: str) -> list[tuple[str, str]]:
+    out = []
+    for part in text.split(","):
+        kind, equals, value = (word.strip().lower() for word in part.partition("="))
+        if not equals or kind not in KINDS:
+            raise SimulateError(
+                f"cannot read {part.strip()!r} in {option}: expected {', '.join(KINDS[:-1])} or {KINDS[-1]}, "
+                f"then = and a value, such as {example}"
+            )
+        out.append((kind, value))
+    return out

@@ -2,38 +2,53 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from meshmend.base.units import milliseconds as ms
 from meshmend.base.units import read_bytes
+from meshmend.cli.app import one_of
 from meshmend.cli.plan import MeshText
 from meshmend.cli.simulate import check_files, simulate, write_json
 from meshmend.errors import SimulateError
+from meshmend.mesh.planners import ALGORITHMS
+from meshmend.simulator.papers import TABLES
+from meshmend.simulator.step.hardware import MACHINES
+from meshmend.simulator.step.models import MODELS, WIRES
 
 if TYPE_CHECKING:
     from meshmend.simulator.step.step import Setting, Step
 
+    TableName = str
+else:
+    TableName = one_of(TABLES)
+
 EXAMPLES = 32
-"""Examples a chip where no batch is given."""
+"""Examples per chip where no batch is given."""
 
 
 @simulate.command
 def step(
-    model: str | None = None,
+    model: Annotated[str | None, Parameter(help=f"One of {', '.join(MODELS)}.")] = None,
     *,
     chips: int | None = None,
     mesh: Annotated[MeshText | None, Parameter(help="A mesh with its holes, instead of --chips.")] = None,
     batch: int | None = None,
     of_peak: float | None = None,
-    machine: str = "tpu-v3",
-    algorithm: str | None = None,
-    wire: str = "bf16",
+    machine: Annotated[str, Parameter(help=f"What computes: {', '.join(MACHINES)}.")] = "tpu-v3",
+    algorithm: Annotated[
+        str | None,
+        Parameter(
+            help=f"How gradients are summed: {', '.join(ALGORITHMS)}; by default trees, or ring through a switch."
+        ),
+    ] = None,
+    wire: Annotated[str, Parameter(help=f"How gradients travel: {', '.join(WIRES)}.")] = "bf16",
     payload: str | None = None,
     shard_update: bool = False,
     model_parallel: int = 1,
     hide: bool = False,
-    table: Literal["mesh-holes", "multipod", "mpi-faults"] | None = None,
+    table: TableName | None = None,
     json: str | None = None,
     draw: str | None = None,
 ) -> int:
@@ -41,28 +56,20 @@ def step(
 
     Parameters
     ----------
-    model
-        resnet50, bert, transformer, ssd, maskrcnn, dlrm, alexnet or googlenet.
     chips
-        So many chips, as square as can be; 512 if nothing is said.
+        Number of chips, as square as can be; 512 by default.
     batch
-        Examples a step on all chips together; 32 a chip if nothing is said.
+        Examples per step on all chips together; 32 per chip by default.
     of_peak
-        The part of the peak rate that computing reaches; 0.3 if nothing is said.
-    machine
-        tpu-v3 or cpu-cluster.
-    algorithm
-        How gradients are summed: trees, ring, rowpair or rowcol; trees on a mesh, ring through a switch.
-    wire
-        Gradients travel as bf16 or float32.
+        The share of the peak rate that computing reaches; 0.3 by default.
     payload
-        Bytes that are summed, such as 64MB, instead of the model's gradients.
+        Bytes to sum, such as 64MB, instead of the model's gradients.
     shard_update
-        Every core updates its share of the weights only.
+        Every core updates only its share of the weights.
     model_parallel
-        Cores a replica.
+        Cores per replica.
     hide
-        Sum while the backward pass goes on.
+        Sum during the backward pass.
     table
         Instead of one step: mesh-holes (arXiv 2011.03605), multipod (2011.03641) or mpi-faults (1709.03316).
     json
@@ -77,8 +84,6 @@ def step(
             raise SimulateError(f"--table {table} has its own models: leave {model!r} out")
         return _table(table, json, draw)
     if not model:
-        from meshmend.simulator.step.models import MODELS
-
         raise SimulateError(f"which model? Give one of {', '.join(MODELS)}, or --table")
     from meshmend.mesh import Mesh
     from meshmend.simulator.papers.charts import draw_step
@@ -118,10 +123,9 @@ def step(
 
 def _table(name: str, json: str | None, draw: str | None) -> int:
     from meshmend.base.progress import Progress
-    from meshmend.simulator.papers import TABLES
 
     with Progress() as progress:
-        made = TABLES[name](tell=lambda doing: progress.say(f"{doing} …"))
+        made = TABLES[name](tell=progress)
     print(made.render())
     if draw:
         made.draw(draw)
@@ -132,8 +136,6 @@ def _table(name: str, json: str | None, draw: str | None) -> int:
 
 
 def _text(setting: Setting, done: Step, *, stated: bool) -> str:
-    from meshmend.simulator.papers.layout import ms
-
     model, machine = setting.model, setting.machine
     rate = f"{100 * setting.of_peak:.3g} % of the peak{'' if stated else ' (assumed: say --of-peak)'}"
     flops = f"{model.flops / 1e9:,.0f}" if model.flops >= 1e11 else f"{model.flops / 1e9:.3g}"

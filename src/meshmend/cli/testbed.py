@@ -9,10 +9,11 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from meshmend.base.units import read_rate, read_seconds
+from meshmend.base.units import read_duration, read_rate
 from meshmend.cli.app import app
 from meshmend.cli.plan import MeshText
-from meshmend.errors import Chip, TestbedError
+from meshmend.errors import TestbedError
+from meshmend.mesh import Chip
 
 if TYPE_CHECKING:
     from meshmend.testbed import Testbed
@@ -29,8 +30,8 @@ def testbed(
 ) -> int:
     """Run a command on every chip of a real mesh on this machine: namespaces, veth pairs and tc.
 
-    It needs root, or user namespaces, in which it makes itself root over networks that nobody else sees.
-    The command is run by mpirun, one rank a chip; `meshmend run …` instead gets the chips as its hosts. The exit
+    It needs root, or user namespaces, in which it makes itself root over networks that no other process sees.
+    The command is run by mpirun, one rank per chip; `meshmend run …` instead gets the chips as its hosts. The exit
     status is the command's.
 
     Parameters
@@ -52,7 +53,7 @@ def testbed(
 
     whole = Mesh.parse(mesh)
     left = whole.fail(fail) if fail else whole
-    when, back = read_seconds(after), read_seconds(mend) if mend else None
+    when, back = read_duration(after), read_duration(mend) if mend else None
     speed = read_rate(rate)
     if not command:
         raise TestbedError("no command was given: meshmend testbed 4x4 --rate 50mbit -- python program.py")

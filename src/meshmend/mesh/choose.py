@@ -1,24 +1,23 @@
-"""The verb of this folder: the best known plan for a mesh and a payload, and why it is that one."""
+"""The public verb `plan`: the best known plan for a mesh and a payload, and why it is that one."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from meshmend.base.units import size_text, time_text
+from meshmend.base.units import duration_text, plural, size_text
 from meshmend.errors import PlanError
 from meshmend.mesh import Mesh
+from meshmend.mesh.planners import ALGORITHMS
 from meshmend.mesh.planners.bound import bound
 from meshmend.mesh.planners.cost import LinkSpeed, chunks_for, link_speed, seconds
 from meshmend.mesh.planners.plan import Plan
-from meshmend.mesh.planners.ring import ring
-from meshmend.mesh.planners.rowcol import rowcol
-from meshmend.mesh.planners.rowpair import rowpair
 from meshmend.mesh.planners.trees import trees
 from meshmend.mesh.schedule.schedule import schedule
 
-ALGORITHMS: dict[str, Callable[[Mesh], Plan]] = {"trees": trees, "ring": ring, "rowpair": rowpair, "rowcol": rowcol}
+AUTO = "auto"
+"""The fastest predicted for the payload."""
 FEW = (1, 3, 9)
 """Small payloads are all latency: one shallow tree, or a few."""
 CLOSE = 1.5
@@ -28,18 +27,16 @@ RESNET50 = 102e6
 """Bytes of ResNet-50's gradients in float32."""
 
 
-def plan(mesh: Mesh | str, nbytes: float = RESNET50, algorithm: str = "auto", link: str | LinkSpeed = "tpu-v3") -> Plan:
-    """Plan the all-reduce of `nbytes` round the hole; `auto` ranks what fits by predicted time."""
+def plan(mesh: Mesh | str, nbytes: float = RESNET50, algorithm: str = AUTO, link: str | LinkSpeed = "tpu-v3") -> Plan:
+    """Plan the all-reduce of `nbytes` around the hole; `auto` ranks the schemes that exist here by predicted time."""
     if isinstance(mesh, str):
         mesh = Mesh.parse(mesh)
     if not 0 < nbytes < math.inf:
-        raise PlanError(f"nbytes={nbytes}: a payload has at least 1 byte, and an end")
+        raise PlanError(f"nbytes={nbytes}: a payload has at least 1 byte and is finite")
     speed = link_speed(link)
     mesh.require_connected()
-    if algorithm in ALGORITHMS:
-        return ALGORITHMS[algorithm](mesh).because("asked for by name")
-    if algorithm != "auto":
-        raise PlanError(f"no algorithm is called {algorithm!r}: choose from auto, {', '.join(ALGORITHMS)}")
+    if algorithm != AUTO:
+        return ALGORITHMS.find(algorithm, also=(AUTO,))(mesh).because("asked for by name")
     found: list[Found] = []
     for label, candidate in _candidates(mesh):
         # A plan whose busiest link or whose hops alone take longer than the best so far needs no closer look.
@@ -52,18 +49,18 @@ def plan(mesh: Mesh | str, nbytes: float = RESNET50, algorithm: str = "auto", li
     least = min(other.time for other in found)
     best = next(other for other in found if other.time <= 1.01 * least)
     found.sort(key=lambda other: (other is not best, other.time))
-    times = ", ".join(f"{other.label} {'over ' * other.over}{time_text(other.time)}" for other in found)
+    times = ", ".join(f"{other.label} {'over ' * other.over}{duration_text(other.time)}" for other in found)
     return best.plan.because(f"predicted for {size_text(nbytes)}: {times}")
 
 
 class Found(NamedTuple):
-    """A candidate, and how long it is thought to take."""
+    """A candidate and its predicted time."""
 
     label: str
     plan: Plan
     time: float
     over: bool
-    """Whether that is only the least it can take."""
+    """Whether the time is only a lower bound."""
 
 
 def _on_the_clock(found: Found, nbytes: float, speed: LinkSpeed) -> Found:
@@ -76,10 +73,10 @@ def _on_the_clock(found: Found, nbytes: float, speed: LinkSpeed) -> Found:
 
 
 def _candidates(mesh: Mesh) -> Iterator[tuple[str, Plan]]:
-    for name, make in ALGORITHMS.items():
+    for name, planner in ALGORITHMS.items():
         try:
-            yield name, make(mesh)
+            yield name, planner(mesh)
         except PlanError:
             continue  # this scheme does not exist on this mesh
     for flows in FEW if bound(mesh).value > 1 else ():
-        yield f"{flows} tree{'s' * (flows > 1)}", trees(mesh, flows)
+        yield plural(flows, "tree"), trees(mesh, flows)

@@ -7,16 +7,18 @@
     -board@r,c  -host@r,c      the whole 2x2 board or 4x2 host that holds chip r,c
 
 `str(mesh)` writes the same notation with dead chips gathered into blocks, and `Mesh.parse` reads it back to
-an equal mesh.
+an equal mesh. This file knows grids and what is dead of them; `mesh.py` makes a mesh of the two.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from typing import NamedTuple, NoReturn
 
-from meshmend.errors import Chip, MeshError
-from meshmend.mesh.mesh import BOARD, HOST, Link, Mesh
+from meshmend.errors import MeshError
+from meshmend.mesh.grid import Chip, Grid, Link
+from meshmend.mesh.hole import BLOCKS, Piece, block_at, chips_of
 from meshmend.mesh.presets import PRESETS
 
 GRAMMAR = (
@@ -25,13 +27,13 @@ GRAMMAR = (
 )
 _NUMBER = r"(-?[0-9]{1,9})"
 _SIZE = re.compile(rf"{_NUMBER}x{_NUMBER}")
-_HOLE = re.compile(rf"-?(?:(?P<kind>chip|board|host)|{_NUMBER}x{_NUMBER})@{_NUMBER},{_NUMBER}")
+_HOLE = re.compile(rf"-?(?:(?P<kind>{'|'.join(BLOCKS)})|{_NUMBER}x{_NUMBER})@{_NUMBER},{_NUMBER}")
 _LINK = re.compile(rf"-?link@{_NUMBER},{_NUMBER}:{_NUMBER},{_NUMBER}")
 _WRAP = {"wrap=x": (True, False), "wrap=y": (False, True), "wrap=xy": (True, True)}
 
 
-class Hole(NamedTuple):
-    """What one token kills."""
+class Dead(NamedTuple):
+    """What tokens kill."""
 
     chips: list[Chip]
     links: list[Link]
@@ -42,8 +44,8 @@ def _refuse(text: str, token: str, at: int, why: str) -> NoReturn:
     raise MeshError(f"cannot read {token!r}{where}: {why}")
 
 
-def parse(text: str) -> Mesh:
-    """Read a whole mesh."""
+def parse(text: str) -> tuple[Grid, Dead]:
+    """Read a whole mesh: its grid, and what is dead of it."""
     tokens = [(m.group(), m.start()) for m in re.finditer(r"\S+", text)]
     if not tokens:
         raise MeshError(f"the mesh is empty: expected {GRAMMAR}")
@@ -65,71 +67,64 @@ def parse(text: str) -> Mesh:
         else:
             _refuse(text, token, at, f"expected {GRAMMAR}")
     try:
-        mesh = Mesh(int(size[1]), int(size[2]), wrap)
+        grid = Grid(int(size[1]), int(size[2]), wrap)
     except MeshError as error:
         raise MeshError(f"cannot build {text!r}: {error}") from None
     chips: list[Chip] = []
     links: list[Link] = []
     for token, at in holes:
-        dead = read_hole(mesh, token, text, at)
+        dead = read_hole(grid, token, text, at)
         chips += dead.chips
         links += dead.links
-    try:
-        return Mesh(mesh.rows, mesh.cols, wrap, frozenset(chips), frozenset(links))
-    except MeshError as error:
-        raise MeshError(f"cannot build {text!r}: {error}") from None
+    return grid, Dead(chips, links)
 
 
-def read_hole(mesh: Mesh, token: str, text: str, at: int = 0) -> Hole:
+def read_hole(grid: Grid, token: str, text: str, at: int = 0) -> Dead:
     """The chips and links that one token such as `-4x2@6,12` kills (the minus may be left out)."""
     if m := _LINK.fullmatch(token):
         a, b, c, d = map(int, m.groups())
         try:
-            return Hole([], [mesh._checked_link(((a, b), (c, d)))])
+            return Dead([], [grid.link(((a, b), (c, d)))])
         except MeshError as error:
             _refuse(text, token, at, str(error))
     if not (m := _HOLE.fullmatch(token)):
         _refuse(text, token, at, "a hole is -ROWSxCOLS@ROW,COL, -chip@R,C, -link@R,C:R,C, -board@R,C or -host@R,C")
     row, col = int(m[4]), int(m[5])
     if m["kind"]:
-        height, width = {"chip": (1, 1), "board": BOARD, "host": HOST}[m["kind"]]
         try:
-            mesh._inside((row, col))
+            return Dead(chips_of(grid, block_at(grid, m["kind"], grid.inside((row, col)))), [])
         except MeshError as error:
             _refuse(text, token, at, str(error))
-        row, col = row // height * height, col // width * width
-        height, width = min(height, mesh.rows - row), min(width, mesh.cols - col)
-    else:
-        height, width = int(m[2]), int(m[3])
-        if height < 1 or width < 1:
-            _refuse(text, token, at, f"a block needs at least 1 row and 1 col, not {height}x{width}")
-        if row < 0 or col < 0 or row + height > mesh.rows or col + width > mesh.cols:
-            _refuse(
-                text,
-                token,
-                at,
-                f"the block covers rows {row} to {row + height - 1} and cols {col} to {col + width - 1}, "
-                f"outside the {mesh.rows}x{mesh.cols} mesh (rows 0 to {mesh.rows - 1}, cols 0 to {mesh.cols - 1})",
-            )
-    return Hole([(row + i, col + j) for i in range(height) for j in range(width)], [])
+    high, wide = int(m[2]), int(m[3])
+    if high < 1 or wide < 1:
+        _refuse(text, token, at, f"a block needs at least 1 row and 1 col, not {high}x{wide}")
+    if row < 0 or col < 0 or row + high > grid.rows or col + wide > grid.cols:
+        _refuse(
+            text,
+            token,
+            at,
+            f"the block covers rows {row} to {row + high - 1} and cols {col} to {col + wide - 1}, "
+            f"outside the {grid.rows}x{grid.cols} mesh (rows 0 to {grid.rows - 1}, cols 0 to {grid.cols - 1})",
+        )
+    return Dead(chips_of(grid, Piece(row, col, high, wide)), [])
 
 
-def format_mesh(mesh: Mesh) -> str:
+def format_mesh(grid: Grid, dead_chips: Set[Chip], dead_links: Set[Link]) -> str:
     """The shortest-looking notation: dead chips as blocks, widest first from the top left."""
-    words = [f"{mesh.rows}x{mesh.cols}"]
-    if any(mesh.wrap):
-        words.append("wrap=" + "x" * mesh.wrap[0] + "y" * mesh.wrap[1])
-    left = set(mesh.dead_chips)
-    for row, col in sorted(mesh.dead_chips):
+    words = [f"{grid.rows}x{grid.cols}"]
+    if any(grid.wrap):
+        words.append("wrap=" + "x" * grid.wrap[0] + "y" * grid.wrap[1])
+    left = set(dead_chips)
+    for row, col in sorted(dead_chips):
         if (row, col) not in left:
             continue
-        width = 1
-        while (row, col + width) in left:
-            width += 1
-        height = 1
-        while all((row + height, col + j) in left for j in range(width)):
-            height += 1
-        left -= {(row + i, col + j) for i in range(height) for j in range(width)}
-        words.append(f"-{height}x{width}@{row},{col}" if height * width > 1 else f"-chip@{row},{col}")
-    words += [f"-link@{a[0]},{a[1]}:{b[0]},{b[1]}" for a, b in sorted(mesh.dead_links)]
+        wide = 1
+        while (row, col + wide) in left:
+            wide += 1
+        high = 1
+        while all((row + high, col + j) in left for j in range(wide)):
+            high += 1
+        left.difference_update(chips_of(grid, Piece(row, col, high, wide)))
+        words.append(f"-{high}x{wide}@{row},{col}" if high * wide > 1 else f"-chip@{row},{col}")
+    words += [f"-link@{a[0]},{a[1]}:{b[0]},{b[1]}" for a, b in sorted(dead_links)]
     return " ".join(words)

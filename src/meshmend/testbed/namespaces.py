@@ -98,7 +98,7 @@ def _inode(path: Path) -> int:
 def remove(*spaces: str) -> None:
     """Remove namespaces with all that runs in them, and the devices; those that are not there do no harm.
 
-    The name goes first: whoever came in after all were killed would live on there, and its network with it.
+    The name goes first: a process that entered after all were killed would keep the namespace alive.
     """
     inside = _inodes(*spaces)
     lines = "".join(f"netns del {space}\n" for space in spaces)

@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.base.units import read_rate
-from meshmend.errors import Chip, TestbedError
-from meshmend.mesh import Mesh
+from meshmend.errors import TestbedError
+from meshmend.mesh import Chip, Mesh
 from meshmend.run.clusters.ssh import KEEPALIVE
 from meshmend.run.world.mpirun import OPTIONS, mpirun
 from meshmend.testbed import namespaces

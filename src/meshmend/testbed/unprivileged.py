@@ -1,4 +1,4 @@
-"""Root without being root: in a user namespace of its own, a process may make networks that nobody else sees."""
+"""Root without being root: in a user namespace of its own, a process may make networks that no other process sees."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from meshmend.errors import TestbedError
 
 UNSHARE = ["unshare", "--user", "--map-root-user", "--net", "--mount", "sh", "-c"]
 ENTER = 'mount -t tmpfs tmpfs /run && exec "$@"'
-"""`ip netns` keeps namespaces under /run, where only root may write; this /run is seen by nobody else."""
+"""`ip netns` keeps namespaces under /run, where only root may write; no other process sees this /run."""
 
 
 def become_root() -> None:
-    """Begin this command anew in a user namespace, unless it is root's already; where there are none, say so."""
+    """Run this command again in a user namespace, unless it is root already; an error where there are none."""
     if os.geteuid() == 0:
         return
     probe = [*UNSHARE, ENTER, "sh", "ip", "netns", "add", "probe"]

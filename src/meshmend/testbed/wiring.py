@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 
-from meshmend.errors import Chip
 from meshmend.mesh import Mesh
+from meshmend.mesh.grid import Chip, opposite
 from meshmend.testbed.namespaces import ip, shell, space_of
 
 DEVICE = "chip"
@@ -95,10 +95,10 @@ class Wiring:
     def link(self, i: int, way: int, rate: float) -> None:
         """A link from a chip that way."""
         there = int(self.mesh.neighbour[i, way])
-        ends = [self._end(i, way), self._end(there, way ^ 2)]
+        ends = [self._end(i, way), self._end(there, opposite(way))]
         self._made.append(f"link add name {ends[0]} type veth peer name {ends[1]}")
         self._join(i, way, there, rate)
-        self._join(there, way ^ 2, i, rate)
+        self._join(there, opposite(way), i, rate)
 
     def no_link(self, i: int, way: int) -> None:
         """A link less; both its ends go."""
@@ -116,7 +116,7 @@ class Wiring:
         device, burst = WAYS[way], max(2 * (MTU + 14), round(rate / 8 * BURST))
         self._ip[i].append(f"link set dev {device} gso_max_segs 1 up")
         # Nobody has to ask for the neighbour's hardware address: the answer could come late when the link is busy.
-        neighbour = f"{self._address(there)} lladdr {self._hardware(there, way ^ 2)}"
+        neighbour = f"{self._address(there)} lladdr {self._hardware(there, opposite(way))}"
         self._ip[i].append(f"neigh add {neighbour} nud permanent dev {device}")
         self._tc[i].append(f"qdisc add dev {device} root tbf rate {rate:.0f}bit burst {burst}b limit {QUEUE}b")
 

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from meshmend.telemetry.events import Log, Struck, read
 
 from meshmend.errors import JobError
 from meshmend.job.faults import KINDS, Fault, Faults, Point, Target, chaos_kinds, fail_at
@@ -20,6 +19,7 @@ from meshmend.job.faults.process import RAISE
 from meshmend.job.faults.state import FLIP
 from meshmend.job.shm import create_as_agent, files, open_as_worker
 from meshmend.job.shm.mailbox import WorkerSide
+from meshmend.telemetry import Log, Struck, read
 
 
 def test_every_kind_can_be_brought_about_from_inside_or_outside() -> None:
@@ -85,7 +85,7 @@ def test_what_it_does_to_the_process_that_meets_it(tmp_path: Path, kind: str, st
     code = f"""
 import pathlib
 from meshmend.job.faults import Faults, Point
-from meshmend.telemetry.events import Log
+from meshmend.telemetry import Log
 folder = pathlib.Path({str(tmp_path)!r})
 Faults(0, folder, Log(folder, "worker-0")).strike(Point.COMPUTE, 0)
 """

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshmend.errors import Chip, PlanError
+from meshmend.errors import PlanError
 from meshmend.mesh import Mesh
+from meshmend.mesh.grid import Chip
 from meshmend.mesh.planners.plan import Plan, Ways
 from meshmend.mesh.planners.rowcol import rowcol
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshmend.errors import Chip, Disconnected, PlanError
+from meshmend.errors import Disconnected, PlanError
 from meshmend.mesh import Mesh
+from meshmend.mesh.grid import Chip
 from meshmend.mesh.planners.plan import Plan, Ways
 from meshmend.mesh.planners.rowpair import rowpair
 

@@ -1,6 +1,6 @@
 """Break one thing in a good plan or schedule: verify must refuse every mutant that changes the result.
 
-Whether a mutant changes the result is decided by running it (`execute/local.py`) on integers that are powers of a
+Whether a mutant changes the result is decided by running it (`executors/reference.py`) on integers that are powers of a
 base, so that the sum shows which part was counted how often.
 """
 
@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshmend import Mesh, Plan, Schedule, VerifyError, local, plan, verify
+from meshmend import Mesh, Plan, Schedule, VerifyError, plan, verify
+from meshmend.mesh.executors.reference import _replay
 from tests.strategies import meshes
 
 MESHES = ["4x4", "3x5 -chip@1,1", "4x4 wrap=xy -link@0,0:0,1", "6x6 -2x2@2,2"]
@@ -32,7 +33,7 @@ def is_right(schedule: Schedule) -> bool:
     """Whether running the table gives every chip every part once; every chip has its own random large number."""
     chips = len(schedule.mesh.live)
     parts = np.random.default_rng(7).integers(1, 2**40, (chips, schedule.chunks))
-    return np.array_equal(local.allreduce(schedule, parts), np.broadcast_to(parts.sum(0), parts.shape))
+    return np.array_equal(_replay(schedule, parts), np.broadcast_to(parts.sum(0), parts.shape))
 
 
 def refused(thing: Plan | Schedule) -> bool:

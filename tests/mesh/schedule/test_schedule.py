@@ -90,7 +90,7 @@ def test_one_chip_needs_no_slot() -> None:
         ({"hop": 1.5}, "hop=1.5: give a whole number"),
         ({"hop": 0}, "hop=0"),
         ({"nbytes": 0}, "nbytes=0"),
-        ({"nbytes": 1e6, "link": "string"}, "no link is called 'string'"),
+        ({"nbytes": 1e6, "link": "string"}, "link 'string'"),
     ],
 )
 def test_bad_requests(options: dict[str, object], message: str) -> None:

@@ -21,6 +21,7 @@ from meshmend.mesh import Mesh
 from meshmend.mesh.choose import plan
 from meshmend.mesh.executors.mpi import MeshSum
 from meshmend.mesh.planners import Plan
+from meshmend.mesh.proof import Proof, verify
 from meshmend.mesh.schedule import Schedule, schedule
 
 CHUNK = 1 << 16
@@ -62,8 +63,8 @@ class Placing:
         self.links = Links()
 
     def warm(self) -> None:
-        """Load what planning needs, so that it is there when a worker dies."""
-        schedule(self._plan(self._mesh), 8)
+        """Load what planning and proving need, so that it is there when a worker dies."""
+        verify(schedule(self._plan(self._mesh), 8))
 
     def transport(self, group: Group) -> Transport | None:
         """Over the chips of these members and the links that are up; None where the mesh falls apart."""
@@ -85,7 +86,8 @@ class Placing:
         # when its communicator is revoked ends the process. `idle` notices when that of the group is.
         own = group.comm.Dup()
         own.Set_errhandler(MPI.ERRORS_RETURN)
-        return MeshMpi(MeshSum(own, received, chips, idle, self.halfway), group.port)
+        schedule, proof = received
+        return MeshMpi(MeshSum(own, schedule, chips, idle, self.halfway, proof), group.port)
 
     def _left(self, group: Group) -> tuple[Mesh, list[int]]:
         """The mesh without its dead chips and links, and the chip of each member."""
@@ -120,11 +122,18 @@ class Placing:
             return plan(mesh, algorithm="trees")
 
 
-def _sent(comm: MPI.Comm, mesh: Mesh, made: Schedule | None) -> Schedule | None:
-    """The first member's schedule, as all members have it: one plans for all, because planners are slow to load."""
-    head = np.array([made.chunks, made.hop, len(made)] if made else [0, 0, 0], np.int64)
+def _sent(comm: MPI.Comm, mesh: Mesh, made: Schedule | None) -> tuple[Schedule, Proof] | None:
+    """The first member's schedule and its proof, as all members have them: one plans and proves for all.
+
+    Planners and provers are slow to load. The others compute the digest of the table they received, which is quick,
+    and run it only if it is the digest that was proved.
+    """
+    head = np.zeros(5, np.int64)
+    if made is not None:
+        head[:3] = made.chunks, made.hop, len(made)
+        head[3:] = np.frombuffer(verify(made).digest, np.int64)
     patient(comm.Ibcast(head, 0))
-    chunks, hop, size = head.tolist()
+    chunks, hop, size = head[:3].tolist()
     if not chunks:
         return None
     table = np.empty((4, size), np.int32)
@@ -133,4 +142,5 @@ def _sent(comm: MPI.Comm, mesh: Mesh, made: Schedule | None) -> Schedule | None:
     flat = table.ravel()
     for begin in range(0, flat.size, PIECE // 4):
         comm.Bcast(flat[begin : begin + PIECE // 4], 0)
-    return Schedule(mesh, chunks, hop, table[0], table[1], table[2], table[3].astype(bool))
+    received = Schedule(mesh, chunks, hop, table[0], table[1], table[2], table[3].astype(bool))
+    return received, Proof.from_peer(head[3:].tobytes(), received)

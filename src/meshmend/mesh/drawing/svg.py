@@ -1,10 +1,10 @@
 """A plan as one self-contained SVG: the hole, the load of every link, and one flow as arrows.
 
     ┌──┐ ◄─── ┌──┐        chips are squares, dead ones hollow and crossed out;
-    │  │ ═══► │  │        a link is two lines, one a direction (keep right), coloured by load over the max load;
+    │  │ ═══► │  │        a link is two lines, one per direction (keep right), coloured by load over the max load;
     └──┘ ───► └──┘        the chosen flow's arrows run between the two lines, from chip to parent.
 
-The same plan gives the same bytes: one element a line, numbers with at most two decimals. Links are grouped into one
+The same plan gives the same bytes: one element per line, numbers with at most two decimals. Links are grouped into one
 `<path>` per load level, so that 4096 chips stay near a megabyte. Notebooks put many pictures on one page, where ids
 and style sheets of one would leak into the next: there are none, and `mm-` classes only name the parts.
 """
@@ -20,18 +20,14 @@ from xml.sax.saxutils import escape
 import numpy as np
 import numpy.typing as npt
 
+from meshmend.base.theme import CHIP, DEAD_CHIP, DEAD_LINK, DOWN, IDLE, INK, LOAD, MUTED, PAPER, UP
 from meshmend.errors import PlanError
 from meshmend.mesh import WAYS, Mesh
-from meshmend.mesh.mesh import STEP
+from meshmend.mesh.grid import STEP, link_number
 from meshmend.mesh.planners.plan import Plan, Ways, depths
 
 TOOLTIPS = 1024
 """Meshes with more chips than this carry no tooltips, which would be most of the file."""
-PAPER, INK, MUTED, FAINT, CHIP = "#fcfcfd", "#1f2733", "#667085", "#d3d8e0", "#dde2ea"
-UP, DOWN, DEAD_CHIP, DEAD_LINK = "#e8590c", "#c2188b", "#c9777b", "#e03131"
-LOAD = [FAINT, "#cfe6a0", "#acda95", "#88cd8a", "#68c083", "#50ae87", "#389c8a"]
-LOAD += ["#2d898c", "#2f768c", "#31638c", "#334e82", "#373874", "#3a2266"]
-"""From idle to the max load in falling lightness: viridis turned round without its yellow, which paper swallows."""
 LEVELS = len(LOAD) - 1
 PANEL, GAP, MARGIN = 252, 32, 24
 HALF, LANE, STUB = 0.29, 0.15, 0.64
@@ -49,13 +45,13 @@ class _Grid(NamedTuple):
 
     def at(self, chip: int, along: float = 0, way: int = 0, right: float = 0) -> tuple[float, float]:
         """The point so many cells from a chip's middle: along a way, and to the right of it."""
-        row, col = divmod(chip, self.mesh.cols)
+        row, col = self.mesh.chip(chip)
         dr, dc = STEP[way]
         x = (col + 0.5 + along * dc - right * dr) * self.cell
         return x, (row + 0.5 + along * dr + right * dc) * self.cell
 
     def line(self, chip: int, way: int, edge: float = 0, right: float = 0) -> str:
-        """A link as path data: one line, or two stubs where it goes round the rim."""
+        """A link as path data: one line, or two stubs where it crosses the rim."""
         there, (dr, dc) = int(self.mesh.neighbour[chip, way]), STEP[way]
         pieces = [(chip, edge, 1 - edge)]
         if there - chip != dr * self.mesh.cols + dc:
@@ -93,7 +89,7 @@ def _elements(plan: Plan, flow: int) -> Iterator[str]:
     left, top = MARGIN + 22 + stub_x, 84 + stub_y
     right, bottom = left + mesh.cols * cell + stub_x, top + mesh.rows * cell + stub_y
     blocks = [b for b in (_figures(plan), _load_key(plan), _flow_key(plan, flow), _hole_key(mesh)) if b[1]]
-    # A flat mesh would leave a tall blank beside it: its panel goes underneath.
+    # A flat mesh would leave a tall blank next to it: its panel goes underneath.
     if mesh.cols * cell >= max(600, 3 * mesh.rows * cell):
         places = [(MARGIN + i * (PANEL + GAP), bottom + GAP) for i in range(len(blocks))]
     else:
@@ -150,7 +146,7 @@ def _levels(plan: Plan) -> npt.NDArray[np.int64]:
     """The load level of each chip's four links: 0 where idle, `LEVELS` at the max load, -1 where there is no link."""
     # Loads are sums of floats: one a hair over a step is that step.
     level = np.ceil(plan.load / (plan.max_load or 1) * LEVELS - 1e-9).astype(np.int64)
-    return np.where(plan.mesh.neighbour >= 0, level.reshape(-1, 4), -1)
+    return np.where(plan.mesh.neighbour >= 0, level.reshape(-1, len(WAYS)), -1)
 
 
 def _chips(grid: _Grid) -> Iterator[str]:
@@ -199,7 +195,7 @@ def _figures(plan: Plan) -> Block:
     lines = [
         _text(0, 24, f"{plan.algbw:.2f} B".replace("inf", "∞"), font_size=30, font_weight=600),
         _text(PANEL, 24, "algbw", MUTED, text_anchor="end"),
-        _tag("rect", y=38, width=PANEL, height=5, rx=2.5, fill=FAINT),
+        _tag("rect", y=38, width=PANEL, height=5, rx=2.5, fill=IDLE),
         _tag("rect", y=38, width=PANEL * min(1.0, plan.efficiency), height=5, rx=2.5, fill=LOAD[7]),
         _text(0, 61, percent),
         *(_text(0, 77 + 16 * i, line, MUTED) for i, line in enumerate(words)),
@@ -259,14 +255,16 @@ def _tooltips(plan: Plan, grid: _Grid) -> Iterator[str]:
     """Unseen squares on top of everything, each with what its chip sends."""
     mesh, load, cell = plan.mesh, plan.load, grid.cell
     for chip, (row, col) in enumerate(np.ndindex(mesh.rows, mesh.cols)):
-        sends = ", ".join(f"{WAYS[w]} {load[4 * chip + w]:.2f}" for w in range(4) if mesh.neighbour[chip, w] >= 0)
+        sends = ", ".join(
+            f"{WAYS[w]} {load[link_number(chip, w)]:.2f}" for w in range(len(WAYS)) if mesh.neighbour[chip, w] >= 0
+        )
         state = f"sends {sends or 'nothing'} (× payload)" if mesh.alive[chip] else "dead"
         box = {"x": col * cell, "y": row * cell, "width": cell, "height": cell}
         yield _tag("rect", f"<title>chip {row},{col}: {state}</title>", **box, pointer_events="all")
 
 
 def _square(x: float, y: float, side: float) -> str:
-    """A rounded square round a point."""
+    """A rounded square around a point."""
     q, flat = _num(side / 5), _num(side * 0.6)
     start = f"M{_num(x - 0.3 * side)} {_num(y - side / 2)}"
     return f"{start}h{flat}q{q} 0 {q} {q}v{flat}q0 {q} -{q} {q}h-{flat}q-{q} 0 -{q} -{q}v-{flat}q0 -{q} {q} -{q}z"

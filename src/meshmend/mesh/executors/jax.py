@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -25,9 +25,11 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from meshmend.errors import PlanError
 from meshmend.mesh import Mesh
+from meshmend.mesh.executors.base import Executor, require_proof
 from meshmend.mesh.executors.placement import placed
 from meshmend.mesh.executors.slots import HOP, ORDER, moves, neighbours, turns
 from meshmend.mesh.planners import Plan
+from meshmend.mesh.proof import Proof
 from meshmend.mesh.schedule import Schedule
 
 AXIS = "chips"
@@ -52,16 +54,24 @@ class Tables:
     chunks: int
 
 
-@dataclass(frozen=True, eq=False)
-class Allreduce:
+class Allreduce(Executor):
     """The all-reduce of one plan over its live devices."""
 
-    schedule: Schedule
-    """What the tables say; `meshmend.local.allreduce` runs the same in numpy."""
-    mesh: jax.sharding.Mesh
-    """The live devices, in order of the plan's `mesh.live`, along the axis "chips"."""
-    tables: Tables = field(repr=False)
-    """The argument that goes with `spec`."""
+    def __init__(
+        self, schedule: Schedule, mesh: jax.sharding.Mesh, tables: Tables, *, proof: Proof | None = None
+    ) -> None:
+        super().__init__(schedule, proof)
+        self._mesh, self._tables = mesh, tables
+
+    @property
+    def mesh(self) -> jax.sharding.Mesh:
+        """The live devices, in order of the plan's `mesh.live`, along the axis "chips"."""
+        return self._mesh
+
+    @property
+    def tables(self) -> Tables:
+        """The argument that goes with `spec`: the schedule as arrays; `meshmend.local.allreduce` runs it in numpy."""
+        return self._tables
 
     @property
     def spec(self) -> Tables:
@@ -78,19 +88,19 @@ class Allreduce:
         return _reduced(tree, tables)
 
     def sum(self, tree: Any) -> Any:
-        """The sums over the first axis of each leaf, one row a live chip; each live device gets all of them."""
+        """The sums over the first axis of each leaf, one row per live chip; each live device gets all of them."""
         for leaf in jax.tree.leaves(tree):
             if np.ndim(leaf) == 0 or len(leaf) != self.mesh.size:
                 raise PlanError(
                     f"a leaf of shape {np.shape(leaf)} was given for {self.mesh.size} live chips: "
-                    "the first axis has one row a live chip"
+                    "the first axis has one row per live chip"
                 )
         return _summing(self.mesh, self.tables.mesh, self.tables.chunks)(tree, self.tables)
 
     def replanned(self, plan: Plan) -> Allreduce:
         """The same with another plan for the same mesh: programs that are compiled take its tables as they are.
 
-        Only a plan that needs more slots than the tables hold is compiled anew.
+        Only a plan that needs more slots than the tables hold is compiled again.
         """
         if plan.mesh != self.schedule.mesh:
             raise PlanError(
@@ -119,13 +129,15 @@ def allreduce(plan: Plan, devices: Sequence[Any] | None = None, *, chunks: int |
 
 
 def _made(schedule: Schedule, mesh: jax.sharding.Mesh, least: int) -> Allreduce:
+    proof = require_proof(schedule)  # before anything goes to a device
     slots = turns(schedule)
     # Room for other plans: hardly one needs more than a ring that reduces all before it broadcasts. Tables of large
     # meshes would grow too big for that, and get room for four times the slots.
     room = max(least, slots, min(2 * schedule.chunks + 2 * HOP * mesh.size, 4 * slots))
     rows = moves(schedule, 1 << (room - 1).bit_length() if room else 1)
     values = Tables(*rows, np.asarray(slots, np.int32), schedule.mesh, schedule.chunks)
-    return Allreduce(schedule, mesh, jax.tree.map(partial(_put, mesh), values, _spec(schedule.mesh, schedule.chunks)))
+    tables = jax.tree.map(partial(_put, mesh), values, _spec(schedule.mesh, schedule.chunks))
+    return Allreduce(schedule, mesh, tables, proof=proof)
 
 
 def _spec(mesh: Mesh, chunks: int) -> Tables:

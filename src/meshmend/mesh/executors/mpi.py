@@ -5,7 +5,7 @@ and sends the next chunk as soon as it has it: all parts from below on the way u
 Receives are posted `WINDOW` messages ahead on every link, so that a link never waits for its receiver.
 
 What comes in lands in memory of its own first, and is added or copied from there: after a failure something late may
-still come for the group that was left, and must not fall into a sum that has begun anew. So an object stays for as
+still come for the group that was left, and must not fall into a sum that has begun again. So an object stays for as
 long as its group may.
 """
 
@@ -21,6 +21,8 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from meshmend.errors import PlanError
+from meshmend.mesh.executors.base import Executor
+from meshmend.mesh.proof import Proof
 from meshmend.mesh.schedule import Schedule
 
 WINDOW = 4
@@ -68,7 +70,7 @@ class _Incoming(_Line):
             self.room = np.empty((WINDOW, -(-widest // 64) * 64), np.uint8)  # rows begin at whole numbers
 
 
-class MeshSum:
+class MeshSum(Executor):
     """All-reduces over the links of a mesh, for one group and one schedule."""
 
     def __init__(
@@ -78,12 +80,14 @@ class MeshSum:
         chips: Sequence[int] | None = None,
         idle: Callable[[], None] = lambda: None,
         halfway: Callable[[], None] = lambda: None,
+        proof: Proof | None = None,
     ) -> None:
         """`chips[rank]` is the chip that a rank of the group is, by default those alive in their order.
 
-        `idle` is called when a sum begins, and now and then while nothing comes, and may raise; `halfway` when half of
-        all has come and left.
+        Where no proof is given, every rank proves the schedule itself. `idle` is called when a sum begins, and now and
+        then while nothing comes, and may raise; `halfway` when half of all messages have come and left.
         """
+        super().__init__(schedule, proof)
         mesh = schedule.mesh
         places = list(mesh.live if chips is None else chips)
         if sorted(places) != mesh.live.tolist() or len(places) != group.Get_size():
@@ -91,14 +95,13 @@ class MeshSum:
                 f"a group of {group.Get_size()} ranks was given for the {len(mesh.live)} live chips of {mesh}: "
                 "each live chip needs one rank"
             )
-        self._group, self._idle, self._halfway, self.schedule = group, idle, halfway, schedule
+        self._group, self._idle, self._halfway = group, idle, halfway
         here = int(places[group.Get_rank()])
         rank_of = {int(chip): rank for rank, chip in enumerate(places)}
         sends, gets = schedule.sender == here, schedule.receiver == here
         self._out: list[_Outgoing] = []
         self._in: list[_Incoming] = []
-        for way in range(4):
-            other = int(mesh.neighbour[here, way])
+        for other in mesh.neighbour[here].tolist():
             if other < 0:
                 continue
             there, back = sends & (schedule.receiver == other), gets & (schedule.sender == other)

@@ -30,7 +30,7 @@ def placed(mesh: Mesh, devices: Sequence[Any]) -> list[Any]:
     spots = [tuple(int(c) for c in device.coords) for device in devices]
     if len(set(spots)) < len(spots):
         raise PlanError(
-            f"{len(devices)} devices share {len(set(spots))} coordinates: give one device a chip "
+            f"{len(devices)} devices share {len(set(spots))} coordinates: give one device per chip "
             "(the cores of a chip can be summed first)"
         )
     away = np.array(spots) - np.min(spots, axis=0)

@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import PlanError
-from meshmend.mesh import Mesh
+from meshmend.mesh import WAYS, Mesh
+from meshmend.mesh.grid import E, N, S, W, link_source
 from meshmend.mesh.schedule import Schedule
 
 HOP = 2
 """Slots from taking a chunk to landing it."""
-ORDER = (2, 1, 3, 0)
+ORDER = (S, E, W, N)
 """Ways in which chunks that land together are added: by the sender's number, as the reference in numpy does."""
 
 Pairs = tuple[tuple[int, int], ...]
@@ -46,13 +47,13 @@ def moves(schedule: Schedule, capacity: int) -> Moves:
     if schedule.hop < HOP:
         raise PlanError(f"a schedule with hop={schedule.hop} cannot run here: make it with schedule(hop={HOP})")
     place = schedule.mesh.place
-    shape = len(schedule.mesh.live), capacity, 4
+    shape = len(schedule.mesh.live), capacity, len(WAYS)
     out = Moves(
         np.full(shape, schedule.chunks, np.int32),
         np.full(shape, schedule.chunks, np.int32),
         np.ones(shape, bool),  # copies of nothing, so that the spare row stays empty
     )
-    way = schedule.link % 4
+    way = link_source(schedule.link)[1]
     out.send[place[schedule.sender], schedule.slot, way] = schedule.chunk
     lands = place[schedule.receiver], schedule.slot + HOP, way
     out.land[lands] = schedule.chunk
@@ -63,4 +64,6 @@ def moves(schedule: Schedule, capacity: int) -> Moves:
 def neighbours(mesh: Mesh) -> tuple[Pairs, ...]:
     """For each way, the pairs (from, to) of places among the live chips that a live link joins."""
     there = mesh.place[mesh.neighbour[mesh.live]]
-    return tuple(tuple((int(i), int(there[i, way])) for i in np.flatnonzero(there[:, way] >= 0)) for way in range(4))
+    return tuple(
+        tuple((int(i), int(there[i, way])) for i in np.flatnonzero(there[:, way] >= 0)) for way in range(len(WAYS))
+    )

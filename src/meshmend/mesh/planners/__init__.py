@@ -1,5 +1,9 @@
-"""From a mesh with a hole to the best all-reduce round it."""
+"""From a mesh with a hole to the best all-reduce around it."""
 
+from meshmend.base.registry import Registry
+from meshmend.errors import PlanError
+from meshmend.mesh.planners import ring, rowcol, rowpair, trees
+from meshmend.mesh.planners.base import Planner as Planner
 from meshmend.mesh.planners.bound import Bound as Bound
 from meshmend.mesh.planners.bound import bound as bound
 from meshmend.mesh.planners.cost import LINKS as LINKS
@@ -9,3 +13,10 @@ from meshmend.mesh.planners.files import load as load
 from meshmend.mesh.planners.files import save as save
 from meshmend.mesh.planners.plan import Flow as Flow
 from meshmend.mesh.planners.plan import Plan as Plan
+
+ALGORITHMS: Registry[Planner] = Registry(
+    "algorithm",
+    PlanError,
+    {module.PLANNER.name: module.PLANNER for module in (trees, ring, rowpair, rowcol)},
+)
+"""Every planner by name. Of plans that are equally fast, `auto` takes the first in this order."""

@@ -2,7 +2,7 @@
 
 A chunk occupies a link for its size / bandwidth; it is there one latency later, while the link already carries the
 next. A link works for `S * load / B` in all; it waits until the first chunk can have reached it, and its last chunk
-has hops to go on for, each `S / (K * B) + latency` in a payload S of K chunks. The link that ends last gives the time.
+has hops left to travel, each `S / (K * B) + latency` in a payload S of K chunks. The last link to end gives the time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from meshmend.base.registry import Registry
 from meshmend.errors import PlanError
+from meshmend.mesh.grid import link_number, opposite
 from meshmend.mesh.planners.plan import Plan, depths, heights
 
 MOST_CHUNKS = 4096
@@ -43,20 +45,20 @@ class LinkSpeed:
             )
 
 
-LINKS = {
-    "tpu-v3": LinkSpeed(80e9, 1e-6),
-    "ethernet-100g": LinkSpeed(12.5e9, 5e-6),
-    "ethernet-10g": LinkSpeed(1.25e9, 20e-6),
-}
+LINKS: Registry[LinkSpeed] = Registry(
+    "link",
+    PlanError,
+    {
+        "tpu-v3": LinkSpeed(80e9, 1e-6),
+        "ethernet-100g": LinkSpeed(12.5e9, 5e-6),
+        "ethernet-10g": LinkSpeed(1.25e9, 20e-6),
+    },
+)
 
 
 def link_speed(link: str | LinkSpeed) -> LinkSpeed:
     """A link by name, or as it is."""
-    if isinstance(link, LinkSpeed):
-        return link
-    if link not in LINKS:
-        raise PlanError(f"no link is called {link!r}: choose from {', '.join(LINKS)}, or give a LinkSpeed")
-    return LINKS[link]
+    return link if isinstance(link, LinkSpeed) else LINKS.find(link, instead="a LinkSpeed")
 
 
 def chunks_for(plan: Plan, nbytes: float, link: str | LinkSpeed = "tpu-v3") -> int:
@@ -109,7 +111,7 @@ def _phases(plan: Plan) -> Iterator[_Phase]:
 
 
 class _Crossings(NamedTuple):
-    """One entry for each link of each tree: the share that crosses it, the hops it comes after and goes on for."""
+    """One entry for each link of each tree: the share that crosses it, the hops before it and after it."""
 
     link: npt.NDArray[np.int64]
     share: npt.NDArray[np.float64]
@@ -124,7 +126,7 @@ def _crossings(plan: Plan) -> tuple[_Crossings, _Crossings]:
     to_root, from_root = up_height[every, plan.root], down_height[every, plan.root]
     flow, chip = np.nonzero(plan.up >= 0)
     up = _Crossings(
-        4 * chip + plan.up[flow, chip],
+        link_number(chip, plan.up[flow, chip]),
         plan.share[flow],
         up_height[flow, chip],
         up_depth[flow, chip] - 1 + from_root[flow],
@@ -132,7 +134,7 @@ def _crossings(plan: Plan) -> tuple[_Crossings, _Crossings]:
     flow, chip = np.nonzero(plan.down >= 0)
     way = plan.down[flow, chip]
     down = _Crossings(
-        4 * mesh.neighbour[chip, way] + (way ^ 2),
+        link_number(mesh.neighbour[chip, way], opposite(way)),
         plan.share[flow],
         to_root[flow] + down_depth[flow, chip] - 1,
         down_height[flow, chip],
@@ -141,7 +143,7 @@ def _crossings(plan: Plan) -> tuple[_Crossings, _Crossings]:
 
 
 def _phase(crossings: list[_Crossings], hops: int) -> _Phase:
-    """A link waits for the first chunk to reach it, works, and its last chunk goes on."""
+    """A link waits for the first chunk to reach it, works, and its last chunk travels on."""
     link, share, head, tail = (np.concatenate(column) for column in zip(*crossings, strict=True))
     links = int(link.max(initial=-1)) + 1
     load = np.bincount(link, share, minlength=links)

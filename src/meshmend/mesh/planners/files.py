@@ -1,4 +1,4 @@
-"""Plans and meshes as JSON files, and back. A tree is a string of N E S W, one letter a chip, `.` where there is none.
+"""Plans and meshes as JSON files, and back. A tree is a string of N E S W, one letter per chip, or `.` for none.
 
 {"meshmend": "plan", "format": 1, "mesh": "2x2", "algorithm": "trees", …,
 "flows": [{"share": 0.5, "up": "S.NW", "down": "S.NW"}, …]}
@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from meshmend.errors import Chip, FormatError, MeshmendError
-from meshmend.mesh import WAYS, Mesh
+from meshmend.errors import FormatError, MeshmendError
+from meshmend.mesh import WAYS, Chip, Mesh
 from meshmend.mesh.planners.plan import Plan, Ways
 
 FORMAT = 1
@@ -44,7 +44,7 @@ def from_json(data: Any) -> Plan | Mesh:
     if data.get("format") != FORMAT:
         raise FormatError(
             f"this {data['meshmend']} has format {data.get('format')!r}, but this version reads format {FORMAT}: "
-            "make the file anew"
+            "create the file again"
         )
     try:
         mesh = Mesh.parse(data["mesh"])
@@ -59,7 +59,7 @@ def from_json(data: Any) -> Plan | Mesh:
     except MeshmendError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise FormatError(f"the plan is damaged ({type(error).__name__}: {error}): make the file anew") from None
+        raise FormatError(f"the plan is damaged ({type(error).__name__}: {error}): create the file again") from None
     return Plan(mesh, algorithm, share, root, up, down, overlap, why)
 
 
@@ -105,7 +105,7 @@ def _ways(letters: str, mesh: Mesh) -> Ways:
         raise ValueError(f"a tree has {len(values)} letters for {mesh.size} chips")
     tree = np.full(mesh.size, -2, np.int8)
     for way, letter in enumerate(_LETTERS):
-        tree[values == letter] = way if way < 4 else -1
+        tree[values == letter] = way if way < len(WAYS) else -1
     if (tree == -2).any():
         raise ValueError(f"a tree holds {letters[int(np.argmax(tree == -2))]!r}, not one of {WAYS}.")
     return tree

@@ -1,7 +1,7 @@
 """Many spanning trees at once, so that no link is used by more than `cap` of them.
 
 Trees start as good shapes (see `trees.py`) whose links are unevenly used. While some link is over the cap, it is
-exchanged: taking a link out of a tree leaves two halves, and any other link between the halves mends it. If none of
+exchanged: taking a link out of a tree leaves two halves, and any other link between the halves repairs it. If none of
 those has room, one of them is taken out of another tree in turn, and so on, breadth first. That is the augmenting
 path of matroid union (Edmonds 1968; Roskind and Tarjan 1985 for trees), so with `trees <= strength * cap` a way
 always exists. Exchanges that would make a tree deeper than `limit` are passed over while others exist.
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.base.kernels import kernel
+from meshmend.mesh.grid import FORWARD, opposite
 
 Ints = npt.NDArray[np.int64]
 Ways = npt.NDArray[np.int8]
@@ -22,10 +23,11 @@ Ways = npt.NDArray[np.int8]
 
 def number_links(near: Ints) -> tuple[Ints, int]:
     """A number for each undirected link, looked up by [chip, way] at both its ends; -1 where there is none."""
-    chip, way = np.nonzero(near[:, 1:3] >= 0)
+    chip, which = np.nonzero(near[:, FORWARD] >= 0)
+    way = np.array(FORWARD)[which]
     number = np.full(near.shape, -1, np.int64)
-    number[chip, way + 1] = np.arange(len(chip))
-    number[near[chip, way + 1], (way + 1) ^ 2] = np.arange(len(chip))
+    number[chip, way] = np.arange(len(chip))
+    number[near[chip, way], opposite(way)] = np.arange(len(chip))
     return number, len(chip)
 
 
@@ -202,7 +204,7 @@ def balance(near: Ints, number: Ints, links: int, up: Ways, cap: int, limit: int
         into, out, tree = best, best_out, best_tree
         while True:
             # The search used the trees as they were; after an exchange an earlier step may no longer fit. Stopping
-            # there is safe: room has moved along the path, and the next search goes on from it.
+            # there is safe: room has moved along the path, and the next search continues from there.
             top = lower_end(tree, out)
             if top < 0:
                 break

@@ -25,15 +25,18 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.base.kernels import kernel
-from meshmend.errors import Chip
 from meshmend.mesh import Mesh
+from meshmend.mesh.digest import digest_of, read_only
+from meshmend.mesh.grid import WAYS, Chip, link_number, opposite
+from meshmend.mesh.planners.bound import Bound, bound
 
 if TYPE_CHECKING:
-    from meshmend.mesh.planners.bound import Bound
     from meshmend.mesh.schedule.schedule import Schedule
 
 Ways = npt.NDArray[np.int8]
 Floats = npt.NDArray[np.float64]
+COLUMNS = ("share", "root", "up", "down")
+"""The arrays of a plan: one row per flow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +51,7 @@ class Flow:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Flows whose shares add up to 1, on one mesh with one hole. Arrays hold one row a flow."""
+    """Flows whose shares add up to 1, on one mesh with one hole. Arrays hold one row per flow."""
 
     mesh: Mesh
     algorithm: str
@@ -61,6 +64,15 @@ class Plan:
     why: str = ""
     """Why this plan was chosen, in a sentence."""
     _bound: Bound | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in COLUMNS:
+            object.__setattr__(self, name, read_only(getattr(self, name)))
+
+    @cached_property
+    def digest(self) -> bytes:
+        """What names this plan: equal for equal flows on equal meshes, and for no others."""
+        return digest_of(f"{self.mesh}|{self.overlap}", [getattr(self, name) for name in COLUMNS])
 
     def __len__(self) -> int:
         return len(self.share)
@@ -78,17 +90,17 @@ class Plan:
 
     @cached_property
     def up_load(self) -> Floats:
-        """Share that crosses each directed link (`4 * chip + way`) while reducing."""
+        """Share that crosses each directed link (`link_number`) while reducing."""
         flow, chip = np.nonzero(self.up >= 0)
-        return _sums(4 * chip + self.up[flow, chip], self.share[flow], 4 * self.mesh.size)
+        return _sums(link_number(chip, self.up[flow, chip]), self.share[flow], self.mesh.link_numbers)
 
     @cached_property
     def down_load(self) -> Floats:
         """Share that crosses each directed link while broadcasting."""
         flow, chip = np.nonzero(self.down >= 0)
         way = self.down[flow, chip]
-        link = 4 * self.mesh.neighbour[chip, way] + (way ^ 2)
-        return _sums(link, self.share[flow], 4 * self.mesh.size)
+        link = link_number(self.mesh.neighbour[chip, way], opposite(way))
+        return _sums(link, self.share[flow], self.mesh.link_numbers)
 
     @property
     def load(self) -> Floats:
@@ -110,8 +122,6 @@ class Plan:
     @cached_property
     def bound(self) -> Bound:
         """The most that any plan could reach on this mesh, with its proof."""
-        from meshmend.mesh.planners.bound import bound
-
         return self._bound if self._bound and self._bound.mesh == self.mesh else bound(self.mesh)
 
     @property
@@ -132,6 +142,8 @@ class Plan:
     def because(self, why: str) -> Plan:
         """The same plan with another reason."""
         return replace(self, why=why)
+
+    # What follows is convenience for users. It calls downwards, to what is made from plans, so the imports are inside.
 
     def schedule(self, chunks: int | None = None, **options: Any) -> Schedule:
         """The plan on the clock; see `meshmend.mesh.schedule.schedule.schedule`."""
@@ -185,7 +197,7 @@ def ways(mesh: Mesh, parent: npt.ArrayLike) -> Ways:
     """Trees given as parents' indices (-1 at roots and dead chips), turned into ways."""
     parents = np.atleast_2d(np.asarray(parent))
     out = np.full(parents.shape, -1, np.int8)
-    for way in range(4):
+    for way in range(len(WAYS)):
         out[(parents >= 0) & (mesh.neighbour[:, way] == parents)] = way
     return out
 

@@ -1,8 +1,8 @@
 """One ring through every live chip, run in both directions at once: the 1-D scheme of arXiv 2011.03605.
 
 Finding the ring (a Hamiltonian cycle) goes from the certain to the likely: reasons that forbid one; a **cover** of the
-chips by loops, two ring links a chip, begun from the 2x2 boards; loops joined where they share a unit square; and last
-a seeded search that breaks a ring link and mends the cover another way.
+chips by loops, two ring links per chip, begun from the 2x2 boards; loops joined where they share a unit square; and
+last a seeded search that breaks a ring link and repairs the cover another way.
 
     +--+  +--+      +--+--+--+
     |  |  |  |      |        |      two loops hold opposite sides of a unit square:
@@ -18,6 +18,8 @@ import numpy.typing as npt
 
 from meshmend.errors import NoRing
 from meshmend.mesh import Mesh
+from meshmend.mesh.grid import WAYS, E, S, opposite
+from meshmend.mesh.planners.base import Planner
 from meshmend.mesh.planners.plan import Plan, make_plan
 
 Ends = tuple[int, int]
@@ -32,29 +34,29 @@ STARTS = 8
 TRIES = 500
 """Links that the search breaks in each. Where a ring exists a dozen nearly always do; of 25,000 random meshes with one
 the worst needed a second start. All starts together take about a second on 16x32."""
-ORDERS = tuple(permutations(range(4)))
+ORDERS = tuple(permutations(range(len(WAYS))))
 """The orders in which to look at a chip's four links."""
 INSTEAD = 'algorithm="trees" works on any connected mesh'
 
 
 def ring(mesh: Mesh) -> Plan:
-    """Plan the all-reduce round a Hamiltonian ring, half the payload in each direction (arXiv 2011.03605).
+    """Plan the all-reduce around a Hamiltonian ring, half the payload in each direction (arXiv 2011.03605).
 
-    A root's up path comes round the ring and ends at the root; its down path goes on in the same direction. With all
+    A root's up path comes around the ring and ends at the root; its down path continues in the same direction. With all
     P chips as roots a ring link carries (P - 1) / P of the payload each way, so algbw is P / (P - 1), about 1.0 B.
     Reducing everything before broadcasting would load the links the same: here overlap neither costs nor gains.
 
     Raises `NoRing` and `Disconnected` as `find_ring` does.
     """
     order = find_ring(mesh)
-    # Every chip of 4096 as a root would be 64 MiB of trees, and gigabytes for whoever adds up their load. With fewer
+    # Every chip of 4096 as a root would be 64 MiB of trees, and gigabytes to add up their load. With fewer
     # roots a link carries at most the whole payload instead of (P - 1) / P of it: under 0.1 % more.
     count = len(order) if len(order) <= MOST_ROOTS else FEWER_ROOTS
     roots = order[np.arange(count) * len(order) // count]
     ahead = np.argmax(mesh.neighbour[order] == np.roll(order, -1)[:, None], axis=1).astype(np.int8)
     trees = np.full((2, count, mesh.size), -1, np.int8)
     trees[0][:, order] = ahead
-    trees[1][:, order] = np.roll(ahead, 1) ^ 2
+    trees[1][:, order] = opposite(np.roll(ahead, 1))
     trees[:, np.arange(count), roots] = -1
     up, down = trees.reshape(2 * count, -1), trees[::-1].reshape(2 * count, -1)
     return make_plan(mesh, "ring", np.ones(2 * count), up, down)
@@ -64,7 +66,7 @@ def find_ring(mesh: Mesh) -> npt.NDArray[np.int32]:
     """The live chips in ring order: a live link joins each to the next, and the last to the first.
 
     On even sides, where the dead chips are whole aligned 2x2 boards and no link is dead, the loops are the live boards,
-    and joining them walks round a spanning tree of boards: that always succeeds, at once. The same mesh gives the same
+    and joining them walks around a spanning tree of boards: that always succeeds, at once. The same mesh gives the same
     ring everywhere.
 
     Raises `NoRing`, with `proven=True` where the reason it gives forbids a ring and `proven=False` where the search
@@ -89,7 +91,7 @@ def find_ring(mesh: Mesh) -> npt.NDArray[np.int32]:
 
 
 class _Cover:
-    """Ring links chosen so far, at most two a chip; once every chip has two, they form loops.
+    """Ring links chosen so far, at most two per chip; once every chip has two, they form loops.
 
     `links[chip]` lists the chips at the other ends of its ring links. The links change along **trails** in which free
     links and ring links alternate, as the augmenting paths of maximum flow do, so that no chip gets a third one.
@@ -103,7 +105,7 @@ class _Cover:
         self.links: list[list[int]] = [[] for _ in self.near]
         for chip in self.live:
             row, col = mesh.chip(chip)
-            _, east, south, _ = self.near[chip]
+            east, south = self.near[chip][E], self.near[chip][S]
             if east > chip and (col + seed) % 2 == 0:
                 self.swap([(chip, east)])
             if south > chip and (row + seed // 2) % 2 == 0:
@@ -188,9 +190,9 @@ class _Cover:
             return chip
 
         for a in self.live:
-            _, b, c, _ = self.near[a]
-            d = self.near[b][2] if b >= 0 and c >= 0 else -1
-            if d < 0 or self.near[c][1] != d:
+            b, c = self.near[a][E], self.near[a][S]
+            d = self.near[b][S] if b >= 0 and c >= 0 else -1
+            if d < 0 or self.near[c][E] != d:
                 continue
             sides = [(a, b), (c, d), (a, c), (b, d)]
             held = [there in self.links[here] for here, there in sides]
@@ -200,9 +202,9 @@ class _Cover:
                 leader[one] = other
 
     def search(self) -> bool:
-        """Break ring links and mend the cover another way until one loop is left; False when out of tries.
+        """Break ring links and repair the cover another way until one loop is left; False when out of tries.
 
-        A mend is kept unless it makes more loops, so the cover wanders among those with equally many.
+        A repair is kept unless it makes more loops, so the cover wanders among those with equally many.
         """
         loops = self.loops()
         for _ in range(TRIES):
@@ -293,3 +295,6 @@ def _checked(mesh: Mesh, chips: list[int]) -> npt.NDArray[np.int32]:
     if not linked.all() or not np.array_equal(np.sort(order), mesh.live):
         raise AssertionError(f"the ring found on {mesh} is not one, which is a fault in meshmend: please report it")
     return order
+
+
+PLANNER = Planner(name="ring", make=ring, paper="2011.03605", through_switch=True)

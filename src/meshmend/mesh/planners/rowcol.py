@@ -18,9 +18,10 @@ import numpy as np
 
 from meshmend.errors import PlanError
 from meshmend.mesh import Mesh
+from meshmend.mesh.grid import E, N, S, W
+from meshmend.mesh.planners.base import Planner
 from meshmend.mesh.planners.plan import Plan, Ways, make_plan
 
-N, E, S, W = range(4)
 MANY_CHIPS = 1024
 """Up to here every chip is a root in both halves."""
 ROOTS_PER_LINE = 16
@@ -54,11 +55,11 @@ def rows_first(mesh: Mesh) -> Plan:
 
 
 def _rows_first(rows: int, cols: int, wrap: tuple[bool, ...]) -> Ways:
-    """One tree a root (r, c), as [root, row, col]: every row to column c, then column c to row r."""
+    """One tree per root (r, c), as [root, row, col]: every row to column c, then column c to row r."""
     count = rows if rows * cols <= MANY_CHIPS else min(rows, ROOTS_PER_LINE)
     nth, c = (grid.ravel() for grid in np.indices((count, cols)))
     r = (2 * nth + 1) * rows // (2 * count)
-    # The roots of a column take turns, so that each way round a ring carries the same.
+    # The roots of a column take turns, so that each direction of a ring carries the same.
     turn = (nth + c) % 2
     along = _to_target(cols, wrap[1], W, E)[turn, c]
     across = _to_target(rows, wrap[0], N, S)[turn, r]
@@ -76,3 +77,6 @@ def _to_target(length: int, ring: bool, back: int, forth: int) -> Ways:
         ahead[0] = (ahead[0] + half) % length - half
         ahead[1] = half - (half - ahead[1]) % length
     return np.select([ahead < 0, ahead > 0], [back, forth], -1).astype(np.int8)
+
+
+PLANNER = Planner(name="rowcol", make=rowcol, paper="2011.03641", needs_intact=True, along_rows=rows_first)

@@ -1,6 +1,6 @@
-"""Row pairs, with hand-over round a hole: the fault-tolerant 2-D scheme of arXiv 2011.03605.
+"""Row pairs, with hand-over around a hole: the fault-tolerant 2-D scheme of arXiv 2011.03605.
 
-Two rows form a ring: along one, back along the next. Every pair reduces round its ring, in both directions, to its
+Two rows form a ring: along one, back along the next. Every pair reduces around its ring, in both directions, to its
 **exit** in the root's column, and the sums pass from pair to pair along that column. The ring is opened behind the
 exit, so that what comes from farther pairs does not go round again. The result comes back over the same tree.
 
@@ -22,9 +22,10 @@ import numpy.typing as npt
 
 from meshmend.errors import PlanError
 from meshmend.mesh import Mesh
+from meshmend.mesh.grid import WAYS, E, N, S, W, opposite
+from meshmend.mesh.planners.base import Planner
 from meshmend.mesh.planners.plan import Plan, Ways, make_plan
 
-N, E, S, W = range(4)
 TOP, BOTTOM = 0, 1
 MOST_FLOWS = 2048
 """Above, only some pairs hold roots: the columns carry 1 / cols of the payload, too little to show in the load."""
@@ -101,7 +102,7 @@ def _links(mesh: Mesh) -> Ints:
 def _whole_pairs(mesh: Mesh) -> Ints:
     """The upper rows of the pairs that can close their ring and step across it in every column."""
     pairs = mesh.rows // 2
-    live = (mesh.neighbour[: 2 * pairs * mesh.cols] >= 0).reshape(pairs, 2, mesh.cols, 4)
+    live = (mesh.neighbour[: 2 * pairs * mesh.cols] >= 0).reshape(pairs, 2, mesh.cols, len(WAYS))
     return 2 * np.flatnonzero(live[:, :, :-1, E].all((1, 2)) & live[:, TOP, :, S].all(1))
 
 
@@ -151,15 +152,15 @@ def _gap(mesh: Mesh, near: Ints, first: int, last: int) -> _Gap:
 def _handover(near: Ints, block: range, pair: Ints, way: int) -> Ways:
     """The way from each chip of a block to the row of a whole pair beyond it, by breadth-first search.
 
-    Straight moves come first, so that a chip steps aside only round the hole; the two ways step aside to opposite
+    Straight moves come first, so that a chip steps aside only around the hole; the two ways step aside to opposite
     sides where either will do.
     """
     tree = np.full(len(block), -1, np.int8)
     front = pair
     while len(front):
         level = []
-        for move in (way, (way + 1) % 4, (way + 3) % 4, way ^ 2):
-            chip = near[front, move ^ 2] - block.start
+        for move in (way, (way + 1) % 4, (way + 3) % 4, opposite(way)):
+            chip = near[front, opposite(move)] - block.start
             chip = chip[(chip >= 0) & (chip < len(block))]
             chip = chip[tree[chip] < 0]
             tree[chip] = move
@@ -194,3 +195,6 @@ def _columns(usable: npt.NDArray[np.bool_], step: int) -> Ints:
         column[c] = min(np.flatnonzero(usable), key=lambda u: (shared[u], (u - c) * step < 0, abs(u - c)))
         shared[column[c]] += 1
     return column
+
+
+PLANNER = Planner(name="rowpair", make=rowpair, paper="2011.03605")

@@ -11,7 +11,7 @@ links evenly reach the bound (see `bound.py`), about twice what reduce-scatter t
             +-+-+-+                - - + -
             | | | |                - - + -
 
-* **Packing** everywhere else: about a hundred trees that begin as combs, bent round the hole by a shortest-way search
+* **Packing** everywhere else: about a hundred trees that begin as combs, bent around the hole by a shortest-way search
   and rooted in the middle of the mesh (deep trees would cost latency), then evened out by exchanges (`packing.py`).
 """
 
@@ -25,6 +25,8 @@ import numpy.typing as npt
 
 from meshmend.errors import PlanError
 from meshmend.mesh import Mesh
+from meshmend.mesh.grid import WAYS, E, N, S, W, opposite
+from meshmend.mesh.planners.base import Planner
 from meshmend.mesh.planners.bound import Bound, bound, live_neighbours
 from meshmend.mesh.planners.packing import balance, grow, number_links
 from meshmend.mesh.planners.plan import Plan, depths, make_plan
@@ -93,18 +95,18 @@ def comb_algbw(mesh: Mesh) -> float:
 
 def combs(mesh: Mesh) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int8]]:
     """Shares and trees of all combs of an intact mesh or torus."""
-    row, col = np.divmod(np.arange(mesh.size), mesh.cols)
+    row, col = mesh.positions()
     a, b = _comb_shares(mesh)
     shares: list[float] = []
     up = []
     for spine in range(mesh.rows if a else 0):
-        to_spine = _along(row, spine, mesh.rows, mesh.wrap[0], forward=2)
-        along = _along(col, mesh.cols // 2, mesh.cols, False, forward=1)
+        to_spine = _along(row, spine, mesh.rows, mesh.wrap[0], forward=S)
+        along = _along(col, mesh.cols // 2, mesh.cols, False, forward=E)
         up.append(np.where(row == spine, along, to_spine))
         shares.append(a / mesh.rows)
     for spine in range(mesh.cols if b else 0):
-        to_spine = _along(col, spine, mesh.cols, mesh.wrap[1], forward=1)
-        along = _along(row, mesh.rows // 2, mesh.rows, False, forward=2)
+        to_spine = _along(col, spine, mesh.cols, mesh.wrap[1], forward=E)
+        along = _along(row, mesh.rows // 2, mesh.rows, False, forward=S)
         up.append(np.where(col == spine, along, to_spine))
         shares.append(b / mesh.cols)
     return np.array(shares), np.array(up, np.int8)
@@ -114,7 +116,7 @@ def _along(place: npt.NDArray[np.int64], goal: int, length: int, ring: bool, for
     """The way from each place on a line or ring to the goal, the shorter way round; -1 at the goal."""
     ahead = (goal - place) % length if ring else goal - place
     forwards = (ahead > 0) & (ahead <= length // 2) if ring else ahead > 0
-    return np.where(ahead == 0, -1, np.where(forwards, forward, forward ^ 2))
+    return np.where(ahead == 0, -1, np.where(forwards, forward, opposite(forward)))
 
 
 def packed(mesh: Mesh, limit: Bound, flows: int | None) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int8]]:
@@ -150,7 +152,7 @@ def _whole_numbers(strength: float, flows: int | None) -> tuple[int, int]:
 
 def _bent_combs(mesh: Mesh, count: int) -> list[tuple[int, npt.NDArray[np.int64]]]:
     """Roots and costs whose shortest ways are combs, bent where something is dead."""
-    row, col = np.divmod(mesh.live.astype(np.int64), mesh.cols)
+    row, col = mesh.positions(mesh.live.astype(np.int64))
     a, _ = _comb_shares(mesh)
     number_a = min(count, max(0, round(count * a)))
     out = []
@@ -161,16 +163,16 @@ def _bent_combs(mesh: Mesh, count: int) -> list[tuple[int, npt.NDArray[np.int64]
         for i in range(number):
             spine = (length - 1) / 2 + ((i + 0.5) / number - 0.5) * length * width
             root = _nearest(mesh, *((spine, (mesh.cols - 1) / 2) if by_rows else ((mesh.rows - 1) / 2, spine)))
-            cost = np.ones((len(row), 4), np.int64)
+            cost = np.ones((len(row), len(WAYS)), np.int64)
             off = row != row[root] if by_rows else col != col[root]
-            cost[np.ix_(off, [1, 3] if by_rows else [0, 2])] = 4  # leave the comb's tooth only where there is a hole
+            cost[np.ix_(off, [E, W] if by_rows else [N, S])] = 4  # leave the comb's tooth only where there is a hole
             out.append((root, cost))
     return out
 
 
 def _nearest(mesh: Mesh, row: float, col: float) -> int:
     """The place, among the live chips, of the one nearest to a point."""
-    rows, cols = np.divmod(mesh.live, mesh.cols)
+    rows, cols = mesh.positions(mesh.live)
     return int(np.argmin(np.abs(rows - row) + np.abs(cols - col)))
 
 
@@ -179,3 +181,6 @@ def spread(mesh: Mesh, up: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
     out = np.full((len(up), mesh.size), -1, np.int8)
     out[:, mesh.live] = up
     return out
+
+
+PLANNER = Planner(name="trees", make=trees, reach=reach)

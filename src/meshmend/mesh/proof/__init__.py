@@ -1,16 +1,36 @@
 """Proof, independent of how a plan or a schedule was made."""
 
-from meshmend.mesh.planners import Plan
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from meshmend.mesh.planners.plan import Plan
 from meshmend.mesh.proof.plan import verify_plan
+from meshmend.mesh.proof.proof import Proof as Proof
+from meshmend.mesh.proof.proof import kind_of, make_proof
 from meshmend.mesh.proof.schedule import verify_schedule
-from meshmend.mesh.schedule import Schedule
+from meshmend.mesh.schedule.schedule import Schedule
+
+REMEMBERED = 64
+"""Proofs that are kept, the latest used ones."""
+_KNOWN: OrderedDict[tuple[str, bytes], Proof] = OrderedDict()
 
 
-def verify(thing: Plan | Schedule) -> None:
-    """Raise `VerifyError` with a counterexample, unless the plan or schedule sums every chip's part exactly once."""
-    if isinstance(thing, Plan):
-        verify_plan(thing)
-    elif isinstance(thing, Schedule):
-        verify_schedule(thing)
-    else:
+def verify(thing: Plan | Schedule) -> Proof:
+    """The proof that a plan or schedule sums every chip's part exactly once, or a `VerifyError` with a counterexample.
+
+    What was proved before is not proved again: equal schedules have equal digests.
+    """
+    if not isinstance(thing, (Plan, Schedule)):
         raise TypeError(f"verify takes a Plan or a Schedule, not {type(thing).__name__}")
+    key = kind_of(thing), thing.digest
+    if key not in _KNOWN:
+        if isinstance(thing, Plan):
+            verify_plan(thing)
+        else:
+            verify_schedule(thing)
+        _KNOWN[key] = make_proof(thing)
+        if len(_KNOWN) > REMEMBERED:
+            _KNOWN.popitem(last=False)
+    _KNOWN.move_to_end(key)
+    return _KNOWN[key]

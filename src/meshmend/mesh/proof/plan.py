@@ -41,19 +41,19 @@ def _verify_trees(mesh: Mesh, name: str, trees: Ways, root: npt.NDArray[np.int32
             flow, chip = (int(i) for i in np.argwhere(wrong)[0])
             where = mesh.chip(chip)
             way = int(trees[flow, chip])
-            text = what.format(way=WAYS[way] if 0 <= way < 4 else way)
+            text = what.format(way=WAYS[way] if 0 <= way < len(WAYS) else way)
             raise VerifyError(f"flow {flow}, {name} tree: chip {where[0]},{where[1]} {text}", chip=where, flow=flow)
 
     chips = np.arange(mesh.size)
     is_root = chips == root[:, None]
-    refuse((trees < -1) | (trees > 3), "has way {way}, which is none of N E S W")
+    refuse((trees < -1) | (trees >= len(WAYS)), "has way {way}, which is none of N E S W")
     refuse(is_root & ~mesh.alive, "is the root, but it is dead")
-    refuse(is_root & (trees >= 0), "is the root, but it goes on {way}")
+    refuse(is_root & (trees >= 0), "is the root, but it sends {way}")
     refuse(~mesh.alive & (trees >= 0), "is dead, but takes part")
     refuse(mesh.alive & ~is_root & (trees < 0), "is cut off: it has no parent and is not the root")
     parent = np.where(trees >= 0, mesh.neighbour[chips, np.maximum(trees, 0)], chips)
     refuse(parent < 0, "goes {way}, where there is no live link")
-    # Follow everyone's parent 1, 2, 4, … steps: whoever is not at the root after as many as there are chips, never is.
+    # Follow every parent 1, 2, 4, … steps: a chip that is not at the root after as many steps as chips never will.
     for _ in range(int(np.ceil(np.log2(max(2, mesh.size))))):
         parent = np.take_along_axis(parent, parent, 1)
     refuse(mesh.alive & (parent != root[:, None]), "never reaches the root: its way runs in a circle")

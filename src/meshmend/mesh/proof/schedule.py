@@ -20,6 +20,7 @@ import numpy.typing as npt
 from meshmend.base.kernels import kernel
 from meshmend.errors import VerifyError
 from meshmend.mesh import WAYS
+from meshmend.mesh.grid import link_source
 from meshmend.mesh.schedule.schedule import Schedule
 
 Ints = npt.NDArray[np.int64]
@@ -67,7 +68,7 @@ def _verify_table(schedule: Schedule) -> None:
         raise VerifyError(f"hop={schedule.hop} and chunks={schedule.chunks}: both must be at least 1")
     if size == 0:
         return
-    ranges = {"slot": None, "chunk": schedule.chunks, "link": 4 * mesh.size}
+    ranges = {"slot": None, "chunk": schedule.chunks, "link": mesh.link_numbers}
     for name, end in ranges.items():
         column = getattr(schedule, name)
         bad = (column < 0) | (column >= (end if end is not None else np.iinfo(np.int32).max))
@@ -80,7 +81,7 @@ def _verify_table(schedule: Schedule) -> None:
     dead = schedule.receiver < 0
     if dead.any():
         _refuse(schedule, int(np.argmax(dead)), "uses a link that is dead or does not exist", None)
-    both = schedule.slot.astype(np.int64) * (4 * mesh.size) + schedule.link
+    both = schedule.slot.astype(np.int64) * mesh.link_numbers + schedule.link
     order = np.argsort(both, kind="stable")
     twice = np.diff(both[order]) == 0
     if twice.any():
@@ -89,7 +90,7 @@ def _verify_table(schedule: Schedule) -> None:
 
 
 def _refuse(schedule: Schedule, row: int, why: str, other: tuple[int, int] | None) -> None:
-    sender, way = divmod(int(schedule.link[row]), 4)
+    sender, way = link_source(int(schedule.link[row]))
     receiver = schedule.mesh.neighbour[sender, way]
     chip, slot, chunk = schedule.mesh.chip(sender), int(schedule.slot[row]), int(schedule.chunk[row])
     to = "chip {},{}".format(*schedule.mesh.chip(receiver)) if receiver >= 0 else "nowhere"

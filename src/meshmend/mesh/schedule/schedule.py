@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import PlanError
 from meshmend.mesh import Mesh
+from meshmend.mesh.digest import digest_of, read_only
+from meshmend.mesh.grid import link_number, link_source, opposite
 from meshmend.mesh.planners.cost import LinkSpeed, chunks_for, hop_slots, link_speed
 from meshmend.mesh.planners.plan import Plan
 from meshmend.mesh.schedule.scheduler import on_the_clock
 
 Ints = npt.NDArray[np.int64]
+COLUMNS = ("slot", "link", "chunk", "copy")
+"""The table of a schedule: one row per transfer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +37,19 @@ class Schedule:
     """Slots from sending a chunk until it can be sent on."""
     slot: npt.NDArray[np.int32] = field(repr=False)
     link: npt.NDArray[np.int32] = field(repr=False)
-    """`4 * chip + way`: the chip that sends, and the way."""
+    """`link_number(chip, way)`: the chip that sends, and the way."""
     chunk: npt.NDArray[np.int32] = field(repr=False)
     copy: npt.NDArray[np.bool_] = field(repr=False)
     """True: the result replaces what the receiver has. False: the part is added to it."""
+
+    def __post_init__(self) -> None:
+        for name in COLUMNS:
+            object.__setattr__(self, name, read_only(getattr(self, name)))
+
+    @cached_property
+    def digest(self) -> bytes:
+        """What names this schedule: equal for equal tables on equal meshes, and for no others."""
+        return digest_of(f"{self.mesh}|{self.chunks}|{self.hop}", [getattr(self, name) for name in COLUMNS])
 
     def __len__(self) -> int:
         return len(self.slot)
@@ -53,12 +67,12 @@ class Schedule:
     @property
     def sender(self) -> npt.NDArray[np.int32]:
         """The chip each transfer leaves."""
-        return self.link // 4
+        return link_source(self.link)[0]
 
     @property
     def receiver(self) -> npt.NDArray[np.int32]:
         """The chip each transfer reaches."""
-        return self.mesh.neighbour[self.link // 4, self.link % 4]
+        return self.mesh.neighbour[link_source(self.link)]
 
     def seconds(self, nbytes: float, link: str | LinkSpeed = "tpu-v3") -> float:
         """The time of one all-reduce of `nbytes` on links whose latency this schedule's `hop` covers."""
@@ -137,10 +151,10 @@ def share_out(plan: Plan, chunks: int) -> Ints:
 
 def _uses(plan: Plan) -> npt.NDArray[np.float32]:
     """[flow, directed link]: how often the flow crosses the link, over links in use."""
-    use = np.zeros((len(plan), 4 * plan.mesh.size), np.float32)
+    use = np.zeros((len(plan), plan.mesh.link_numbers), np.float32)
     flow, chip = np.nonzero(plan.up >= 0)
-    np.add.at(use, (flow, 4 * chip + plan.up[flow, chip]), 1)
+    np.add.at(use, (flow, link_number(chip, plan.up[flow, chip])), 1)
     flow, chip = np.nonzero(plan.down >= 0)
     way = plan.down[flow, chip]
-    np.add.at(use, (flow, 4 * plan.mesh.neighbour[chip, way] + (way ^ 2)), 1)
+    np.add.at(use, (flow, link_number(plan.mesh.neighbour[chip, way], opposite(way))), 1)
     return use[:, use.any(0)]

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.base.kernels import kernel
+from meshmend.mesh.grid import WAYS, link_number, opposite
 from meshmend.mesh.planners.plan import Plan, depths, heights, parents_of
 
 Ints = npt.NDArray[np.int64]
@@ -75,7 +76,7 @@ class Streams:
         is_up = np.arange(len(chip)) < self.ups
         way = np.where(is_up, plan.up[flow, chip], plan.down[flow, chip])
         other = plan.mesh.neighbour[chip, way]
-        return np.asarray(np.where(is_up, 4 * chip + way, 4 * other + (way ^ 2)), np.int32)
+        return np.asarray(np.where(is_up, link_number(chip, way), link_number(other, opposite(way))), np.int32)
 
     @cached_property
     def first(self) -> Ints:
@@ -100,11 +101,11 @@ class Streams:
         before = [streams[: self.ups], number[1, flow[self.ups :], down_parent]]
         after = [number[0, flow[: self.ups], up_parent], streams[self.ups :]]
         every = np.arange(len(plan))
-        for into in range(4):
-            for out in range(4):
+        for into in range(len(WAYS)):
+            for out in range(len(WAYS)):
                 low, high = plan.mesh.neighbour[plan.root, into], plan.mesh.neighbour[plan.root, out]
                 meets = (low >= 0) & (high >= 0)
-                meets &= (plan.up[every, low] == into ^ 2) & (plan.down[every, high] == out ^ 2)
+                meets &= (plan.up[every, low] == opposite(into)) & (plan.down[every, high] == opposite(out))
                 before.append(number[0, every[meets], low[meets]])
                 after.append(number[1, every[meets], high[meets]])
         pairs = np.concatenate(before), np.concatenate(after)
@@ -122,7 +123,7 @@ class Streams:
             gate[after[early[before] & ~early[after]]] = True
         begin_needs, needs = _grouped(after, before, streams)
         begin_next, after = _grouped(before, after, streams)
-        offset = np.concatenate([[0], np.cumsum(np.bincount(self.link, minlength=4 * self.plan.mesh.size))])
+        offset = np.concatenate([[0], np.cumsum(np.bincount(self.link, minlength=self.plan.mesh.link_numbers))])
         held_back = int(self.count[self.flow][early].sum())
         when, order, slots = _serve(
             self.link, self.first, begin_next, after, begin_needs, needs, gate, early, held_back, offset, key, hop

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from meshmend.base.theme import FAINT, INK, MUTED, SERIES, bare, picture
+from meshmend.base.theme import FAINT, INK, MARK, MUTED, SERIES, bare, picture
 from meshmend.simulator.fleet.fleet import Outcome, Study
 from meshmend.simulator.fleet.policies import POLICIES
 from meshmend.simulator.fleet.speeds import EXACT
 from meshmend.simulator.fleet.sweep import Sweep
 
 COLOUR = dict(zip(POLICIES, (SERIES[3], SERIES[1], SERIES[4], SERIES[2], SERIES[0]), strict=True))
-MARK = "#c2188b"
 WIDE, PANEL, LOST, HEAD, FOOT = 10.0, 0.95, 1.9, 0.62, 0.5
 """Inches."""
 
@@ -88,7 +87,7 @@ def _name_ends(axes: Any, ends: dict[str, float], least: float, form: str) -> No
 
 
 def draw_sweep(sweep: Sweep, path: str | os.PathLike[str]) -> None:
-    """Goodput over chips, a curve for each policy, with the size from which on going round the hole pays."""
+    """Goodput over chips, a curve for each policy, with the size from which on routing around the hole pays."""
     sizes = [study.fleet.mesh.size for study in sweep.studies]
     names = list(sweep.studies[0].outcomes)
     with picture(path, WIDE, 5.2) as figure:

@@ -17,18 +17,21 @@ import numpy.typing as npt
 from meshmend.base.progress import SILENT, Tell
 from meshmend.errors import SimulateError
 from meshmend.mesh import Mesh
-from meshmend.mesh.choose import ALGORITHMS
-from meshmend.mesh.mesh import HOST
+from meshmend.mesh.hole import HOST, KINDS, count
+from meshmend.mesh.planners import ALGORITHMS
 from meshmend.simulator.fleet.chip_hours import Cause, Stretch
 from meshmend.simulator.fleet.history import History, sample
-from meshmend.simulator.fleet.pieces import count
 from meshmend.simulator.fleet.policies import POLICIES, Costs, Site, follow
 from meshmend.simulator.fleet.speeds import Solved, Speeds, Step
-from meshmend.simulator.fleet.words import KINDS, PER
 
-WEEK = 168.0
-TPU_V4 = {"host": 0.0008 / PER["day"], "link": 0.00005 / PER["day"]}
+DAY, WEEK = 24.0, 168.0
+"""In hours."""
+TPU_V4 = {"host": 0.0008 / DAY, "link": 0.00005 / DAY}
 """Failures an hour: machines 0.08 % a day, cables 0.005 % a day, as Google gives for TPU v4 (NSDI'24)."""
+
+
+AROUND_HOLES = ALGORITHMS.where(lambda planner: not planner.needs_intact)
+"""Algorithms that have plans for meshes with holes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +46,7 @@ class Fleet:
     repair: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 4.0))
     """Mean time from a failure until the thing works again."""
     fixed: bool = False
-    """Whether every repair takes just the mean, and not an exponential time."""
+    """Whether every repair takes just the mean, and never an exponential time."""
     checkpoint: float | None = None
     """Working time between checkpoints; None: Young's sqrt(2 * cost / failures an hour)."""
     checkpoint_cost: float = 1 / 60
@@ -55,21 +58,23 @@ class Fleet:
     step: Step = field(default_factory=Step)
     algorithm: str = "trees"
     plans: int = 24
-    """How many of the most frequent holes are planned in full besides."""
+    """How many of the most frequent holes are also planned in full."""
     seed: int = 0
 
     def __post_init__(self) -> None:
         if not self.mesh.intact or self.mesh.size < 2:
             raise SimulateError(f"a fleet begins with a whole mesh of two chips or more, not {self.mesh}")
-        unknown = [name for name in self.policies if name not in POLICIES]
-        if unknown or not self.policies or len(set(self.policies)) < len(self.policies):
+        for name in self.policies:
+            POLICIES.find(name)
+        if not self.policies or len(set(self.policies)) < len(self.policies):
             raise SimulateError(
                 f"cannot compare the policies {', '.join(self.policies) or '(none)'}: choose from "
                 f"{', '.join(POLICIES)}, each once"
             )
-        if self.algorithm not in ALGORITHMS or self.algorithm == "rowcol":
-            names = ", ".join(name for name in ALGORITHMS if name != "rowcol")
-            raise SimulateError(f"algorithm={self.algorithm!r} cannot go round a hole: choose from {names}")
+        if self.algorithm not in AROUND_HOLES:
+            raise SimulateError(
+                f"algorithm={self.algorithm!r} cannot route around a hole; choose from {', '.join(AROUND_HOLES)}"
+            )
         for kind, value in self.rate.items():
             if kind not in KINDS or not 0 <= value < math.inf:
                 raise SimulateError(f"a rate of {value * 24:g} a day for {kind}: {_KINDS} fail 0 times a day or more")
@@ -178,7 +183,7 @@ class Study:
     holed: float
     """The part of the time in which something was dead."""
     solved: Solved | None
-    """How speeds round holes were found, if a policy needed them."""
+    """How speeds around holes were found, if a policy needed them."""
     shown: History
     """The job of the charts: the one with the median number of failures."""
     shown_job: int
@@ -193,7 +198,7 @@ def study(fleet: Fleet, tell: Tell = SILENT) -> Study:
     speeds = Speeds(fleet.mesh, fleet.step, fleet.algorithm)
     spans = [span for history in histories for span in history.spans()]
     solved = None
-    if {"route", "reload"} & set(fleet.policies):
+    if any(POLICIES[name].routes for name in fleet.policies):
         solved = speeds.solve(spans, tell, plans=fleet.plans)
     costs = Costs(
         interval=fleet.interval,
@@ -219,7 +224,7 @@ def study(fleet: Fleet, tell: Tell = SILENT) -> Study:
 
 def _outcome(policy: str, site: Site, histories: list[History], shown: int, tell: Tell) -> Outcome:
     useful, lost = np.zeros(len(histories)), dict.fromkeys(Cause, 0.0)
-    spares = site.spares * HOST[0] * HOST[1] if policy == "spare" else 0
+    spares = site.spares * HOST[0] * HOST[1] if POLICIES[policy].uses_spares else 0
     stretches: tuple[Stretch, ...] = ()
     for job, history in enumerate(histories):
         account = follow(policy, site, history, trace=job == shown)

@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from meshmend.mesh import Mesh
-from meshmend.simulator.fleet.pieces import Hole, Piece, count, piece
-from meshmend.simulator.fleet.words import KINDS
+from meshmend.mesh.hole import KINDS, Hole, Piece, count, piece
 
 
 class Change(NamedTuple):

@@ -1,18 +1,18 @@
-"""What is done when something fails: one class a policy, told of each change of the mesh, in charge of an account.
+"""What is done when something fails: one class per policy, told of each change of the mesh, in charge of an account.
 
     wait      stand still until all is repaired, then restart from the last checkpoint
     restart   restart from the last checkpoint on the largest rectangle of whole hosts; after a repair that allows a
               larger one, write a checkpoint and restart there if that pays before the next failure on average
     spare     restart from the last checkpoint with a spare host in the place of the dead one; wait if none is left
-    route     go on round the hole with the state the live chips hold: notice, plan, redo the step; the same after a
+    route     continue around the hole with the state the live chips hold: notice, plan, redo the step; the same after a
               repair, when the newcomer gets its state from a neighbour
-    reload    go round the hole too, but restart from the last checkpoint for it, as a job must whose state is sharded
+    reload    route around the hole too, but from the last checkpoint, as a job must whose state is sharded
 
 Assumed, for all of them: a failure stops the job at once and is noticed after `detect`; a failure while restarting
-begins that anew; a repair is known beforehand and needs no noticing. To the favour of the others: `restart` divides its
-batch over any rectangle (in whole lanes) and never fails on what lies outside it; a spare fits any place, at full speed
-(as with optical switches between hosts), never fails while it stands by, and a repaired host becomes a spare without
-a pause. A dead link takes the host of its first end out of a rectangle, or one spare.
+begins that again; a repair is known beforehand and needs no noticing. In favour of the other policies: `restart`
+divides its batch over any rectangle (in whole lanes) and never fails on what lies outside it; a spare fits any place,
+at full speed (as with optical switches between hosts), never fails while it stands by, and a repaired host becomes a
+spare without a pause. A dead link takes the host of its first end out of a rectangle, or one spare.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
+from meshmend.base.registry import Registry
+from meshmend.errors import SimulateError
 from meshmend.mesh import Mesh
+from meshmend.mesh.hole import Hole, dead
 from meshmend.simulator.fleet.chip_hours import Account, Cause
 from meshmend.simulator.fleet.history import Change, History
-from meshmend.simulator.fleet.pieces import Hole, Rectangle, dead, hosts_out, rectangle
+from meshmend.simulator.fleet.rectangles import Rectangle, hosts_out, rectangle
 from meshmend.simulator.fleet.speeds import Speeds
 
 
@@ -42,7 +46,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Site:
-    """What all policies know: the mesh, the costs, the spare hosts, the speeds round holes."""
+    """What all policies know: the mesh, the costs, the spare hosts, the speeds around holes."""
 
     mesh: Mesh
     costs: Costs
@@ -64,6 +68,11 @@ class Site:
 
 class Policy(ABC):
     """One job under one policy."""
+
+    routes: ClassVar[bool] = False
+    """Whether it routes around holes, so that the speeds around them must be known."""
+    uses_spares: ClassVar[bool] = False
+    """Whether spare hosts stand by for it."""
 
     def __init__(self, site: Site, account: Account) -> None:
         self.site, self.account = site, account
@@ -91,7 +100,7 @@ class Policy(ABC):
 
 
 class Wait(Policy):
-    """Stand still until all is whole."""
+    """Wait until everything is repaired."""
 
     def change(self, change: Change) -> None:
         if change.failed:
@@ -101,7 +110,7 @@ class Wait(Policy):
 
 
 class Restart(Policy):
-    """Go on with a smaller mesh."""
+    """Continue on a smaller mesh."""
 
     def __init__(self, site: Site, account: Account) -> None:
         super().__init__(site, account)
@@ -128,6 +137,8 @@ class Restart(Policy):
 class Spare(Policy):
     """A spare host takes the dead one's place."""
 
+    uses_spares = True
+
     def __init__(self, site: Site, account: Account) -> None:
         super().__init__(site, account)
         self.out: set[tuple[int, int]] = set()
@@ -142,18 +153,22 @@ class Spare(Policy):
 
 
 class Route(Policy):
-    """Round the hole, with the state that survives."""
+    """Around the hole, with the state that survives."""
+
+    routes = True
 
     def change(self, change: Change) -> None:
         noticing = self.detect if change.failed else self.account.left(Cause.DETECT)
         self.account.speed = self.site.speeds.of(change.hole)
         if len(dead(self.site.mesh, change.hole)[0]) == self.site.mesh.size:
-            self.account.rollback()  # nobody is left who holds the state
+            self.account.rollback()  # no chip is left that holds the state
         self.account.pause(noticing, (Cause.REROUTE, self.site.costs.reroute))
 
 
 class Reload(Policy):
-    """Round the hole, from the last checkpoint."""
+    """Around the hole, from the last checkpoint."""
+
+    routes = True
 
     def change(self, change: Change) -> None:
         speed = self.site.speeds.of(change.hole)
@@ -163,13 +178,11 @@ class Reload(Policy):
             self._resume(speed)
 
 
-POLICIES: dict[str, type[Policy]] = {
-    "wait": Wait,
-    "restart": Restart,
-    "spare": Spare,
-    "route": Route,
-    "reload": Reload,
-}
+POLICIES: Registry[type[Policy]] = Registry(
+    "policy",
+    SimulateError,
+    {"wait": Wait, "restart": Restart, "spare": Spare, "route": Route, "reload": Reload},
+)
 
 
 def follow(policy: str, site: Site, history: History, *, trace: bool = False) -> Account:

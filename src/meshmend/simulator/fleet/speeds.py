@@ -1,19 +1,19 @@
-"""How fast a job goes round a hole, relative to a healthy mesh: from plans for the very holes that occur.
+"""How fast a job runs around a hole, relative to a healthy mesh: from plans for the very holes that occur.
 
 A step is compute and exposed sum. The global batch stays the same: live chips do the dead ones' share in whole lanes,
-and the sum takes as much longer as the plan round the hole is slower:
+and the sum takes as much longer as the plan around the hole is slower:
 
-    step = (1 - sum_share) * slowest chip's lanes / lanes + sum_share * healthy algbw / algbw round the hole
+    step = (1 - sum_share) * slowest chip's lanes / lanes + sum_share * healthy algbw / algbw around the hole
 
-* `trees`: its algbw round a hole follows exactly from the hole's bound (`plan.trees.reach`), which takes milliseconds,
+* `trees`: its algbw around a hole follows exactly from the hole's bound (`Planner.reach`), which takes milliseconds,
   so every hole has its own; some of the most frequent are planned in full besides, to see that it is so. Other
   algorithms are planned in full, each hole; a hole they cannot go round stops the job.
 * A chip on one live link caps every plan at 1.0 B. Where leaving it idle is faster, it idles. Of a mesh that falls
-  apart, the largest piece goes on.
+  apart, the largest piece continues.
 * Where there are more different holes than `MOST`, the rarest get the lowest relative algbw of those solved with as
   many pieces. Meshes of more than EXACT chips get theirs from a smaller mesh of the same shape: the lowest relative
   algbw of SAMPLE random holes with as many pieces of the kinds that failed. A hole is a larger part of a smaller mesh,
-  so that errs on the slow side: 1.8 % of a step on average for 32 random holes on 128x64, beside their exact bounds.
+  so that errs on the slow side: 1.8 % of a step on average for 32 random holes on 128x64, against their exact bounds.
 """
 
 from __future__ import annotations
@@ -29,17 +29,16 @@ from typing import NamedTuple
 import numpy as np
 
 from meshmend.base.progress import Tell
-from meshmend.errors import Chip, MeshmendError
-from meshmend.mesh import Mesh
-from meshmend.mesh.choose import plan
-from meshmend.mesh.planners import bound
-from meshmend.mesh.planners.trees import comb_algbw, reach
-from meshmend.simulator.fleet.pieces import Hole, alike, count, dangling, dead, kind_of, piece
+from meshmend.errors import MeshmendError
+from meshmend.mesh import Chip, Mesh
+from meshmend.mesh.hole import Hole, alike, count, dangling, dead, kind_of, piece
+from meshmend.mesh.planners import ALGORITHMS, bound
+from meshmend.mesh.planners.trees import comb_algbw
 
 EXACT = 4096
 """Chips of the largest mesh whose holes are solved themselves."""
-MOST = {"trees": 1500, "ring": 60, "rowpair": 60}
-"""Different holes of one study that are solved, by algorithm: a bound takes milliseconds, a full plan a second."""
+MOST_BOUNDS, MOST_PLANS = 1500, 60
+"""Different holes of one study that are solved, by bounds or by plans: a bound takes milliseconds, a plan a second."""
 SAMPLE = 12
 MANY = 8
 """Pieces: holes of more of them on meshes of over EXACT chips count as holes of so many."""
@@ -64,7 +63,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Solved:
-    """How the speeds of holes were come by."""
+    """How the speeds of holes were found."""
 
     holes: int
     """Different holes, those alike counted once."""
@@ -86,10 +85,10 @@ class Solved:
 
 
 class Way(NamedTuple):
-    """What is left round a hole."""
+    """What is left around a hole."""
 
     live: int
-    """Chips that go on."""
+    """Chips that continue."""
     relative: float
     """Algbw over that of the intact mesh; 0 where the algorithm has no plan."""
 
@@ -98,7 +97,7 @@ class Speeds:
     """The speeds of a mesh's holes, each found once."""
 
     def __init__(self, mesh: Mesh, step: Step, algorithm: str = "trees") -> None:
-        self.mesh, self.step, self.algorithm = mesh, step, algorithm
+        self.mesh, self.step, self.planner = mesh, step, ALGORITHMS.find(algorithm)
         self._ways: dict[Hole, Way] = {}
         self._lowest: dict[int, float] = {}
         """The lowest relative algbw seen, by number of pieces."""
@@ -110,7 +109,7 @@ class Speeds:
         """The algbw of the intact mesh."""
         if self.mesh.size > EXACT:
             return comb_algbw(self.mesh)
-        return plan(self.mesh, algorithm=self.algorithm).algbw
+        return self.planner(self.mesh).algbw
 
     def solve(
         self, spans: Iterable[tuple[Hole, float]], tell: Tell, *, most: int | None = None, plans: int = 24
@@ -123,13 +122,15 @@ class Speeds:
                 lasted[like] = lasted.get(like, 0.0) + hours
         order = sorted(lasted, key=lambda hole: (-lasted[hole], hole))
         scaled = self.mesh.size > EXACT
-        chosen = [] if scaled else order[: MOST[self.algorithm] if most is None else most]
+        if most is None:
+            most = MOST_BOUNDS if self.planner.reach else MOST_PLANS
+        chosen = [] if scaled else order[:most]
         if scaled:
             self._from_smaller(order, tell)
         else:
             self._take(chosen, _each(self._solve, chosen, "solving holes", tell))
         planned, agree = chosen, True
-        if self.algorithm == "trees":
+        if self.planner.reach:
             planned = chosen[:plans]
             full = _each(partial(self._solve, full=True), planned, "planning holes", tell)
             agree = all(math.isclose(self._ways[h].relative, w.relative) for h, w in zip(planned, full, strict=True))
@@ -154,7 +155,7 @@ class Speeds:
             self._lowest[len(hole)] = min(self._lowest.get(len(hole), 1.0), way.relative)
 
     def of(self, hole: Hole) -> float:
-        """The speed round a hole."""
+        """The speed around a hole."""
         if not hole:
             return 1.0
         like = self._alike(hole)
@@ -182,7 +183,7 @@ class Speeds:
         lowest = self._lowest.get(pieces, min(self._lowest.values(), default=0.0))
         live, relative = self._ways.get(hole, (self.mesh.size - len(gone | idle), lowest))
         speed = self.step.speed(self.mesh.size, live, relative)
-        if idle and self.algorithm == "trees":
+        if idle and self.planner.reach:
             all_live = self._left(hole, set()).live if self.mesh.size <= EXACT else range(self.mesh.size - len(gone))
             speed = max(speed, self.step.speed(self.mesh.size, len(all_live), 1 / self.healthy))
         return speed
@@ -195,9 +196,9 @@ class Speeds:
     def _solve(self, hole: Hole, full: bool = False) -> Way:
         try:
             left = self._left(hole, dangling(self.mesh, hole))
-            if self.algorithm == "trees" and not full:
-                return Way(len(left.live), reach(bound(left).value) / self.healthy)
-            return Way(len(left.live), plan(left, algorithm=self.algorithm).algbw / self.healthy)
+            if self.planner.reach and not full:
+                return Way(len(left.live), self.planner.reach(bound(left).value) / self.healthy)
+            return Way(len(left.live), self.planner(left).algbw / self.healthy)
         except MeshmendError:  # nothing is left, or no such plan exists
             return Way(0, 0.0)
 
@@ -205,7 +206,7 @@ class Speeds:
         sizes = {min(len(hole), MANY) for hole in order}
         failed = [kind_of(one) for hole in order for one in hole]
         small = reference(self.mesh)
-        other = Speeds(small, self.step, self.algorithm)
+        other = Speeds(small, self.step, self.planner.name)
         random = np.random.default_rng(0)
         holes = {
             alike(small, (piece(small, kind, int(random.integers(count(small, kind)))) for kind in kinds)): None

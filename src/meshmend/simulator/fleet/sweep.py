@@ -1,4 +1,4 @@
-"""The same fleet on meshes from 512 to 65,536 chips, and from which size on going round the hole pays."""
+"""The same fleet on meshes from 512 to 65,536 chips, and from which size on routing around the hole pays."""
 
 from __future__ import annotations
 

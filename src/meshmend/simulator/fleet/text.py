@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
+from meshmend.base.tables import table
+from meshmend.base.units import HOUR, duration_text, percent, plural
+from meshmend.mesh.hole import KINDS, count
+from meshmend.mesh.planners import ALGORITHMS
 from meshmend.simulator.fleet.chip_hours import Cause
 from meshmend.simulator.fleet.fleet import Fleet, Study
-from meshmend.simulator.fleet.pieces import count
 from meshmend.simulator.fleet.sweep import Sweep
-from meshmend.simulator.fleet.words import KINDS, duration
 
 
 def describe(study: Study) -> str:
@@ -31,11 +32,11 @@ def describe(study: Study) -> str:
         f"mesh      {fleet.mesh}: {fleet.mesh.size:,} chips, {count(fleet.mesh, 'host'):,} hosts, "
         f"{count(fleet.mesh, 'link'):,} links",
         *_assumed(fleet),
-        f"watched   {fleet.jobs:,} job{'s' * (fleet.jobs != 1)} of {fleet.weeks:g} weeks ({each:,g} job-weeks), "
+        f"watched   {plural(fleet.jobs, 'job')} of {fleet.weeks:g} weeks ({each:,g} job-weeks), "
         f"seed {fleet.seed}: {study.failures:,} failures, something dead {_percent(study.holed)} of the time",
         *_solved(study),
         "",
-        *table(head, rows),
+        table(head, rows),
         "",
         "goodput is useful chip time over all chip time, spares included; below it, where the rest went",
     ]
@@ -54,8 +55,8 @@ def describe_sweep(sweep: Sweep) -> str:
                 f"{study.fleet.mesh.size:,}",
                 str(study.fleet.mesh),
                 f"{24 * study.fleet.failures_an_hour:.2f}",
-                duration(study.fleet.interval),
-                *(f"{100 * study.outcomes[name].goodput:.2f} %" for name in names),
+                _time(study.fleet.interval),
+                *(_percent(study.outcomes[name].goodput) for name in names),
                 f"{100 * ahead:+.2f} ± {100 * error:.2f} over {other.policy}",
                 study.solved.scaled_from if study.solved and study.solved.scaled_from else "itself",
             ]
@@ -64,9 +65,9 @@ def describe_sweep(sweep: Sweep) -> str:
     head = ["chips", "mesh", "failures a day", "checkpoint every", *names, lead, "holes solved on"]
     lines = [
         *_assumed(first, many=True),
-        f"watched   {first.jobs:,} jobs of {first.weeks:g} weeks at each size, seed {first.seed}",
+        f"watched   {plural(first.jobs, 'job')} of {first.weeks:g} weeks at each size, seed {first.seed}",
         "",
-        *table(head, rows),
+        table(head, rows),
         "",
         sweep.verdict,
     ]
@@ -122,36 +123,31 @@ def sweep_data(sweep: Sweep) -> dict[str, Any]:
     }
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns, the first left and the others right."""
-    wide = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-    return [
-        "  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, wide, strict=True)))
-        for row in (head, *rows)
-    ]
-
-
 def _with_error(value: float, error: float) -> str:
     return f"{100 * value:.2f} ± {100 * error:.2f} %" if error < math.inf else _percent(value)
 
 
-def _percent(part: float) -> str:
-    return f"{100 * part:.2f} %"
+def _percent(share: float) -> str:
+    return percent(share, 2)
+
+
+def _time(hours: float) -> str:
+    return duration_text(hours * HOUR)
 
 
 def _assumed(fleet: Fleet, many: bool = False) -> list[str]:
     failing = [kind for kind in KINDS if fleet.rate.get(kind)]
     rates = ", ".join(f"{kind} {2400 * fleet.rate[kind]:.3g} % a day" for kind in failing) or "none"
-    repairs = ", ".join(f"{kind} {duration(fleet.repair[kind])}" for kind in failing) or "none"
+    repairs = ", ".join(f"{kind} {_time(fleet.repair[kind])}" for kind in failing) or "none"
     each_day = "" if many else f", {24 * fleet.failures_an_hour:.2f} a day in all"
     by = "as given" if fleet.checkpoint is not None else "Young's interval"
-    every = f"({by})" if many else f"every {duration(fleet.interval)} ({by})"
-    spares = "1 spare host for every 100" if fleet.spares is None and many else f"{fleet.spare_hosts} spare hosts"
+    every = f"({by})" if many else f"every {_time(fleet.interval)} ({by})"
+    spares = "1 spare host for every 100" if fleet.spares is None and many else plural(fleet.spare_hosts, "spare host")
     lanes = f"{fleet.step.lanes} lanes a chip" if fleet.step.lanes else "work divides evenly"
     return [
         f"failures  {rates}{each_day}; repair {repairs} ({'fixed' if fleet.fixed else 'exponential, mean'})",
-        f"costs     checkpoint {every} takes {duration(fleet.checkpoint_cost)}, noticing {duration(fleet.detect)}, "
-        f"restart {duration(fleet.restart)}, routing round {duration(fleet.reroute)}, {spares}",
+        f"costs     checkpoint {every} takes {_time(fleet.checkpoint_cost)}, noticing {_time(fleet.detect)}, "
+        f"restart {_time(fleet.restart)}, routing round {_time(fleet.reroute)}, {spares}",
         f"step      {100 * fleet.step.sum_share:g} % of a healthy step is exposed sum, {lanes}, "
         f"{fleet.algorithm} round the hole",
     ]
@@ -164,7 +160,7 @@ def _solved(study: Study) -> list[str]:
     of = f"holes     {solved.holes:,} different"
     if solved.scaled_from:
         how = f"algbw scaled from random holes on {solved.scaled_from}"
-    elif study.fleet.algorithm == "trees":
+    elif ALGORITHMS[study.fleet.algorithm].reach:
         agree = "just as fast" if solved.agree else "NOT all as fast: the plans' own figures are used"
         how = (
             f"algbw from its own exact bound in {_percent(solved.own_time)} of hole time; {solved.planned} also "

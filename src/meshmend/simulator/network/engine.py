@@ -1,9 +1,9 @@
-"""The event engine: when each transfer of a schedule begins and arrives, on links that serve whoever comes first.
+"""The event engine: when each transfer of a schedule begins and arrives, on links that serve in order of arrival.
 
 A chunk goes over a link when its sender has it (all parts of the tree below, or the result) and the link is free. It
 occupies the link for `service` seconds, is at the receiver `latency` seconds later, and where it is to be added it
-then occupies the receiver's adder for `add` seconds. Whoever waits for a link or an adder waits in order of coming;
-those that come at the same time, in the order of the schedule.
+then occupies the receiver's adder for `add` seconds. Links and adders serve in order of
+arrival, and those that arrive at the same time in the order of the schedule.
 
 Chunks are all of one size, so what begins later ends later: ends of service, arrivals and ends of adding are three
 conveyor belts, each in order of time by itself, and no sorted queue of events is needed. Work grows with the transfers.
@@ -153,7 +153,7 @@ def in_order(
     link: Places, sender: Places, receiver: Places, chunk: Places, copy: Flags, chips: int, chunks: int,
     service: float, latency: float, add: float, dies: Floats,
 ) -> tuple[Floats, Floats]:  # fmt: skip
-    """The same where every link and every adder keeps to the order of the schedule, and waits for whoever is next."""
+    """The same where every link and every adder keeps to the order of the schedule, and waits for the next in line."""
     total = len(link)
     begin, arrive = np.full(total, np.inf), np.full(total, np.inf)
     have = np.zeros((chips, chunks))

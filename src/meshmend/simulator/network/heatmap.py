@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from meshmend.base.theme import INK, MUTED, SERIES, bare, picture
-from meshmend.base.units import size_text, time_text
+from meshmend.base.units import duration_text, size_text
 from meshmend.mesh import WAYS
+from meshmend.mesh.grid import link_source
 
 if TYPE_CHECKING:
     from meshmend.simulator.network.network import Flight
@@ -20,9 +21,7 @@ BINS = 240
 
 def draw_heat(flight: Flight, path: str | os.PathLike[str]) -> None:
     """Write the picture as PNG or SVG, as the path says."""
-    from meshmend.simulator.network.network import live_links
-
-    use, way = flight.use(BINS), live_links(flight.schedule.mesh) % 4
+    use, way = flight.use(BINS), link_source(flight.schedule.mesh.directed_links)[1]
     rows = np.argsort(way, kind="stable")
     whole, end = flight.seconds, flight.end
     scale, unit = next((s, u) for s, u in ((1, "s"), (1e3, "ms"), (1e6, "µs")) if end * s >= 1 or s == 1e6)
@@ -40,7 +39,7 @@ def draw_heat(flight: Flight, path: str | os.PathLike[str]) -> None:
             100 * use[rows], aspect="auto", cmap="magma_r", vmin=0, vmax=100, interpolation="antialiased",
             extent=(0, end * scale, len(rows), 0),
         )  # fmt: skip
-        edges = np.concatenate([[0], np.cumsum(np.bincount(way, minlength=4))])
+        edges = np.concatenate([[0], np.cumsum(np.bincount(way, minlength=len(WAYS)))])
         below.set_yticks(
             (edges[:-1] + edges[1:]) / 2, [f"{name}\n{n}" for name, n in zip(WAYS, np.diff(edges), strict=True)]
         )
@@ -54,7 +53,7 @@ def draw_heat(flight: Flight, path: str | os.PathLike[str]) -> None:
         bar.set_label("busy, % of the time", color=MUTED)
         bar.ax.tick_params(length=0, labelcolor=MUTED)
         bar.outline.set_visible(False)
-        done = time_text(whole) if math.isfinite(whole) else "never whole"
+        done = duration_text(whole) if math.isfinite(whole) else "never whole"
         title = f"{size_text(flight.nbytes)} on {flight.schedule.mesh}: {done}"
         if math.isfinite(whole):
             title += f", {flight.algbw:.3f} B"

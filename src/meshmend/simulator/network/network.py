@@ -14,11 +14,12 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from meshmend.base.registry import Registry
 from meshmend.errors import SimulateError
 from meshmend.mesh import Mesh
 from meshmend.mesh.planners import LINKS, LinkSpeed, Plan
@@ -54,11 +55,15 @@ class Network:
 
     @property
     def link(self) -> LinkSpeed:
-        """A link as planners see it: what a message costs by itself is to them like latency."""
+        """A link as planners see it: to them, the cost of a message is like latency."""
         return LinkSpeed(self.bandwidth, self.latency + self.overhead)
 
 
-NETWORKS = {name: Network(bandwidth=link.bandwidth, latency=link.latency) for name, link in LINKS.items()}
+NETWORKS: Registry[Network] = Registry(
+    "network",
+    SimulateError,
+    {name: Network(bandwidth=link.bandwidth, latency=link.latency) for name, link in LINKS.items()},
+)
 
 
 def network_for(link: str | LinkSpeed | Network) -> Network:
@@ -67,9 +72,7 @@ def network_for(link: str | LinkSpeed | Network) -> Network:
         return link
     if isinstance(link, LinkSpeed):
         return Network(bandwidth=link.bandwidth, latency=link.latency)
-    if link not in NETWORKS:
-        raise SimulateError(f"no network is called {link!r}: choose from {', '.join(NETWORKS)}, or give a Network")
-    return NETWORKS[link]
+    return NETWORKS.find(link, instead="a Network")
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,9 +112,9 @@ class Flight:
 
     def use(self, bins: int = 1) -> Floats:
         """[directed link, bin]: the part of the time in which the link was busy; links are those that are alive."""
-        links = live_links(self.schedule.mesh)
+        links = self.schedule.mesh.directed_links
         whole = self.end
-        busy = np.zeros((4 * self.schedule.mesh.size, bins + 1))
+        busy = np.zeros((self.schedule.mesh.link_numbers, bins + 1))
         sent = np.isfinite(self.begin)
         start = self.begin[sent] / whole * bins
         end = np.minimum(start + self.service / whole * bins, bins)
@@ -140,6 +143,7 @@ class Flight:
 
     def trace(self, path: str | os.PathLike[str]) -> None:
         """Write a trace for Perfetto (ui.perfetto.dev), with a track for each link."""
+        # Downwards and so only when called: what is written is made from a flight.
         from meshmend.simulator.network.perfetto import write_trace
 
         write_trace(self, path)
@@ -149,6 +153,10 @@ class Flight:
         from meshmend.simulator.network.heatmap import draw_heat
 
         draw_heat(self, path)
+
+
+ORDERS: Registry[Any] = Registry("order", SimulateError, {"schedule": in_order, "first-come": first_come})
+"""How links choose the next chunk."""
 
 
 def simulate(
@@ -162,7 +170,7 @@ def simulate(
 ) -> Flight:
     """Run one all-reduce of a payload.
 
-    `order`: links keep to the schedule and wait for whoever is next, as executors do, or serve whoever comes first.
+    `order`: links keep to the schedule and wait for the next in line, as executors do, or serve in order of arrival.
     `dies`: holes that come up on the way, as `{"-4x2@6,12": 300e-6}`, and the second at which each does.
     """
     if not 0 < nbytes < math.inf:
@@ -171,25 +179,18 @@ def simulate(
     if isinstance(what, Schedule) and chunks not in (None, what.chunks):
         raise SimulateError(f"chunks={chunks}: this schedule has {what.chunks} chunks already; give its plan instead")
     table = what if isinstance(what, Schedule) else on_the_clock(what, chunks, nbytes=nbytes, link=net.link)
-    engines = {"schedule": in_order, "first-come": first_come}
-    if order not in engines:
-        raise SimulateError(f"order={order!r}: choose from {', '.join(engines)}")
+    engine = ORDERS.find(order)
     size, place, deaths = nbytes / table.chunks, table.mesh.place, _deaths(table.mesh, dies or {})
-    begin, arrive = engines[order](
+    begin, arrive = engine(
         table.link, place[table.sender], place[table.receiver], table.chunk, table.copy, len(table.mesh.live),
         table.chunks, net.overhead + size / net.bandwidth, net.latency, size / net.adds, deaths,
     )  # fmt: skip
     return Flight(table, nbytes, net, begin, arrive)
 
 
-def live_links(mesh: Mesh) -> npt.NDArray[np.int64]:
-    """The directed links that are alive, as `4 * chip + way`."""
-    return np.flatnonzero(mesh.neighbour.ravel() >= 0)
-
-
 def _deaths(mesh: Mesh, dies: Mapping[str, float]) -> Floats:
     """When each directed link dies."""
-    dead = np.full(4 * mesh.size, math.inf)
+    dead = np.full(mesh.link_numbers, math.inf)
     for hole, when in dies.items():
         if not when >= 0:
             raise SimulateError(f"{hole!r} dies at {when} s: give a time of 0 or more")

@@ -12,6 +12,7 @@ import numpy as np
 
 from meshmend.errors import PictureError
 from meshmend.mesh import WAYS
+from meshmend.mesh.grid import link_source
 
 if TYPE_CHECKING:
     from meshmend.simulator.network.network import Flight
@@ -42,7 +43,7 @@ def _write(flight: Flight, sent: np.ndarray[tuple[int], np.dtype[np.int64]], fil
     file.write('{"displayTimeUnit": "ns", "traceEvents": [')
     comma = ""
     for link in np.unique(table.link[sent]).tolist():
-        chip, way = divmod(link, 4)
+        chip, way = link_source(link)
         row, col = mesh.chip(chip)
         to = mesh.chip(int(mesh.neighbour[chip, way]))
         for kind, name in (("process_name", f"chip {row},{col}"), ("thread_name", f"{WAYS[way]} to {to[0]},{to[1]}")):
@@ -54,7 +55,8 @@ def _write(flight: Flight, sent: np.ndarray[tuple[int], np.dtype[np.int64]], fil
         link, chunk, arrive = int(table.link[i]), int(table.chunk[i]), float(flight.arrive[i])
         name = f"{'result' if table.copy[i] else 'part'} {chunk}" + ("" if np.isfinite(arrive) else " (lost)")
         span = {
-            "ph": "X", "pid": link // 4, "tid": link, "name": name, "ts": 1e6 * float(flight.begin[i]), "dur": busy,
+            "ph": "X", "pid": link_source(link)[0], "tid": link, "name": name,
+            "ts": 1e6 * float(flight.begin[i]), "dur": busy,
             "args": {"chunk": chunk, "arrives": 1e6 * arrive if np.isfinite(arrive) else None},
         }  # fmt: skip
         file.write(f",\n{json.dumps(span)}")

@@ -1,12 +1,14 @@
-"""Tables of training steps: what the three papers ask, computed anew each time; only what is marked so is published."""
+"""Tables of training steps: what the three papers ask, computed each time; quoted figures are marked as published."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
+from meshmend.base.progress import Tell
+from meshmend.base.registry import Registry
+from meshmend.errors import SimulateError
 from meshmend.simulator.papers.dead_host import holes
 from meshmend.simulator.papers.failure_costs import faults
-from meshmend.simulator.papers.layout import Tell
 from meshmend.simulator.papers.multipod import multipod
 
 
@@ -34,5 +36,7 @@ class Maker(Protocol):
         ...
 
 
-TABLES: dict[str, Maker] = {"mesh-holes": holes, "multipod": multipod, "mpi-faults": faults}
+TABLES: Registry[Maker] = Registry(
+    "table", SimulateError, {"mesh-holes": holes, "multipod": multipod, "mpi-faults": faults}
+)
 """By name: arXiv 2011.03605, 2011.03641 and 1709.03316."""

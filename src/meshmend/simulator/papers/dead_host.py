@@ -10,15 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from meshmend.base.progress import SILENT, Tell
+from meshmend.base.tables import notes, table
+from meshmend.base.units import milliseconds as ms
+from meshmend.base.units import percent
 from meshmend.mesh import Mesh
+from meshmend.mesh.planners import ALGORITHMS
 from meshmend.simulator.papers.charts import Loss, draw_holes
-from meshmend.simulator.papers.layout import Tell, ms, notes, percent, quiet, table
 from meshmend.simulator.papers.published import first, rates_of
 from meshmend.simulator.step.models import model
 from meshmend.simulator.step.step import Setting, Step, step
 
 MESHES = (("16x32", "16x32 -host@8,12"), ("32x32", "32x32 -host@12,16"))
-ALGORITHMS = ("ring", "rowpair", "trees")
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class Holes:
     rows: tuple[Row, ...]
     of_peak: dict[str, float]
     examples: dict[str, int]
-    """Examples a chip."""
+    """Examples per chip."""
 
     def render(self) -> str:
         """As text."""
@@ -121,7 +124,7 @@ def holes(
     models: Sequence[str] = ("resnet50", "bert"),
     meshes: Sequence[tuple[str, str]] = MESHES,
     of_peak: Mapping[str, float] | None = None,
-    tell: Tell = quiet,
+    tell: Tell = SILENT,
 ) -> Holes:
     """Compute the table; the part of the peak is calibrated unless given."""
     rates = rates_of(models, of_peak, tell)
@@ -129,7 +132,7 @@ def holes(
     rows = []
     for name in models:
         for whole, hole in meshes:
-            for algorithm in ALGORITHMS:
+            for algorithm in sorted(ALGORITHMS.where(lambda planner: not planner.needs_intact)):
                 tell(f"{model(name).title} on {hole} by {algorithm}")
                 rows.append(_row(name, whole, hole, algorithm, rates[name], examples[name]))
     return Holes(tuple(rows), rates, examples)

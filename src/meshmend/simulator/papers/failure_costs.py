@@ -13,13 +13,18 @@ checkpoint come out too well here. Cost is time beyond that of a run without the
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
+from meshmend.base.progress import SILENT, Tell
+from meshmend.base.tables import notes, table
+from meshmend.base.units import milliseconds as ms
+from meshmend.base.units import percent
 from meshmend.errors import SimulateError
 from meshmend.simulator.papers.charts import draw_faults
-from meshmend.simulator.papers.layout import Tell, ms, notes, percent, quiet, table
 from meshmend.simulator.step.hardware import MACHINES, mesh_of
 from meshmend.simulator.step.models import model
 from meshmend.simulator.step.step import Setting, Step, step
@@ -33,7 +38,7 @@ OF_PEAK = 0.5
 DISK = 1e9
 """Bytes/s to and from the disk that all workers share."""
 STATE = 8
-"""Bytes of state a parameter: weight and momentum in float32."""
+"""Bytes of state per parameter: weight and momentum in float32."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +57,17 @@ class Measured:
         return max(0.0, self.total - self.step - self.again)
 
 
-MEASURED = {
-    "shrink": Measured(0.119, 0.131, 0.039),
-    "spare": Measured(0.562, 0.843, 0.368),
-    "restart": Measured(0.136, 1.109, 0.136 / 2),
-    "checkpoint": Measured(0.121, 1.455, 0.121 / 2),
-}
+def _measured() -> dict[str, Measured]:
+    data = json.loads(Path(__file__).with_name("measured.json").read_text())
+    # A restart or a checkpoint loses half a step on average; the other policies have what they computed again measured.
+    return {
+        name: Measured(line["step"], line["total"], line.get("again", line["step"] / 2))
+        for name, line in data["policies"].items()
+    }
+
+
+MEASURED = _measured()
+"""By policy, in the order of the table; measured.json says which command printed each."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +94,7 @@ class Row:
 
     @property
     def total(self) -> float:
-        """What the failure costs in all, beside `each_step`."""
+        """What the failure costs in all, without `each_step`."""
         return self.repair + self.state + self.reload + self.again + self.sum_again
 
 
@@ -133,7 +143,7 @@ class Faults:
         return {"table": "mpi-faults", "every": self.every, "of_peak": OF_PEAK, "measured": measured, "rows": rows}
 
     def draw(self, path: str) -> None:
-        """Cost over workers, a line a policy, a panel a model."""
+        """Cost over workers, a line per policy, a panel per model."""
         draw_faults(
             path,
             {
@@ -154,7 +164,7 @@ def faults(
     models: Sequence[str] = ("alexnet", "googlenet"),
     workers: Sequence[int] = WORKERS,
     every: int = EVERY,
-    tell: Tell = quiet,
+    tell: Tell = SILENT,
 ) -> Faults:
     """Compute the table."""
     if every < 1:

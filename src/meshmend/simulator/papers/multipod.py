@@ -11,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from meshmend.base.progress import SILENT, Tell
+from meshmend.base.tables import notes, table
+from meshmend.base.units import milliseconds as ms
+from meshmend.base.units import percent
 from meshmend.simulator.papers.charts import draw_multipod
-from meshmend.simulator.papers.layout import Tell, ms, notes, percent, quiet, table
 from meshmend.simulator.papers.published import (
     LIKE,
     MOST_EXAMPLES,
@@ -39,22 +42,22 @@ class Row:
     chips: int
     batch: int
     cores: int
-    """Cores a replica in the last two."""
+    """Cores per replica in the last two."""
     plain: Step
-    """A ring, every core updating all weights, one core a replica."""
+    """A ring, every core updating all weights, one core per replica."""
     two_d: Step
     """The same with a 2-D sum."""
     sharded: Step
     """And the update sharded."""
     divided: Step
-    """And model parallelism, with as many cores a replica as were published."""
+    """And model parallelism, with as many cores per replica as were published."""
     trees: Step
     """The best of the last two, with trees instead."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """A published time beside the prediction."""
+    """A published time compared with the prediction."""
 
     point: Published
     batch: int
@@ -154,7 +157,7 @@ class Multipod:
         return {"table": "multipod", "of_peak": self.of_peak, "rows": rows, "published": checks}
 
     def draw(self, path: str) -> None:
-        """Stacked bars of the plain and of the best step over chips, a panel a model."""
+        """Stacked bars of the plain and of the best step over chips, a panel per model."""
         draw_multipod(
             path,
             {
@@ -183,7 +186,7 @@ def multipod(
     chips: Sequence[int] = CHIPS,
     points: Sequence[Published] = PUBLISHED,
     of_peak: Mapping[str, float] | None = None,
-    tell: Tell = quiet,
+    tell: Tell = SILENT,
 ) -> Multipod:
     """Compute the table; the part of the peak is calibrated unless given."""
     rates = rates_of(models, of_peak, tell)

@@ -1,6 +1,6 @@
-"""What was published about steps on TPU-v3, and how one free parameter a model is set by it.
+"""What was published about steps on TPU-v3, and how it sets the one free parameter of each model.
 
-All minutes, batches, steps and cores a replica are those of Google's MLPerf logs (0.7 unless said), beside arXiv
+All minutes, batches, steps and cores per replica are those of Google's MLPerf logs (0.7 unless said), and of arXiv
 2011.03641. The free parameter is the part of the peak that computing reaches. ResNet-50 and BERT are **calibrated** on
 one point each, the time on 4096 chips over the number of steps. That time has evaluation in it, so a step took at most
 that, and computing reached at least the part of the peak that follows. For SSD and Transformer the number of steps is
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from meshmend.simulator.papers.layout import Tell
+from meshmend.base.progress import Tell
 from meshmend.simulator.step.hardware import mesh_of
 from meshmend.simulator.step.models import model
 from meshmend.simulator.step.step import Setting, calibrate
@@ -38,7 +38,7 @@ class Published:
 
     @property
     def step(self) -> float | None:
-        """At most so many seconds a step, where the number of steps is known."""
+        """At most so many seconds per step, where the number of steps is known."""
         return 60 * self.minutes / self.steps if self.steps else None
 
 

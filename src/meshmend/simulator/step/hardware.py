@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from meshmend.base.registry import Registry
 from meshmend.errors import SimulateError
 from meshmend.mesh import Mesh
 from meshmend.mesh.planners import LINKS, LinkSpeed
@@ -45,37 +46,40 @@ class Machine:
                 raise SimulateError(f"a machine with {what}={value}: it must be positive and finite")
 
 
-MACHINES = {
-    "tpu-v3": Machine(
-        "tpu-v3",
-        "123 TFLOP/s in bf16 and 900 GB/s of memory a chip of two cores; hosts of 8 chips",
-        peak=123e12 / 2,
-        memory=900e9 / 2,
-        cores=2,
-        link=LINKS["tpu-v3"],
-        host_chips=8,
-        host_input=8e9,
-    ),
-    "cpu-cluster": Machine(
-        "cpu-cluster",
-        "one worker a host of two server processors: 2 TFLOP/s in float32, 150 GB/s of memory, 100 Gbit/s to a switch",
-        peak=2e12,
-        memory=150e9,
-        cores=1,
-        # A worker's one line serves both of its neighbours in the ring.
-        link=replace(LINKS["ethernet-100g"], bandwidth=LINKS["ethernet-100g"].bandwidth / 2),
-        host_chips=1,
-        host_input=1e9,
-        meshed=False,
-    ),
-}
+MACHINES: Registry[Machine] = Registry(
+    "machine",
+    SimulateError,
+    {
+        "tpu-v3": Machine(
+            "tpu-v3",
+            "123 TFLOP/s in bf16 and 900 GB/s of memory a chip of two cores; hosts of 8 chips",
+            peak=123e12 / 2,
+            memory=900e9 / 2,
+            cores=2,
+            link=LINKS["tpu-v3"],
+            host_chips=8,
+            host_input=8e9,
+        ),
+        "cpu-cluster": Machine(
+            "cpu-cluster",
+            "one worker a host of two server processors: 2 TFLOP/s in float32, 150 GB/s of memory, "
+            "100 Gbit/s to a switch",
+            peak=2e12,
+            memory=150e9,
+            cores=1,
+            # A worker's one line serves both of its neighbours in the ring.
+            link=replace(LINKS["ethernet-100g"], bandwidth=LINKS["ethernet-100g"].bandwidth / 2),
+            host_chips=1,
+            host_input=1e9,
+            meshed=False,
+        ),
+    },
+)
 
 
 def machine(name: str) -> Machine:
     """A machine by name."""
-    if name not in MACHINES:
-        raise SimulateError(f"no machine is called {name!r}: choose from {', '.join(MACHINES)}")
-    return MACHINES[name]
+    return MACHINES.find(name)
 
 
 def mesh_of(chips: int) -> Mesh:

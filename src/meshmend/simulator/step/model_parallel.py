@@ -1,4 +1,4 @@
-"""Model parallelism: what the chips of one replica tell each other, and the gradient sum of divided kernels.
+"""Model parallelism: what the chips of one replica send each other, and the gradient sum of divided kernels.
 
 A replica of k cores is a **tile** of m = k / (cores a chip) chips in one column. Cores of one chip exchange through its
 memory, which is left out. With B bytes/s and L seconds of latency a link, and activations in bf16:
@@ -22,9 +22,7 @@ from functools import lru_cache
 
 from meshmend.errors import SimulateError
 from meshmend.mesh import Mesh
-from meshmend.mesh.choose import ALGORITHMS
-from meshmend.mesh.planners import LinkSpeed
-from meshmend.mesh.planners.rowcol import rows_first
+from meshmend.mesh.planners import ALGORITHMS, LinkSpeed
 from meshmend.simulator.network.network import simulate
 from meshmend.simulator.step.hardware import Machine
 from meshmend.simulator.step.models import Model
@@ -39,7 +37,7 @@ def tile(cores: int, machine: Machine) -> int:
 
 
 def inside(model: Model, machine: Machine, mesh: Mesh, cores: int, examples: int) -> float:
-    """Seconds of a step that the chips of a replica, or of divided tables, spend on telling each other."""
+    """Seconds of a step that the chips of a replica, or of divided tables, spend on messages to each other."""
     link, chips = machine.link, tile(cores, machine)
     time = 0.0
     if model.exchanged and len(mesh.live) > 1:
@@ -67,13 +65,14 @@ def divided_sum(mesh: Mesh, algorithm: str, nbytes: float, link: LinkSpeed, chip
     if not mesh.intact or mesh.rows % chips:
         raise SimulateError(
             f"kernels divided among {chips} chips need an intact mesh whose rows are a multiple of {chips}, and {mesh} "
-            "is not: take fewer cores a replica"
+            "is not: take fewer cores per replica"
         )
     coarse = Mesh(mesh.rows // chips, mesh.cols, (mesh.wrap[0] and mesh.rows // chips > 2, mesh.wrap[1]))
     if coarse.size == 1:
         return 0.0
-    if algorithm == "rowcol":
+    planner = ALGORITHMS[algorithm]
+    if planner.along_rows:
         jumped = 2 * (mesh.rows - coarse.rows) * link.latency
-        return simulate(rows_first(coarse), nbytes, link).seconds + jumped
+        return simulate(planner.along_rows(coarse), nbytes, link).seconds + jumped
     shared = LinkSpeed(link.bandwidth / chips, link.latency * chips)
-    return simulate(ALGORITHMS[algorithm](coarse), nbytes, shared).seconds
+    return simulate(planner(coarse), nbytes, shared).seconds

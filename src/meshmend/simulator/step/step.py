@@ -2,10 +2,10 @@
 
 * **compute**: `ceil(batch / replicas)` examples on each replica, forward and backward, at `of_peak` of the peak. A core
   has nothing less than an example to do, so replicas beyond the examples are idle: model parallelism is for that.
-* **inside**: what the chips of one replica tell each other (`inside.py`).
+* **inside**: what the chips of one replica send each other (`model_parallel.py`).
 * **sum**: the time of the plan on the mesh, for the gradients on the wire: simulated chunk by chunk on up to 1024 chips
   where that is asked for (`simulated`), else predicted from the plan's loads and hops, up to some 10 % shorter.
-* **hidden**: what of the sum goes on while the backward pass still computes. Layers finish from the last to the first,
+* **hidden**: the part of the sum that runs during the backward pass. Layers finish from the last to the first,
   and each one's gradients queue for the links as soon as they exist. A sharded update hides only the reducing half.
 * **update**: bytes that the optimiser reads and writes, at the memory's bandwidth. Sharded, each core updates its share
   of the weights between reducing and gathering, and the links carry weights back instead of sums: as many bytes.
@@ -20,8 +20,7 @@ from functools import lru_cache
 
 from meshmend.errors import SimulateError
 from meshmend.mesh import Mesh
-from meshmend.mesh.choose import ALGORITHMS
-from meshmend.mesh.planners import LinkSpeed, Plan, seconds
+from meshmend.mesh.planners import ALGORITHMS, LinkSpeed, Plan, seconds
 from meshmend.simulator.network.network import simulate
 from meshmend.simulator.step.hardware import MACHINES, Machine
 from meshmend.simulator.step.model_parallel import divided_sum, inside, tile
@@ -29,7 +28,7 @@ from meshmend.simulator.step.models import WIRES, Model
 from meshmend.simulator.step.models.layers import BACKWARD
 
 MOVED = {"sgd": 12, "momentum": 20, "adam": 28, "lars": 28, "lamb": 40}
-"""Bytes a parameter that an update reads and writes, in float32: gradient, weight, state, and weight and state again;
+"""Bytes per parameter that an update reads and writes, in float32: gradient, weight, state, and weight and state again;
 LARS reads weights and gradients once more for their norms, LAMB also keeps its step in between."""
 MOST_SIMULATED = 1024
 """Chips: the schemes with a flow for each chip have more transfers than chips squared."""
@@ -44,7 +43,7 @@ class Setting:
     model: Model
     mesh: Mesh
     batch: int
-    """Examples a step, on all chips together."""
+    """Examples per step, on all chips together."""
     of_peak: float
     """The part of the peak rate that computing reaches."""
     machine: Machine = MACHINES["tpu-v3"]
@@ -54,9 +53,9 @@ class Setting:
     """Bytes that are summed, instead of those of the model's gradients."""
     shard_update: bool = False
     cores: int = 1
-    """Cores a replica: more than 1 is model parallelism."""
+    """Cores per replica: more than 1 is model parallelism."""
     hide: bool = False
-    """Whether sums go on during the backward pass."""
+    """Whether sums run during the backward pass."""
     simulated: bool = False
     """Whether the sum is simulated chunk by chunk, which takes seconds."""
 
@@ -68,24 +67,24 @@ class Setting:
                 f"of_peak={self.of_peak}: the part of the peak must be above 0 and at most 1, such as 0.3"
             )
         if self.algorithm not in ALGORITHMS:
-            raise SimulateError(f"no algorithm is called {self.algorithm!r}: choose from {', '.join(ALGORITHMS)}")
-        if self.algorithm != "ring" and not self.machine.meshed:
+            raise SimulateError(f"unknown algorithm {self.algorithm!r}; choose from {', '.join(ALGORITHMS)}")
+        if not ALGORITHMS[self.algorithm].through_switch and not self.machine.meshed:
+            fit = ", ".join(ALGORITHMS.where(lambda planner: planner.through_switch))
             raise SimulateError(
-                f"{self.algorithm} needs a mesh, and {self.machine.name} has a switch: take ring, or another machine"
+                f"{self.algorithm} needs a mesh, and {self.machine.name} has a switch: take {fit}, or another machine"
             )
-        if self.wire not in WIRES:
-            raise SimulateError(f"no wire format is called {self.wire!r}: choose from {', '.join(WIRES)}")
+        WIRES.find(self.wire)
         if self.payload is not None and not 0 < self.payload < math.inf:
-            raise SimulateError(f"a payload of {self.payload:g} bytes: a sum has at least 1 byte, and an end")
+            raise SimulateError(f"a payload of {self.payload:g} bytes: a sum has at least 1 byte and is finite")
         allowed = [2**power for power in range(self.model.most_cores.bit_length())]
         if self.cores not in allowed:
             raise SimulateError(
-                f"{self.cores} cores a replica: {self.model.title} can have {', '.join(map(str, allowed))}"
+                f"{self.cores} cores per replica: {self.model.title} can have {', '.join(map(str, allowed))}"
             )
         if self.cores > self.machine.cores * len(self.mesh.live):
             raise SimulateError(
-                f"{self.cores} cores a replica, and {self.mesh} has {self.machine.cores * len(self.mesh.live)} cores: "
-                "take more chips or fewer cores a replica"
+                f"{self.cores} cores per replica: {self.mesh} has {self.machine.cores * len(self.mesh.live)} cores, "
+                "so take more chips or fewer cores per replica"
             )
 
     @property
@@ -128,7 +127,7 @@ class Step:
 
     @property
     def throughput(self) -> float:
-        """Examples a second."""
+        """Examples per second."""
         return self.batch / self.total
 
 

@@ -15,11 +15,12 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from meshmend.base.registry import Registry
 from meshmend.errors import SimulateError
 
 Image = tuple[int, int, int]
 Split = Literal["none", "rows", "features"]
-WIRES = {"bf16": 2, "float32": 4}
+WIRES: Registry[int] = Registry("wire format", SimulateError, {"bf16": 2, "float32": 4})
 """Bytes of a number on the wire."""
 BACKWARD = 2
 """FLOPs of going backward, over those of going forward."""
@@ -92,9 +93,7 @@ class Model:
 
     def gradient_bytes(self, wire: str = "bf16") -> int:
         """The payload of the gradient sum."""
-        if wire not in WIRES:
-            raise SimulateError(f"no wire format is called {wire!r}: choose from {', '.join(WIRES)}")
-        return WIRES[wire] * self.summed
+        return WIRES.find(wire) * self.summed
 
     @property
     def sharded(self) -> int:

@@ -1,4 +1,4 @@
-"""Verbs of the job half: run, chaos, doctor, demo."""
+"""`meshmend run`: a training script on several workers."""
 
 from __future__ import annotations
 
@@ -8,20 +8,29 @@ import sys
 import time
 from collections.abc import Collection
 from importlib.machinery import PathFinder
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from meshmend.cli.app import app
+from meshmend.cli.app import app, one_of
 from meshmend.errors import JobError
-from meshmend.job.faults import KINDS, chaos_kinds, default_kinds
 from meshmend.mesh import Mesh
+from meshmend.mesh.planners import ALGORITHMS
+from meshmend.run.clusters import SCHEDULERS
+from meshmend.run.supervisor import POLICIES
+
+if TYPE_CHECKING:
+    Policy = str
+    Algorithm = str
+    Scheduler = str
+else:
+    Policy, Algorithm, Scheduler = one_of(POLICIES), one_of(ALGORITHMS), one_of(SCHEDULERS)
 
 OURS = {
     "-n": "workers", "--workers": "workers", "--spares": "spares", "--min-workers": "least", "--hosts": "hosts",
     "--on-failure": "on_failure", "--launch-agent": "launch_agent", "--checkpoint-every": "every",
 }  # fmt: skip
-"""Options that hardly any script has itself, and what they are called in an order."""
+"""Options that hardly any script has itself, and their names in a `RunSpec`."""
 
 
 @app.command
@@ -30,52 +39,53 @@ def run(
     workers: Annotated[str | None, Parameter(name=["--workers", "-n"])] = None,
     spares: int | None = None,
     min_workers: int | None = None,
-    on_failure: Literal["replace", "spare", "shrink", "restart", "checkpoint"] | None = None,
+    on_failure: Policy | None = None,
     hosts: str | None = None,
     launch_agent: str | None = None,
     checkpoint_every: str | None = None,
     mesh: str | None = None,
-    algorithm: Literal["trees", "ring", "rowpair", "rowcol"] | None = None,
+    algorithm: Algorithm | None = None,
     name: str | None = None,
     resume: str | None = None,
     attach: str | None = None,
-    print_: Annotated[str | None, Parameter(name="--print")] = None,
+    print_: Annotated[Scheduler | None, Parameter(name="--print")] = None,
 ) -> int:
     """Run a training script on several workers, and keep it running when some die.
 
-    Exit status: 0 the job was done, 1 it failed, 2 a mistake in what was asked, 75 it ended early with a checkpoint.
+    Exit status: 0 the job finished, 1 it failed, 2 the command was wrong, 75 it stopped early with a checkpoint.
 
     Parameters
     ----------
     script
-        The script, or -m and a module, and its own arguments: all that follows the script is the script's.
+        The script, or -m and a module, with its own arguments: everything after the script goes to the script.
     workers
-        How many take part, such as 4; or MIN:MAX, such as 2:4, to go on as long as 2 are left. By default 1, or as many
-        as --hosts have room for, or as --mesh has chips.
+        How many take part, such as 4; or MIN:MAX, such as 2:4, to continue as long as 2 are left. By default 1, or as
+        many as --hosts have slots, or as --mesh has chips.
     spares
-        How many more wait, ready to take the place of the dead; by default none.
+        How many more wait, ready to replace a dead worker; by default none.
     min_workers
-        With fewer than these left, write a checkpoint and end with status 75; by default 1.
+        With fewer left, write a checkpoint and stop with status 75; by default 1.
     on_failure
-        Start a new worker in the place of a dead one (the default); have a spare take it; go on with fewer; go back to
-        the last commit in memory (as Reinit does); or restart everything from the last checkpoint.
+        Start a new worker in place of a dead one (replace, the default); let a spare take over; continue with fewer
+        (shrink); go back to the last commit in memory, as Reinit does (restart); or restart everything from the last
+        checkpoint.
     hosts
-        Where, such as a:4,b:4; by default here.
+        Where to run, such as a:4,b:4; by default on this host.
     launch_agent
-        What starts a command on another host, by default ssh; it gets the host and the command.
+        The program that starts a command on another host, by default ssh; it is given the host and the command.
     checkpoint_every
-        Such as 60s, 5min, or 100 (steps); by default every 30 s, or less often: it takes 1 % of the time at most.
+        Such as 60s, 5min, or 100 (steps); by default every 30 s, or less often, to take at most 1 % of the time.
     mesh
-        Take workers for the chips of this mesh, such as 4x4: sums go over its links only, round those that die.
+        Treat workers as the chips of this mesh, such as 4x4: sums use its links only, and route around dead ones.
     algorithm
         How sums go over the mesh; by default trees.
     name
-        What to call the run; by default MMDD-HHMMSS-PROCESS, the date, the time and the launcher's process.
+        Name of the run; by default MMDD-HHMMSS-PROCESS: the date, the time and the launcher's process.
     resume
-        Go on with this run from its last checkpoint, as it was begun, but for the options and the script given now; one
-        that is done is left as it is, unless another script, or other arguments of it, are given.
+        Resume this run from its last checkpoint with its own options, except those given now; a run that has finished
+        is left alone unless another script, or other arguments, are given.
     attach
-        Go on with this run, whose launcher was killed, from the memory of its workers, as it was begun.
+        Take over this run, whose launcher was killed, from the memory of its workers, with its own options.
     print_
         Print a job that runs this on a cluster, with all options, and run nothing: slurm (a script for sbatch) or k8s
         (an MPIJob for Kubernetes).
@@ -98,7 +108,7 @@ def run(
     if attach:
         if given or name or resume or print_:
             raise JobError(
-                f"--attach {attach} goes on with a run as it was begun: leave out the script and all options"
+                f"--attach {attach} takes over a run with its own options: leave out the script and all other options"
             )
         return launch.attach(launch.load_spec(attach))
     if print_:
@@ -116,69 +126,6 @@ def run(
         return launch.resume(launch.load_spec(resume, **given))
     called = resume or name or f"{time.strftime('%m%d-%H%M%S')}-{os.getpid()}"
     return launch.launch(launch.RunSpec(**{"run": called, "script": (), "workers": 1, **given}))
-
-
-def _kinds_help() -> str:
-    """What `--kinds` may be, from the registry."""
-    known = "; ".join(f"{name}: {KINDS[name].what}" for name in chaos_kinds())
-    few = ", ".join(f"{name} needs {KINDS[name].members} workers" for name in chaos_kinds() if KINDS[name].members > 2)
-    return f"Kinds of failure, separated by commas. {known}. {few}."
-
-
-@app.command
-def chaos(
-    run: str,
-    *,
-    every: float = 5.0,
-    kinds: Annotated[str, Parameter(help=_kinds_help())] = ",".join(default_kinds()),
-    count: int | None = None,
-    seed: int = 0,
-) -> int:
-    """Strike a run on this host at random (kills, stops, flipped bits) to see that it survives.
-
-    Parameters
-    ----------
-    run
-        The run's name.
-    every
-        Seconds between two failures, on average.
-    count
-        How many; by default until the run ends.
-    seed
-        Seed of what is chosen.
-
-    """
-    from meshmend import run as launch
-
-    return launch.wreak(run, every=every, kinds=kinds.split(","), count=count, seed=seed)
-
-
-@app.command
-def doctor(*, quick: bool = False) -> int:
-    """See whether this machine can run meshmend, with a test that really kills a process.
-
-    Parameters
-    ----------
-    quick
-        Leave out what starts processes.
-
-    """
-    from meshmend import run as launch
-
-    findings = []
-    for finding in launch.findings(deep=not quick):
-        findings.append(finding)
-        print(launch.line(finding), flush=True)
-    print(launch.verdict(findings))
-    return 1 if any(finding.good is False for finding in findings) else 0
-
-
-@app.command
-def demo() -> int:
-    """Train on digits with 4 workers, kill some, and show that nothing was lost."""
-    from meshmend.demo import demo as play
-
-    return play()
 
 
 def leave_script(words: list[str]) -> list[str]:
@@ -211,7 +158,10 @@ def _misplaced(script: tuple[str, ...], known: Collection[str]) -> None:
     for word in script[1:]:
         option = word.partition("=")[0]
         if option in OURS and OURS[option] not in known:
-            print(f"meshmend: {word} comes after {script[0]}, so the script gets it: ours come before", file=sys.stderr)
+            print(
+                f"meshmend: {word} comes after {script[0]}, so it goes to the script; put ours before the script",
+                file=sys.stderr,
+            )
             return
 
 

@@ -1,0 +1,49 @@
+"""The grid: ways and their opposites, link numbers both ways, wraps, and links that are each counted once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from meshmend import Mesh, MeshError
+from meshmend.mesh.grid import WAYS, E, Grid, N, S, W, link_number, link_source, opposite
+
+GRIDS = [Grid(1, 1), Grid(1, 5), Grid(4, 3), Grid(4, 4, (True, True)), Grid(3, 5, (False, True))]
+
+
+def test_ways_lead_back() -> None:
+    assert [opposite(way) for way in (N, E, S, W)] == [S, W, N, E]
+    assert opposite(np.array([N, E], np.int8)).tolist() == [S, W]
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_neighbours_are_those_around_a_chip_and_lead_back(grid: Grid) -> None:
+    for chip in range(grid.size):
+        around = dict(grid.around(grid.chip(chip)))
+        for way in range(len(WAYS)):
+            there = int(grid.neighbour[chip, way])
+            assert (grid.chip(there) if there >= 0 else None) == around.get(way)
+            if there >= 0:
+                assert grid.neighbour[there, opposite(way)] == chip
+                assert grid.way(grid.chip(chip), grid.chip(there)) in (way, opposite(way))
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_link_numbers_name_a_chip_and_a_way(grid: Grid) -> None:
+    chip, way = np.indices((grid.size, len(WAYS))).reshape(2, -1)
+    numbers = link_number(chip, way)
+    assert numbers.tolist() == list(range(grid.link_numbers))
+    assert all((a == b).all() for a, b in zip(link_source(numbers), (chip, way), strict=True))
+    assert len(grid.directed_links) == 2 * len(grid.links)
+    pairs = {tuple(sorted(grid.ends(int(chip), int(way)))) for chip, way in grid.links}
+    assert len(pairs) == len(grid.links) and all(grid.link(pair) == pair for pair in pairs)
+
+
+def test_a_mesh_is_a_grid_with_a_hole() -> None:
+    mesh = Mesh.parse("4x4 wrap=y -chip@1,1 -link@0,0:0,1")
+    grid = Grid(4, 4, (False, True))
+    assert isinstance(mesh, Grid) and mesh != grid
+    assert len(grid.links) - len(mesh.links) == 4 + 1
+    assert [array.tolist() for array in grid.positions(np.array([5, 14]))] == [[1, 3], [1, 2]]
+    with pytest.raises(MeshError, match="4,0"):
+        grid.index((4, 0))
