@@ -163,7 +163,7 @@ def refused(size: str) -> None:
     attempts = {
         "3 devices for": lambda: mm.jax.allreduce(plan, jax.devices()[:3]),
         "cannot replace one for": lambda: reduce.replanned(mm.plan(mesh.fail((0, 0)), algorithm="trees")),
-        "one row a live chip": lambda: reduce.sum(np.zeros((mesh.size + 1, 2))),
+        "one row per live chip": lambda: reduce.sum(np.zeros((mesh.size + 1, 2))),
         "were given to an all-reduce for": lambda: reduce(0, mm.jax.allreduce(plan, chunks=1).tables),
         "booleans": lambda: reduce.sum(np.zeros((mesh.size, 2), bool)),
     }
