@@ -75,7 +75,7 @@ def draw() -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {HIGH}" width="{WIDE}" height="{HIGH}" '
         'style="max-width:100%;height:auto" role="img" fill="none" font-size="11" font-family="system-ui, sans-serif">',
         "<title>The states of a rank</title>",
-        "<desc>An arrow from a frame is one from each state in it. Labels are signs: what is seen of a worker or decided about it.</desc>",
+        "<desc>An arrow from a frame is one from each state in it. Labels: what is seen or decided.</desc>",
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
         f'<path d="M0 0 L8 4 L0 8 Z" fill="{MUTED}"/></marker></defs>',
         f'<rect width="{WIDE}" height="{HIGH}" rx="10" fill="{PAPER}"/>',

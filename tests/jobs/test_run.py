@@ -139,8 +139,9 @@ def test_a_killed_launcher_can_be_replaced(job: Job, undisturbed: Undisturbed) -
 
 @pytest.mark.jobs
 def test_one_who_has_a_launcher_is_not_attached_to(job: Job, tmp_path: Path) -> None:
-    job.start("-n", "2", script=[SCRIPT, "steps=100", "pause=0.05"]).until("step 3 ")
+    job.start("-n", "2", script=[SCRIPT, "hold=3"]).until("step 3 ")
     other = Job(tmp_path, job.name).start("--attach", job.name, script=[], name=False).finish()
+    (job.folder / "go").touch()
     assert job.process is not None
     assert (other.status, f"process {job.process.pid}" in other.output) == (2, True), other.output
     job.finish()
@@ -272,17 +273,17 @@ def test_a_name_is_used_once(job: Job) -> None:
 def test_a_run_of_the_same_name_in_another_folder_is_left_alone(
     job: Job, tmp_path: Path, undisturbed: Undisturbed
 ) -> None:
-    options = ["steps=120", "pause=0.01"]
-    job.start("-n", "2", script=[SCRIPT, *options]).until("step 20 ")
+    job.start("-n", "2", script=[SCRIPT, "hold=3"]).until("step 3 ")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     other = Job(elsewhere, job.name).run("-n", "2")
+    (job.folder / "go").touch()
     assert other.status == 2 and other.output.count("\n") == 1, other.output
     assert job.process is not None
     assert repr(job.name) in other.output and f"process {job.process.pid}" in other.output
     assert not other.path.exists()
     job.finish()
-    assert (job.status, job.weights) == (0, [undisturbed(*options)] * 2), job.output
+    assert (job.status, job.weights) == (0, [undisturbed()] * 2), job.output
     job.assert_clean()
 
 
