@@ -1,10 +1,12 @@
-"""Makes the pictures of README and docs anew: `make pictures`."""
+"""Draws the pictures of README and docs again: `make pictures`."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
 from pathlib import Path
+
+import rank_states  # beside this script
 
 import meshmend as mm
 from meshmend.demo import demo
@@ -23,6 +25,8 @@ def main() -> None:
         mm.verify(plan)
         plan.draw(str(folder / f"{name}.svg"), flow=flow)
         print(f"drew {folder.relative_to(HERE.parent) / name}.svg")
+    (folder / "rank-states.svg").write_text(rank_states.draw())
+    print("drew docs/pictures/rank-states.svg")
     with tempfile.TemporaryDirectory() as place:
         if demo(place):
             raise SystemExit("the demo did not keep its promises")

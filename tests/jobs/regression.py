@@ -1,8 +1,8 @@
 """A small exact training run for tests: a line a step, and a hash of the weights at the end.
 
 `pause=SECONDS` makes every step take so much longer; `bad=STEP` makes a gradient of that step infinite; `wrong=STEP`
-raises in that step on every worker; `odd=SEAT` makes that worker return gradients of another shape; `width=NUMBER` is
-how many weights there are.
+raises in that step on every worker; `odd=RANK` makes that worker return gradients of another shape; `width=NUMBER` is
+how many weights there are; `hold=STEP` waits after that step until there is a file `go`.
 """
 
 import hashlib
@@ -47,6 +47,8 @@ def main() -> None:
             state = {"w": state["w"] - np.float32(0.1 / job.batch) * grads["w"], "step": state["step"] + 1}
             job.commit(state, loss=loss / job.batch)
             time.sleep(float(options.get("pause", 0)))
+            while options.get("hold") == str(step) and not os.path.exists("go"):
+                time.sleep(0.01)
             done = step + 1
         print(f"weights {hashlib.sha256(state['w'].tobytes()).hexdigest()} after {done}", flush=True)
 

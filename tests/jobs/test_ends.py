@@ -12,6 +12,12 @@ from pathlib import Path
 import pytest
 
 from meshmend.job.shm import ranks_of
+from meshmend.run.console import sentence
+from meshmend.run.supervisor.messages import AllStill, GivenUp, WorkerEnded
+from meshmend.run.supervisor.observations import Cause
+from meshmend.run.supervisor.state import RESTARTS
+from meshmend.telemetry import How
+from tests.jobs.facts import deaths
 from tests.jobs.jobs import DEADLINE, Job, processes, wait_for
 
 HEAD = """
@@ -53,13 +59,13 @@ def test_a_signal_without_a_name_is_a_death_like_others(job: Job) -> None:
     lane = "lambda lane: os.kill(os.getpid(), 35) if rank and mark() else lane.sum(0)"
     text = f"def mark():\n    made = os.path.exists('once'); open('once', 'w'); return not made\ntrain(30, {lane})"
     job.run("-n", "2", "--on-failure", "shrink", script=script(job, text))
-    assert job.status == 0 and "worker 1 ended (signal 35)" in job.output, job.output
+    assert job.status == 0 and deaths(job) == [(1, How.SIGNAL, 35)], job.output
     job.assert_clean()
 
 
 def test_a_worker_that_always_fails_is_not_replaced_for_ever(job: Job) -> None:
     lane = "lambda lane: lane.sum(0) if rank == 0 else 1 / 0"
-    job.start("-n", "2", script=script(job, f"train(10**6, {lane})")).until("worker 1 did no step in 3 attempts")
+    job.start("-n", "2", script=script(job, f"train(10**6, {lane})")).until(sentence(GivenUp(1, RESTARTS)))
     assert job.process is not None
     job.process.send_signal(signal.SIGTERM)
     job.finish()
@@ -96,14 +102,16 @@ def test_without_a_checkpoint_the_status_does_not_speak_of_one(job: Job) -> None
     (job.path / "checkpoints").touch()  # where the folder should be
     job.process.send_signal(signal.SIGTERM)
     job.finish()
-    assert job.status == 1 and "cannot write a checkpoint" in job.output, job.output
+    assert job.status == 1 and str(job.path / "checkpoints") in job.output, job.output
     assert "--resume" not in job.output
     job.assert_clean()
 
 
 def test_a_job_that_is_left_without_its_end_says_how_to_end_it(job: Job) -> None:
     job.run("-n", "2", script=script(job, "train(10**6, lambda lane: sys.exit(0))"))
-    assert job.status == 1 and "before its job was over: use `with mm.Job(…)`" in job.output, job.output
+    early = [sentence(WorkerEnded(rank, 0, Cause.NONE, early=True)) for rank in (0, 1)]
+    assert job.status == 1 and any(text in job.output for text in early), job.output
+    assert all((how, value) == (How.EXIT, 0) for _, how, value in deaths(job))
     job.assert_clean()
 
 
@@ -131,8 +139,8 @@ def lane(samples):
     return samples.sum(0)
 train(100, lane)
 """
-    job.start("-n", "2", script=script(job, text)).until("all workers stand still")
+    job.start("-n", "2", script=script(job, text)).until(sentence(AllStill()))
     (job.folder / "noticed").touch()
     job.finish()
-    assert job.status == 0 and "hang" not in job.output, job.output
+    assert job.status == 0 and deaths(job) == [], job.output
     job.assert_clean()

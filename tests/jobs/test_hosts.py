@@ -13,8 +13,20 @@ import pytest
 from meshmend.base.processes import is_alive
 from meshmend.job.shm import ranks_of
 from meshmend.job.shm.inspect import Member, member, members
-from meshmend.telemetry import Committed, Died, Event, Part, Saved, Started, read
+from meshmend.run.console import sentence, world_reason
+from meshmend.run.supervisor.messages import (
+    AgentReplaced,
+    Halting,
+    HostBack,
+    HostGone,
+    HostLost,
+    Joined,
+    Minority,
+    MpirunLost,
+)
+from meshmend.telemetry import Committed, Saved, Started, read
 from meshmend.testbed import why_not
+from tests.jobs.facts import hosts_lost
 from tests.jobs.jobs import SCRIPT, Job, processes, wait_for
 from tests.jobs.namespaces import AGENT, Hosts
 
@@ -65,10 +77,6 @@ def committed(job: Job, rank: int) -> list[int]:
     return [event.step for event in read(job.path) if isinstance(event, Committed) and event.rank == rank]
 
 
-def lost(job: Job) -> list[Event]:
-    return [event for event in read(job.path) if isinstance(event, Died) and event.what is Part.HOST]
-
-
 def test_two_hosts_train_as_one(job: Job, hosts: Hosts, undisturbed: Undisturbed) -> None:
     start(job, "a:2,b:2", options=[]).finish()
     assert job.status == 0, job.output
@@ -109,8 +117,7 @@ def test_an_agent_or_a_daemon_dies_and_no_worker_restarts(
     victim = rank(job, 3).agent if what == "agent" else rank(job, 3).daemon
     assert victim in hosts.processes("b")
     os.kill(victim, signal.SIGKILL)
-    said = {"agent": "the agent on b was lost, and another one has taken over", "prted": "world 2 (mpirun was lost)"}
-    job.until(said[what])
+    job.until(sentence(AgentReplaced("b")) if what == "agent" else f"world 2 ({world_reason(MpirunLost())})")
     assert workers(job) == before
     job.finish()
     assert job.status == 0, job.output
@@ -124,15 +131,15 @@ def test_a_host_is_lost_and_comes_back(job: Job, hosts: Hosts, undisturbed: Undi
     start(job, "a:2,b:2", options=options).until("step 10 ")
     first = workers(job)[:2]
     hosts.crash("b")
-    job.until("host b is lost, and with it workers [2, 3]").until("(host b was lost)").until("2 workers")
+    job.until(sentence(HostLost("b", (2, 3)))).until(world_reason(HostGone("b"))).until("2 workers")
     hosts.mend("b")
     hosts.boot("b")
-    job.until("host b is back").until(" join").until("4 workers")
+    job.until(sentence(HostBack("b"))).until(world_reason(Joined((2, 3)))).until("4 workers")
     assert workers(job)[:2] == first
     job.finish()
     assert job.status == 0, job.output
     assert job.weights == [undisturbed(options[1])] * 4, job.output
-    assert started(job) == [0, 1, 2, 3, 2, 3]
+    assert started(job) == [0, 1, 2, 3, 2, 3] and hosts_lost(job) == ["b"]
     job.assert_clean()
 
 
@@ -144,12 +151,12 @@ def test_the_smaller_half_of_a_network_never_goes_on(
     start(job, "a:2,b:2", "--on-failure", policy, options=options).until("step 10 ")
     others = workers(job)[2:]
     hosts.cut("b")
-    job.until("(host b was lost)").until("2 workers")
+    job.until(world_reason(HostGone("b"))).until("2 workers")
     assert all(is_alive(worker) for worker in others)
     stopped = {rank: committed(job, rank) for rank in (2, 3)}
     job.until("2 workers").until("2 workers")
     hosts.mend("b")
-    job.until("host b is back")
+    job.until(sentence(HostBack("b")))
     wait_for(lambda: not any(is_alive(worker) for worker in others))
     if policy == "replace":
         job.until("4 workers")
@@ -170,7 +177,7 @@ def test_a_launcher_with_the_smaller_half_halts(job: Job, hosts: Hosts, undistur
     hosts.cut("b")
     job.finish()
     assert job.status == 75, job.output
-    assert "workers [0] are not most of [0, 1, 2]: others may go on without them" in job.output
+    assert sentence(Halting(Minority((0,), (0, 1, 2)), checkpoint=True)) in job.output
     assert [event.step for event in read(job.path) if isinstance(event, Saved)][-1] >= 10
     assert max(committed(job, 1)) <= max(committed(job, 0))
     assert all(is_alive(worker) for worker in others)
@@ -202,16 +209,16 @@ def test_a_killed_launcher_is_replaced_on_several_hosts(job: Job, undisturbed: U
 
 
 @pytest.mark.parametrize(
-    ("name", "agent", "message"),
+    ("name", "agent", "values"),
     [
-        ("nowhere:2", AGENT, "no agent could be started on host 'nowhere'"),
-        ("b:2", "no-such-command", "the launch agent 'no-such-command' cannot be run"),
-        ("b:2", "false", "no agent could be started on host 'b' with 'false': it ended with status 1"),
+        ("nowhere:2", AGENT, ["'nowhere'"]),
+        ("b:2", "no-such-command", ["'no-such-command'"]),
+        ("b:2", "false", ["'b'", "'false'", "status 1"]),
     ],
 )
-def test_a_host_that_cannot_be_reached_is_one_sentence(job: Job, name: str, agent: str, message: str) -> None:
+def test_a_host_that_cannot_be_reached_is_one_sentence(job: Job, name: str, agent: str, values: list[str]) -> None:
     job.start("--hosts", f"a:1,{name}", "--launch-agent", agent, script=[SCRIPT]).finish()
     assert job.status == 2, job.output
-    assert job.output.count("\n") == 1 and message in job.output, job.output
+    assert job.output.count("\n") == 1 and all(value in job.output for value in values), job.output
     assert processes(job.name) == [] and ranks_of(job.name) == []
     assert not (job.path / "run.json").exists()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from meshmend.job.shm.segment import Segment
+from meshmend.job.shm.inspect import member
 from meshmend.report import Incident, Level, incidents
 from meshmend.telemetry import Committed, Event, Formed, Repaired, Why, read
 from meshmend.testing import Fault
@@ -78,7 +78,9 @@ def test_a_failure_is_one_incident(
 
 def test_a_lost_mpirun_is_one_incident(job: Job) -> None:
     job.start("-n", "3", script=[SCRIPT, "steps=120", "pause=0.01"]).until("step 30 ")
-    os.kill(Segment(job.name, 0)["mpirun"], signal.SIGKILL)
+    first = member(job.name, 0)
+    assert first is not None
+    os.kill(first.mpirun, signal.SIGKILL)
     (incident,) = found(job.finish())
     assert (incident.what, incident.level) == (["mpirun lost"], Level.NEW_WORLD)
     assert (incident.was[:2], incident.epoch[:2]) == ((0, 1), (0, 2)) and incident.end is not None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from meshmend.testing import Fault
+from tests.jobs.facts import one_line
 from tests.jobs.jobs import SCRIPT, Job
 
 SHRINK = ["--on-failure", "shrink"]
@@ -47,20 +48,16 @@ def test_weights_are_those_of_an_undisturbed_run(
 
 
 @pytest.mark.parametrize(
-    ("words", "options", "says"),
+    ("words", "options", "values"),
     [
-        (["-n", "4", "--mesh", "2x3"], [], "--mesh 2x3 has 6 live chips, for 4 workers: give -n 6"),
-        (["-n", "4", "--mesh", "2x2", "--spares", "1"], [], "a spare has no place on a mesh"),
-        (["--mesh", "2by2"], [], "cannot read '2by2'"),
-        (["--mesh", "1x3", "--algorithm", "ring"], [], "ring"),
-        (
-            ["--mesh", "1x2"],
-            ["reduction=float", "wire=bf16", "width=333"],
-            "wire='bf16' cannot be combined with --mesh",
-        ),
+        (["-n", "4", "--mesh", "2x3"], [], ["--mesh 2x3", "6 live chips", "4 workers", "-n 6"]),
+        (["-n", "4", "--mesh", "2x2", "--spares", "1"], [], ["--mesh", "--spares 1"]),
+        (["--mesh", "2by2"], [], ["'2by2'"]),
+        (["--mesh", "1x3", "--algorithm", "ring"], [], ["ring"]),
+        (["--mesh", "1x2"], ["reduction=float", "wire=bf16", "width=333"], ['wire="bf16"', "--mesh"]),
     ],
 )
-def test_a_mistake_is_one_sentence(job: Job, words: list[str], options: list[str], says: str) -> None:
+def test_a_mistake_is_one_sentence(job: Job, words: list[str], options: list[str], values: list[str]) -> None:
     job.run(*words, script=[SCRIPT, *options])
     assert job.status == 2, job.output
-    assert says in job.output and "Traceback" not in job.output
+    assert one_line(job, *values) and "Traceback" not in job.output, job.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,9 +15,12 @@ from meshmend.errors import JobError
 from meshmend.job.shm import AgentSegment, create_as_agent, remove_run
 from meshmend.job.shm.inspect import members
 from meshmend.run import entry as start
+from meshmend.run.console import halt_reason, sentence
 from meshmend.run.spec import RunSpec
-from meshmend.telemetry import Repaired, Saved, read
+from meshmend.run.supervisor.messages import Halting, StateLost, TooFew
+from meshmend.telemetry import Began, How, Raised, Repaired, Saved, Skipped, Why, read
 from meshmend.testing import Fault
+from tests.jobs.facts import deaths, one_line, worlds
 from tests.jobs.jobs import SCRIPT, Job, wait_for
 
 SHRINK = ["--on-failure", "shrink"]
@@ -75,7 +79,7 @@ def test_a_spare_does_not_begin_anew_when_all_others_are_dead(job: Job, undistur
     job.faults = [kill(1, 14), kill(0, 14, "state")]
     job.run("--on-failure", "spare", "--checkpoint-every", "5", "-n", "2", "--spares", "1")
     assert job.status == 1, job.output
-    assert job.output.count("all workers that had the state are dead") == 1, job.output
+    assert job.output.count(halt_reason(StateLost())) == 1, job.output
     job.faults = []
     job.start("--resume", job.name, script=[], name=False).finish()
     assert job.status == 0, job.output
@@ -89,7 +93,7 @@ def test_a_worker_that_hangs_is_found_and_ended(job: Job, kind: str, undisturbed
     job.faults = [kill(2, 10, kind=kind)]
     job.run(*SHRINK, "-n", "3")
     assert job.status == 0, job.output
-    assert "worker 2 ended (hang)" in job.output
+    assert deaths(job) == [(2, How.HANG, 0)]
     assert job.weights == [undisturbed()] * 2, job.output
     job.assert_clean()
 
@@ -112,8 +116,8 @@ def test_mpirun_is_replaceable(job: Job, undisturbed: Undisturbed) -> None:
     job.finish()
     assert job.status == 0, job.output
     assert job.weights == [undisturbed(*options)] * 3, job.output
-    assert "world 2 (mpirun was lost)" in job.output
-    assert f"done: 120 steps, 1 failure survived; meshmend audit {job.name} proves them" in job.output
+    assert worlds(job) == [(1, Why.BEGIN), (2, Why.MPIRUN_LOST)]
+    assert "120 steps, 1 failure " in job.output and f"meshmend audit {job.name}" in job.output
     repairs = [event for event in read(job.path) if isinstance(event, Repaired)]
     assert {event.rank for event in repairs} == {0, 1, 2}
     assert all(event.times["re-form"] > 0 for event in repairs)
@@ -136,9 +140,11 @@ def test_a_killed_launcher_can_be_replaced(job: Job, undisturbed: Undisturbed) -
 
 @pytest.mark.jobs
 def test_one_who_has_a_launcher_is_not_attached_to(job: Job, tmp_path: Path) -> None:
-    job.start("-n", "2", script=[SCRIPT, "steps=100", "pause=0.05"]).until("step 3 ")
+    job.start("-n", "2", script=[SCRIPT, "hold=3"]).until("step 3 ")
     other = Job(tmp_path, job.name).start("--attach", job.name, script=[], name=False).finish()
-    assert (other.status, "is in the hands of process" in other.output) == (2, True), other.output
+    (job.folder / "go").touch()
+    assert job.process is not None
+    assert (other.status, f"process {job.process.pid}" in other.output) == (2, True), other.output
     job.finish()
     assert job.status == 0, job.output
 
@@ -155,7 +161,8 @@ def test_everything_dies_and_is_resumed(job: Job, undisturbed: Undisturbed) -> N
     wait_for(lambda: not any(is_alive(worker) for worker in victims))
     job.start("--resume", job.name, script=[], name=False).finish()
     assert job.status == 0, job.output
-    assert "resuming from step-" in job.output
+    assert [event.epoch.attempt for event in read(job.path) if isinstance(event, Began)] == [0, 1]
+    assert "from step-000000" in job.output
     assert job.weights == [undisturbed(*options)] * 2, job.output
     job.assert_clean()
 
@@ -166,7 +173,7 @@ def test_too_few_are_left(job: Job, undisturbed: Undisturbed) -> None:
     job.faults = [kill(1, 10), kill(2, 20)]
     job.run(*SHRINK, "-n", "2:3", script=[SCRIPT, *options])
     assert job.status == 75, job.output
-    assert "1 workers are left, and at least 2 were asked for: ending, with a checkpoint" in job.output
+    assert sentence(Halting(TooFew(1, 2), checkpoint=True)) in job.output
     assert [event.step for event in read(job.path) if isinstance(event, Saved)][-1] >= 20
     job.faults = []
     job.start("--resume", job.name, script=[], name=False).finish()
@@ -197,7 +204,8 @@ def test_restart_from_disk_for_comparison(job: Job, undisturbed: Undisturbed) ->
     words = ["--on-failure", "checkpoint", "--checkpoint-every", "10", "-n", "2"]
     job.run(*words, script=[SCRIPT, *options])
     assert job.status == 0, job.output
-    assert "restarting everything from" in job.output
+    assert [event.epoch.attempt for event in read(job.path) if isinstance(event, Began)] == [0, 1]
+    assert "step-00000020" in job.output
     assert job.weights == [undisturbed(*options)] * 2, job.output
     job.assert_clean()
 
@@ -206,10 +214,11 @@ def test_an_exception_is_told_once(job: Job) -> None:
     job.run("-n", "3", script=[SCRIPT, "wrong=5"])
     assert job.status == 1, job.output
     assert job.output.count("ValueError: this data is wrong in step 5") == 1, job.output
-    assert job.output.count("raised in step 5:") == 1
-    assert "raised the same in step 5" in job.output
-    assert "in gradient" in job.output
-    assert "meshmend/train" not in job.output.split("raised in step 5:")[1].split("meshmend:")[0]
+    raised = [event for event in read(job.path) if isinstance(event, Raised)]
+    assert {event.rank for event in raised} == {0, 1, 2} and {event.step for event in raised} == {5}
+    (trace,) = re.findall(r"step 5:\n(.*?)\nmeshmend:", job.output, re.DOTALL)
+    assert "in gradient" in trace and "/meshmend/" not in trace
+    assert len(re.findall(r"meshmend: worker \d .*step 5$", job.output, re.MULTILINE)) == 2, job.output
     job.assert_clean()
 
 
@@ -217,7 +226,7 @@ def test_an_exception_is_told_once(job: Job) -> None:
 def test_a_step_that_is_not_finite(job: Job, reduction: str) -> None:
     job.run("-n", "2", script=[SCRIPT, "bad=5", f"reduction={reduction}", "nonfinite=error"])
     assert job.status == 1, job.output
-    assert "step 5: '0.w' holds NaN or Inf" in job.output
+    assert one_line(job, "step 5", "'0.w'", "NaN")
     assert job.output.count("NaN") == 1
 
 
@@ -226,32 +235,32 @@ def test_a_step_that_is_skipped(job: Job, undisturbed: Undisturbed) -> None:
     job.faults = [kill(1, 5)]
     job.run(*SHRINK, "-n", "2", script=[SCRIPT, *options])
     assert job.status == 0, job.output
-    assert "step 5 is skipped" in job.output
+    assert {event.step for event in read(job.path) if isinstance(event, Skipped)} == {5}
     assert job.weights == [undisturbed(*options)], job.output
     job.assert_clean()
 
 
 @pytest.mark.parametrize(
-    ("words", "script", "message"),
+    ("words", "script", "values"),
     [
-        (["-n", "0"], [SCRIPT], "at least 1 worker"),
-        (["-n", "two"], [SCRIPT], "cannot read 'two' in --workers"),
-        (["-n", "2"], [], "no script was given"),
-        (["-n", "2"], ["nowhere.py"], "there is no script 'nowhere.py'"),
-        (["--on-failure", "spare"], [SCRIPT], "needs --spares"),
-        (["--min-workers", "3", "-n", "2"], [SCRIPT], "at least 3 of 2 workers"),
-        (["--hosts", "a:0"], [SCRIPT], "cannot read 'a:0' in --hosts"),
-        (["-n", "2", "--checkpoint-every", "often"], [SCRIPT], "checkpoints every 'often'"),
-        (["-n", "17"], [SCRIPT], "16 lanes are too few for 17 workers"),
-        (["-n", "2"], [SCRIPT, "reduction=odd"], "reduction='odd'; choose from"),
-        (["-n", "2"], [SCRIPT, "wire=bf16"], "wire='bf16' cannot be combined with reduction='exact'"),
-        (["-n", "3"], [SCRIPT, "odd=1"], "worker 1 returned gradients with a different structure"),
+        (["-n", "0"], [SCRIPT], ["0 workers"]),
+        (["-n", "two"], [SCRIPT], ["'two'", "--workers"]),
+        (["-n", "2"], [], ["no script"]),
+        (["-n", "2"], ["nowhere.py"], ["'nowhere.py'"]),
+        (["--on-failure", "spare"], [SCRIPT], ["--spares"]),
+        (["--min-workers", "3", "-n", "2"], [SCRIPT], ["--min-workers 3", "2 workers"]),
+        (["--hosts", "a:0"], [SCRIPT], ["'a:0'", "--hosts"]),
+        (["-n", "2", "--checkpoint-every", "often"], [SCRIPT], ["'often'"]),
+        (["-n", "17"], [SCRIPT], ["16 lanes", "17 workers"]),
+        (["-n", "2"], [SCRIPT, "reduction=odd"], ["reduction='odd'"]),
+        (["-n", "2"], [SCRIPT, "wire=bf16"], ["wire='bf16'", "reduction='exact'"]),
+        (["-n", "3"], [SCRIPT, "odd=1"], ["worker 1", "gradients"]),
     ],
 )
-def test_mistakes_are_one_sentence(job: Job, words: list[str], script: Sequence[object], message: str) -> None:
+def test_mistakes_are_one_sentence(job: Job, words: list[str], script: Sequence[object], values: list[str]) -> None:
     job.run(*words, script=script)
     assert job.status == 2, job.output
-    assert job.output.count(message) == 1, job.output
+    assert one_line(job, *values), job.output
     assert "Traceback" not in job.output
 
 
@@ -259,22 +268,23 @@ def test_a_name_is_used_once(job: Job) -> None:
     job.run("-n", "1", script=[SCRIPT, "steps=2"])
     assert job.status == 0, job.output
     job.run("-n", "1", script=[SCRIPT, "steps=2"])
-    assert (job.status, "holds a run of that name" in job.output) == (2, True)
+    assert (job.status, f"{job.path} " in job.output, f"--resume {job.name}" in job.output) == (2, True, True)
 
 
 def test_a_run_of_the_same_name_in_another_folder_is_left_alone(
     job: Job, tmp_path: Path, undisturbed: Undisturbed
 ) -> None:
-    options = ["steps=120", "pause=0.01"]
-    job.start("-n", "2", script=[SCRIPT, *options]).until("step 20 ")
+    job.start("-n", "2", script=[SCRIPT, "hold=3"]).until("step 3 ")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     other = Job(elsewhere, job.name).run("-n", "2")
+    (job.folder / "go").touch()
     assert other.status == 2 and other.output.count("\n") == 1, other.output
-    assert f"a run {job.name!r} lives on this host already" in other.output
+    assert job.process is not None
+    assert repr(job.name) in other.output and f"process {job.process.pid}" in other.output
     assert not other.path.exists()
     job.finish()
-    assert (job.status, job.weights) == (0, [undisturbed(*options)] * 2), job.output
+    assert (job.status, job.weights) == (0, [undisturbed()] * 2), job.output
     job.assert_clean()
 
 
@@ -295,7 +305,7 @@ def test_workers_that_wait_for_a_launcher_are_not_overrun(job: Job) -> None:
     segment = left_by_a_dead_agent(job, worker_born=born(os.getpid()))
     job.run("-n", "1")
     segment.files.remove()
-    assert job.status == 2 and f"worker {os.getpid()} waits for run --attach {job.name}" in job.output, job.output
+    assert job.status == 2 and one_line(job, str(os.getpid()), f"--attach {job.name}"), job.output
 
 
 def test_a_run_of_another_user_is_one_sentence(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,7 +315,7 @@ def test_a_run_of_another_user_is_one_sentence(job: Job, monkeypatch: pytest.Mon
     create_as_agent(job.name, 0)
     monkeypatch.setattr(start, "open_to_read", refuse)
     monkeypatch.setenv("MESHMEND_RUNS", str(job.folder))
-    with pytest.raises(JobError, match=r"is another user's: give another --name$"):
+    with pytest.raises(JobError, match=rf"{job.name}.*another user.*--name"):
         start.launch(RunSpec(run=job.name, script=[str(SCRIPT)], workers=1))
     remove_run(job.name)
 
@@ -315,6 +325,6 @@ def test_one_that_is_stopped_while_it_should_give_its_state_is_found(job: Job, u
     job.faults = [kill(2, 6), kill(0, 6, "state", "hang")]
     job.run("--on-failure", "spare", "-n", "3", "--spares", "2")
     assert job.status == 0, job.output
-    assert "worker 0 ended (hang)" in job.output
+    assert (0, How.HANG, 0) in deaths(job)
     assert job.weights == [undisturbed()] * 3, job.output
     job.assert_clean()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from meshmend import Mesh, report, testbed
 from meshmend.mesh.grid import Chip
+from meshmend.run.console import sentence, world_reason
+from meshmend.run.supervisor.messages import Halting, HaltReason, Joined, Message, Split, TooFew, WrongSide
 from meshmend.telemetry import Committed, Died, Saved, Started, read
 from tests.jobs.conftest import undisturbed as undisturbed
 from tests.jobs.jobs import SCRIPT
@@ -28,6 +31,17 @@ def across(mesh: str, column: int) -> str:
     return " ".join(f"link@{row},{column}:{row},{column + 1}" for row in range(Mesh.parse(mesh).rows))
 
 
+def told(message: Message, at: Chip) -> str:
+    """What a launcher on that chip says."""
+    return sentence(message).replace(socket.gethostname(), f"chip-{at[0]}-{at[1]}")
+
+
+def chips(mesh: str, ranks: Sequence[int]) -> tuple[str, ...]:
+    """The hosts of these ranks."""
+    cols = Mesh.parse(mesh).cols
+    return tuple(sorted(f"chip-{rank // cols}-{rank % cols}" for rank in ranks))
+
+
 def assert_nothing_more(folder: Path, ended: list[int]) -> None:
     """The ledger is right, and these workers have committed nothing after they were given up."""
     events = read(folder / "runs" / "bed")
@@ -45,7 +59,7 @@ def test_the_larger_half_goes_on(tmp_path: Path, undisturbed: Undisturbed) -> No
         run.until(r"step 3\b")
         bed.cut(across("1x3", 1))
         weights = run.finish()
-    assert "mpirun on chip-0-0 cannot reach chip-0-2: workers [2] are ended, [0, 1] go on" in run.output
+    assert told(Split(("chip-0-2",), far=(2,), near=(0, 1)), (0, 0)) in run.output
     assert weights == [undisturbed("steps=20")] * 2, run.output
     assert_nothing_more(tmp_path, [2])
 
@@ -69,22 +83,22 @@ def test_one_half_goes_on(
         run.until(r"step 5\b")
         bed.cut(across(mesh, column))
         weights = run.finish()
-    assert f"workers {far} are ended, {near} go on" in run.output
+    assert told(Split(chips(mesh, far), far=tuple(far), near=tuple(near)), at) in run.output
     assert weights == [undisturbed("steps=60")] * len(near), run.output
     assert_nothing_more(tmp_path, far)
 
 
 @pytest.mark.jobs
 @pytest.mark.parametrize(
-    ("mesh", "at", "words", "says"),
+    ("mesh", "at", "words", "why"),
     [
-        ("2x3", (0, 2), [], "workers [2, 5] are ended, and [0, 1, 3, 4] cannot go on without it"),
-        ("2x2", (0, 1), ["--mesh", "2x2"], "workers [1, 3] are ended, and [0, 2] cannot go on without it"),
-        ("2x2", (0, 0), ["--min-workers", "3"], "2 workers are left, and at least 3 were asked for"),
+        ("2x3", (0, 2), [], WrongSide(chips("2x3", [0, 1, 3, 4]), near=(2, 5), far=(0, 1, 3, 4))),
+        ("2x2", (0, 1), ["--mesh", "2x2"], WrongSide(chips("2x2", [0, 2]), near=(1, 3), far=(0, 2))),
+        ("2x2", (0, 0), ["--min-workers", "3"], TooFew(2, 3)),
     ],
 )
 def test_neither_half_can_go_on(
-    tmp_path: Path, mesh: str, at: Chip, words: list[str], says: str, undisturbed: Undisturbed
+    tmp_path: Path, mesh: str, at: Chip, words: list[str], why: HaltReason, undisturbed: Undisturbed
 ) -> None:
     """The launcher is not with the larger half, or too few are left: a checkpoint, and the run can be resumed."""
     with testbed.Testbed(Mesh.parse(mesh), "50mbit") as bed:
@@ -93,7 +107,7 @@ def test_neither_half_can_go_on(
         run.until(r"step 5\b")
         bed.cut(halves)
         assert run.finish(status=75) == []
-        assert f"{says}: ending, with a checkpoint" in run.output
+        assert told(Halting(why, checkpoint=True), at) in run.output
         assert [event.step for event in read(tmp_path / "runs" / "bed") if isinstance(event, Saved)][-1] >= 5
         bed.mend(halves)
         again = Training(bed, tmp_path, "--resume", "bed", at=at)
@@ -109,7 +123,7 @@ def test_chips_that_were_cut_off_join_again(tmp_path: Path, undisturbed: Undistu
         bed.cut(across("2x3", 1))
         run.until("4 workers")
         bed.mend(across("2x3", 1))
-        run.until("workers 2 and 5 join")
+        run.until(world_reason(Joined((2, 5))))
         run.until("sums go over 2x3 by")
         weights = run.finish()
     assert weights == [undisturbed("steps=300")] * 6, run.output

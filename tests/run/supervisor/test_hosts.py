@@ -87,7 +87,7 @@ def test_the_smaller_side_is_expelled_and_the_larger_continues() -> None:
     orders = run.turn(unreachable=frozenset({"b"}))
     assert orders.said == [Split(("b",), far=(2,), near=(0, 1))] and orders.of(Expel) == [Expel("b")]
     run.reachable.discard("b")
-    assert run.turns(1).opened == []  # until it is answered
+    assert run.turns(1) == []  # until it is answered
     orders = run.turn(expelled={"b": True})
     assert [(lost.host, [one.rank for one in lost.seen]) for lost in orders.of(NoteHostLost)] == [("b", [2])]
     run.lost.add("b")

@@ -169,7 +169,7 @@ def test_nothing_is_formed_while_a_host_may_be_lost() -> None:
     run = training("a b", here="a")
     run.ended.add(1)
     run.sure = False
-    assert run.turns(5).opened == []
+    assert run.turns(5) == []
     run.sure = True
     run.turn()
     assert run.turn(unreachable=frozenset()).opened == [[0, 1]]
