@@ -105,7 +105,7 @@ def test_a_fork_has_no_part_in_the_job_of_its_parent(work: Callable[[str], Worke
 
 FIRST = """
     import numpy as np, meshmend as mm
-    from meshmend.job.protocol.protocol import Total
+    from meshmend.job.protocol import Total
 
     job = mm.Job(np.arange(8.0), batch=4, lanes=2)
     print(job.rank, job.first, end=" ")
@@ -215,7 +215,7 @@ COURIER = """
     mpi4py.rc.initialize = False  # no world is needed for this, and what MPI keeps in /dev/shm would be left behind
     from meshmend.errors import JobError
     from meshmend.job.courier.courier import carry
-    from meshmend.job.protocol.protocol import Divergence, Failure
+    from meshmend.job.protocol import Divergence, Failure
     from meshmend.job.shm.segment import Segment
 
     class Courier:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from meshmend.job.protocol.protocol import divide
+from meshmend.job.protocol import divide
 from meshmend.telemetry.events import Began, Committed, Died, Event, Formed, Opened, Repaired, Skipped, Started, Struck
 
 PACE = 0.1

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from meshmend.job.protocol.protocol import (  # fmt: skip
+from meshmend.job.protocol import (  # fmt: skip
     NEVER,
     Begin,
     Cast,
@@ -21,12 +21,13 @@ from meshmend.job.protocol.protocol import (  # fmt: skip
     Failure,
     Gather,
     Lost,
-    Memory,
+    MemberState,
     Operation,
+    Payload,
+    Reduce,
     Revoke,
     Shrink,
     Steps,
-    Sum,
     Total,
     Wait,
     Work,
@@ -90,7 +91,7 @@ class Group:
 
 @dataclass
 class Member:
-    memory: Memory
+    memory: MemberState
     worker: Worker
     steps: Steps
     world: Group
@@ -134,13 +135,14 @@ class World:
         self.flips = dict(flips or {})
         self.disturbed = bool(self.kills or self.reforms or self.flips or self.strays)
         self.begun = False
+        self.worlds = 0
         self.groups = 0
         self.ticks = 0
         self.trace: list[Kill] = []
         world = self.group(range(members + spares))
         self.members = []
         for rank in range(members + spares):
-            memory = Memory(rank)
+            memory = MemberState(rank)
             self.members.append(Member(memory, Worker(rounds), run_member(memory, lanes, members), world))
         for member in self.members:
             self.advance(member, lambda m: next(m.steps))
@@ -170,11 +172,12 @@ class World:
                 member.status = "dead" if done else "alive"
         alive = [m for m in self.members if m.status == "alive"]
         world = self.group(m.memory.rank for m in alive)
+        self.worlds += 1
         self.begun = self.begun or any(m.memory.active for m in self.members)
         for member in alive:
             member.steps.close()
             member.world, member.active, member.entered = world, None, False
-            member.steps = run_member(member.memory, self.lanes, self.wanted, fresh=not self.begun)
+            member.steps = run_member(member.memory, self.lanes, self.wanted, world=self.worlds, fresh=not self.begun)
             self.advance(member, lambda m: next(m.steps))
 
     def advance(self, member: Member, resume: Callable[[Member], Operation]) -> None:
@@ -222,7 +225,9 @@ class World:
             case Revoke():
                 member.world.revoked = True
                 return self.give(member, None)
-            case Work(round=number, lanes=lanes):
+            case Work(round=current, lanes=lanes):
+                number = current.number
+                assert current.lanes == self.lanes
                 if member.world.revoked and self.random.random() < 0.5:
                     return self.fail(member)
                 if member.total and member.total[0] == number - 1:
@@ -263,7 +268,7 @@ class World:
 
     def collective(self, member: Member) -> bool:
         operation, rank = member.operation, member.memory.rank
-        group = member.active if isinstance(operation, Sum) else member.world
+        group = member.active if isinstance(operation, Reduce) else member.world
         assert group is not None
         turn = member.turn.setdefault(group.number, 0)
         inputs = group.calls.setdefault(turn, {})
@@ -293,17 +298,19 @@ class World:
             if member.total:
                 worker.apply(member.total[0], member.total[2])
             return member.total, (worker.state, worker.applied)
-        if isinstance(operation, Sum):
+        if isinstance(operation, Reduce):
             return dict(worker.part), mix(worker.state, 1), worker.leaving
         return None
 
     def take_out(self, member: Member, group: Group, inputs: dict[int, Any], source: int | None) -> Any:
         operation = member.operation
         if isinstance(operation, Gather):
-            return [inputs[rank] for rank in group.ranks]
+            records = [inputs[rank] for rank in group.ranks]
+            assert len({(record.world, record.shrink) for record in records}) == 1, "members of one group count alike"
+            return records
         if isinstance(operation, Cast):
             total, state = inputs[source]  # type: ignore[index]
-            if operation.take and operation.what == "total":
+            if operation.take and operation.what is Payload.TOTAL:
                 if member.total and member.total[0] == total[0] - 1:
                     member.worker.apply(member.total[0], member.total[2])
                 member.total = total
@@ -312,17 +319,18 @@ class World:
                 member.worker.state, member.worker.applied = state
             return None
         if isinstance(operation, Enlist):
-            ranks = tuple(group.ranks[place] for place in operation.active)
+            assert operation.world == self.worlds
+            ranks = tuple(group.ranks[position] for position in operation.active)
             made = group.calls.setdefault(-2, {}).setdefault(0, self.group(ranks))
             member.active = made if member.memory.rank in ranks else None
             return None
-        assert isinstance(operation, Sum)
+        assert isinstance(operation, Reduce)
         counts = [sum(lane in part for part, _, _ in inputs.values()) for lane in range(self.lanes)]
         payload = sum(sum(part.values()) for part, _, _ in inputs.values()) & MASK
         digests = {rank: digest for rank, (_, digest, _) in inputs.items()}
         total = Total(counts, digests, sum(leaving for _, _, leaving in inputs.values()))
         if len(set(digests.values())) == 1 and not total.leaving:
-            member.total = (operation.round, total, payload)
+            member.total = (operation.round.number, total, payload)
         return total
 
 

@@ -12,7 +12,7 @@ from meshmend.base.env import Settings
 from meshmend.base.processes import kill
 from meshmend.errors import JobError
 from meshmend.job.faults.faults import Fault, Faults
-from meshmend.job.protocol.protocol import NEVER, Total, divide
+from meshmend.job.protocol import NEVER, Total, divide
 from meshmend.job.reduction.sums import ExactSums, FloatSums
 from meshmend.job.reduction.wire import Footer
 from meshmend.job.shm.segment import Segment, free, too_small

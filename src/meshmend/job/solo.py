@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.job.faults.faults import Fault
-from meshmend.job.protocol.protocol import Total
+from meshmend.job.protocol import Total
 from meshmend.job.reduction.sums import ExactSums, FloatSums
 
 

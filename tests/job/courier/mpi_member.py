@@ -1,7 +1,7 @@
 """One member of a real MPI job for tests: `mpirun … python -m tests.job.courier.mpi_member FOLDER KILLS`.
 
 The worker is a few lines of integer arithmetic in this very process; the courier's side is the real one. KILLS is a
-list such as `1:Sum:3` (rank, kind of operation, how many of that kind before) at which a member kills itself.
+list such as `1:Reduce:3` (rank, kind of operation, how many of that kind before) at which a member kills itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from meshmend.job.protocol.protocol import Memory, Operation, Total, run_member
+from meshmend.job.protocol import MemberState, Operation, Total, run_member
 
 LANES, ROUNDS, SIZE = 8, 6, 300_000
 
@@ -110,7 +110,7 @@ def main(folder: str, wanted: int, kills: list[str], kind: type[Toy] = Toy) -> N
             os.kill(os.getpid(), signal.SIGKILL)
         seen[name] += 1
 
-    toy, memory = kind(rank, ranks), Memory(rank)
+    toy, memory = kind(rank, ranks), MemberState(rank)
     ended = Path(folder, "ended")
     carrier = Mpi(toy, LANES, over=ended.exists)
     carrier.drive(run_member(memory, LANES, wanted), before)

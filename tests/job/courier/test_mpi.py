@@ -28,13 +28,13 @@ def run(
     ("members", "wanted", "kills", "survivors"),
     [
         (3, 3, [], {0, 1, 2}),
-        (4, 4, ["2:Sum:3"], {0, 1, 3}),
+        (4, 4, ["2:Reduce:3"], {0, 1, 3}),
         (4, 4, ["0:Work:2"], {1, 2, 3}),
-        (4, 4, ["1:Sum:2", "3:Sum:2"], {0, 2}),
-        (4, 4, ["1:Sum:2", "2:Gather:1"], {0, 3}),
-        (4, 4, ["3:Sum:2", "0:Enlist:1", "1:Shrink:1"], {2}),
-        (4, 3, ["1:Sum:2"], {0, 2, 3}),
-        (2, 2, ["0:Sum:0"], {1}),
+        (4, 4, ["1:Reduce:2", "3:Reduce:2"], {0, 2}),
+        (4, 4, ["1:Reduce:2", "2:Gather:1"], {0, 3}),
+        (4, 4, ["3:Reduce:2", "0:Enlist:1", "1:Shrink:1"], {2}),
+        (4, 3, ["1:Reduce:2"], {0, 2, 3}),
+        (2, 2, ["0:Reduce:0"], {1}),
     ],
 )
 def test_survivors_end_with_the_state_of_an_undisturbed_run(
@@ -51,7 +51,7 @@ def test_survivors_end_with_the_state_of_an_undisturbed_run(
     [
         (1, [], {0}),
         (3, [], {0, 1, 2}),
-        (4, ["2:Sum:3"], {0, 1, 3}),
+        (4, ["2:Reduce:3"], {0, 1, 3}),
         (4, ["2:add:7"], {0, 1, 3}),
         (4, ["0:added:9"], {1, 2, 3}),
         (4, ["0:added:4"], {1, 2, 3}),

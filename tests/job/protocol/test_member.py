@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshmend.job.protocol.protocol import (
+from meshmend.job.protocol import (
     Divergence,
     Evicted,
-    Memory,
+    MemberState,
     Total,
+    Verdict,
     check,
     divide,
     hand_over,
@@ -39,7 +40,7 @@ def test_undisturbed(members: int) -> None:
     assert_right(world)
     assert [m.status for m in world.members] == ["ended"] * members
     assert sum(m.worker.computed for m in world.members) == ROUNDS * LANES
-    # Begin, Gather, Cast, Enlist; Work and Sum a round; Work and Sum to leave: no other message in steady state.
+    # Begin, Gather, Cast, Enlist; Work and Reduce per round, and once more to leave: no other message in steady state.
     assert all(m.operations == 4 + 2 * ROUNDS + 2 for m in world.members)
 
 
@@ -156,9 +157,9 @@ def test_a_state_is_not_right_for_having_been_copied(
 @pytest.mark.parametrize(
     ("total", "verdict"),
     [
-        (Total([1, 1], {0: 5, 1: 5}, 0), "commit"),
-        (Total([0, 0], {0: 5, 1: 5}, 2), "leave"),
-        (Total([1, 1], {0: 5, 1: 5, 2: 6}, 0), "evict"),
+        (Total([1, 1], {0: 5, 1: 5}, 0), Verdict.COMMIT),
+        (Total([0, 0], {0: 5, 1: 5}, 2), Verdict.LEAVE),
+        (Total([1, 1], {0: 5, 1: 5, 2: 6}, 0), Verdict.EVICT),
         (Total([1, 2], {0: 5, 1: 5}, 0), Divergence),
         (Total([1, 0], {0: 5, 1: 5}, 0), Divergence),
         (Total([1, 1], {0: 5, 1: 6}, 0), Divergence),
@@ -166,16 +167,16 @@ def test_a_state_is_not_right_for_having_been_copied(
         (Total([1, 1], {0: 6, 1: 5, 2: 5}, 0), Evicted),
     ],
 )
-def test_totals_are_checked(total: Total, verdict: str | type[Exception]) -> None:
-    if isinstance(verdict, str):
-        assert check(total, 0) == verdict
+def test_totals_are_checked(total: Total, verdict: Verdict | type[Exception]) -> None:
+    if isinstance(verdict, Verdict):
+        assert check(total, 0) is verdict
     else:
         with pytest.raises(verdict):
             check(total, 0)
 
 
 def test_lanes_of_another_round_are_nobody_s() -> None:
-    memory = Memory(0, done=3)
+    memory = MemberState(0, done=3)
     memory.assign([2, 1])
     assert memory.lanes == (1, 2)
     memory.done += 1  # the courier is killed here, before it assigns

@@ -22,9 +22,9 @@ import numpy.typing as npt
 from meshmend.base.processes import ExitProbe, kill
 from meshmend.errors import JobError
 from meshmend.job.courier.mpi import Mpi, Placed, position
-from meshmend.job.courier.timings import Stopwatch, name_of
+from meshmend.job.courier.timings import Phase, Stopwatch, phase_of
 from meshmend.job.faults.faults import Faults
-from meshmend.job.protocol.protocol import (
+from meshmend.job.protocol import (
     Cut,
     Divergence,
     Enlist,
@@ -33,9 +33,9 @@ from meshmend.job.protocol.protocol import (
     Gather,
     Lost,
     Operation,
+    Reduce,
     Revoke,
     Shrink,
-    Sum,
     Total,
     Wait,
     Work,
@@ -181,13 +181,14 @@ class Courier:
         carrier = Mpi(self.beside, segment["lanes"], lambda: bool(segment["over"]))
         if segment["formed"]:
             self.watch.failed(segment["formed"] / 1e9)
-            self.watch.times["re-form"] = time.time() - segment["formed"] / 1e9
+            self.watch.times[Phase.REFORM.value] = time.time() - segment["formed"] / 1e9
             segment["afresh"] = not repair
         carrier.drive(
             run_member(
                 self.memory,
                 segment["lanes"],
                 segment["wanted"],
+                world=segment["world"],
                 fresh=bool(segment["fresh"]),
                 repair=repair,
                 hosts=self.hosts,
@@ -208,7 +209,7 @@ class Courier:
         if isinstance(operation, (Work, Wait)):
             self.segment["agreed"] = self.segment["world"]
         self.watch.began(operation)
-        point = "allreduce" if isinstance(operation, Sum) else name_of(operation)
+        point = "allreduce" if isinstance(operation, Reduce) else phase_of(operation)
         if point:
             self.strike(point)
 

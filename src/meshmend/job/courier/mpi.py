@@ -18,18 +18,19 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from meshmend.job.protocol.protocol import (  # fmt: skip
+from meshmend.job.protocol import (  # fmt: skip
     Begin,
     Cast,
     Enlist,
     Failure,
     Gather,
     Operation,
+    Payload,
     Record,
+    Reduce,
     Revoke,
     Shrink,
     Steps,
-    Sum,
     Total,
     Wait,
     Work,
@@ -172,13 +173,13 @@ class Mpi:
         match operation:
             case Begin():
                 return self.world.Get_rank()
-            case Work(round=number, lanes=lanes):
-                self.latest = number - 1
-                self.worker.begin(number, lanes)
+            case Work(round=current, lanes=lanes):
+                self.latest = current.number - 1
+                self.worker.begin(current.number, lanes)
                 while not self.worker.ready(LOOK):
                     self.look()
-            case Sum(round=number):
-                return self.sum(number)
+            case Reduce(round=current):
+                return self.sum(current.number)
             case Wait():
                 while not self.over():
                     self.look()
@@ -290,28 +291,31 @@ class Mpi:
         return cards
 
     def gather(self, record: Record) -> list[Record]:
-        """Everyone's record, as numbers: rank, done, active, fresh, origin, and a flag for each lane."""
-        mine = np.zeros(5 + self.lanes, np.int64)
-        mine[:5] = record.rank, record.done, record.active, record.fresh, record.origin
-        mine[[5 + lane for lane in record.lanes]] = 1
+        """Everyone's record, as numbers: its fields, and then a flag for each lane."""
+        fields = [record.rank, record.done, record.active, record.fresh, record.origin, record.world, record.shrink]
+        flags = np.zeros(self.lanes, np.int64)
+        flags[list(record.lanes)] = 1
+        mine = np.array([*fields, *flags], np.int64)
         every = np.empty((self.world.Get_size(), len(mine)), np.int64)
         patient(self.world.Iallgather(mine, every))
         self.latest = max([-1, *(int(row[1]) for row in every if row[2])])
-        return [
-            Record(int(r[0]), int(r[1]), bool(r[2]), tuple(np.flatnonzero(r[5:]).tolist()), bool(r[3]), int(r[4]))
-            for r in every
-        ]
+        found = []
+        for row in every:
+            rank, done, active, fresh, origin, world, shrink = row[: len(fields)].tolist()
+            lanes = tuple(np.flatnonzero(row[len(fields) :]).tolist())
+            found.append(Record(rank, done, bool(active), lanes, bool(fresh), origin, world, shrink))
+        return found
 
     def cast(self, cast: Cast) -> None:
         """Send the last total or the state from one member to those that lack it; the others let it pass."""
         here = self.world.Get_rank() == cast.source
         data: Bytes = np.empty(0, np.uint8)
-        if here and cast.what == "total":
+        if here and cast.what is Payload.TOTAL:
             data = self.worker.total(self.latest).view(np.uint8)
         elif here:
             data = self.worker.state(self.latest)
         cards = self.cards(self.world)
-        if cast.what == "state" and (cards[:, 1] == cards[0, 1]).all():
+        if cast.what is Payload.STATE and (cards[:, 1] == cards[0, 1]).all():
             if cast.take:
                 self.worker.fetch(int(cards[cast.source, 0]))
             return
@@ -321,7 +325,7 @@ class Mpi:
             data = np.empty(int(size[0]), np.uint8)
         for begin in range(0, len(data), PIECE):
             self.world.Bcast(data[begin : begin + PIECE], cast.source)
-        if cast.take and cast.what == "total":
+        if cast.take and cast.what is Payload.TOTAL:
             total = self.worker.total(self.latest)
             total[:] = data.view(total.dtype)
         elif cast.take:

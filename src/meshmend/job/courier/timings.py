@@ -1,40 +1,68 @@
-"""How long each part of a repair takes, as one courier sees it: from the failure to the next round's total."""
+"""How long each phase of a repair takes, as one courier sees it: from the failure to the next round's total."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 
-from meshmend.job.protocol.protocol import Begin, Cast, Enlist, Gather, Operation, Revoke, Shrink, Sum, Wait, Work
+from meshmend.job.protocol import (
+    Begin,
+    Cast,
+    Enlist,
+    Gather,
+    Operation,
+    Payload,
+    Reduce,
+    Revoke,
+    Shrink,
+    Wait,
+    Work,
+)
 
-NAMES: dict[type[Operation], str] = {
-    Revoke: "revoke",
-    Shrink: "shrink",
-    Begin: "re-form",
-    Gather: "exchange",
-    Enlist: "exchange",
-    Work: "recompute",
-    Sum: "first commit",
+
+class Phase(StrEnum):
+    """A part of a repair; the values are those of events and reports."""
+
+    REVOKE = "revoke"
+    SHRINK = "shrink"
+    REFORM = "re-form"
+    EXCHANGE = "exchange"
+    ROLL_FORWARD = "roll forward"
+    STATE = "state"
+    RECOMPUTE = "recompute"
+    FIRST_COMMIT = "first commit"
+
+
+PHASES: dict[type[Operation], Phase] = {
+    Revoke: Phase.REVOKE,
+    Shrink: Phase.SHRINK,
+    Begin: Phase.REFORM,
+    Gather: Phase.EXCHANGE,
+    Enlist: Phase.EXCHANGE,
+    Work: Phase.RECOMPUTE,
+    Reduce: Phase.FIRST_COMMIT,
 }
 
 
-def name_of(operation: Operation) -> str:
-    """What a part of a repair is called."""
+def phase_of(operation: Operation) -> Phase | None:
+    """The phase that an operation belongs to; None for a spare's waiting."""
     if isinstance(operation, Cast):
-        return "roll forward" if operation.what == "total" else "state"
-    return NAMES.get(type(operation), "")
+        return Phase.ROLL_FORWARD if operation.what is Payload.TOTAL else Phase.STATE
+    return PHASES.get(type(operation))
 
 
 @dataclass
 class Stopwatch:
-    """Runs while something is being repaired; `done` gets the times when the next total is there."""
+    """Runs while a repair is under way; `done` receives the times when the next total has arrived."""
 
     done: Callable[[float, dict[str, float]], None]
     noticed: float = 0.0
-    """When the failure was; 0 while nothing is being repaired."""
+    """When the failure was noticed; 0 while nothing is being repaired."""
     times: dict[str, float] = field(default_factory=dict)
-    _name: str = ""
+    """Seconds by phase."""
+    _phase: Phase | None = None
     _since: float = 0.0
 
     def failed(self, when: float = 0.0) -> None:
@@ -44,8 +72,8 @@ class Stopwatch:
             self.noticed, self.times = when or time.time(), {}
 
     def began(self, operation: Operation) -> None:
-        """An operation begins, so the one before it is through."""
-        over = self._name == "first commit"
+        """An operation begins, so the one before it has succeeded."""
+        over = self._phase is Phase.FIRST_COMMIT
         self._stop()
         if self.noticed and over:
             self.done(self.noticed, self.times)
@@ -54,9 +82,9 @@ class Stopwatch:
         if isinstance(operation, Revoke) and not self.noticed:
             self.failed()  # nothing failed, but the total showed a state that differs
         if self.noticed:
-            self._name, self._since = name_of(operation), time.time()
+            self._phase, self._since = phase_of(operation), time.time()
 
     def _stop(self) -> None:
-        if self.noticed and self._name:
-            self.times[self._name] = self.times.get(self._name, 0.0) + time.time() - self._since
-        self._name = ""
+        if self.noticed and self._phase is not None:
+            self.times[self._phase.value] = self.times.get(self._phase.value, 0.0) + time.time() - self._since
+        self._phase = None

@@ -1,1 +1,34 @@
-"""What couriers do in every round and after a failure: pure decisions, no input or output."""
+"""The couriers' protocol as pure logic: no input or output, no clock, no process; it imports only itself."""
+
+from meshmend.job.protocol.agreement import Verdict as Verdict
+from meshmend.job.protocol.agreement import check as check
+from meshmend.job.protocol.agreement import right_digest as right_digest
+from meshmend.job.protocol.division import divide as divide
+from meshmend.job.protocol.division import hand_over as hand_over
+from meshmend.job.protocol.member import run_member as run_member
+from meshmend.job.protocol.membership import has_majority as has_majority
+from meshmend.job.protocol.membership import may_go_on as may_go_on
+from meshmend.job.protocol.operations import Begin as Begin
+from meshmend.job.protocol.operations import Cast as Cast
+from meshmend.job.protocol.operations import Enlist as Enlist
+from meshmend.job.protocol.operations import Gather as Gather
+from meshmend.job.protocol.operations import Operation as Operation
+from meshmend.job.protocol.operations import Payload as Payload
+from meshmend.job.protocol.operations import Reduce as Reduce
+from meshmend.job.protocol.operations import Revoke as Revoke
+from meshmend.job.protocol.operations import Shrink as Shrink
+from meshmend.job.protocol.operations import Steps as Steps
+from meshmend.job.protocol.operations import Wait as Wait
+from meshmend.job.protocol.operations import Work as Work
+from meshmend.job.protocol.records import Cut as Cut
+from meshmend.job.protocol.records import Divergence as Divergence
+from meshmend.job.protocol.records import Evicted as Evicted
+from meshmend.job.protocol.records import Failure as Failure
+from meshmend.job.protocol.records import Lost as Lost
+from meshmend.job.protocol.records import MemberState as MemberState
+from meshmend.job.protocol.records import Record as Record
+from meshmend.job.protocol.records import Total as Total
+from meshmend.job.protocol.rounds import NEVER as NEVER
+from meshmend.job.protocol.rounds import Collective as Collective
+from meshmend.job.protocol.rounds import Round as Round
+from meshmend.job.protocol.rounds import RoundKind as RoundKind

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from meshmend.errors import JobError
 from meshmend.job.frameworks.base import Held
-from meshmend.job.protocol.protocol import Total
+from meshmend.job.protocol import Total
 
 WHOLE = 2**24
 """Whole numbers up to this one are exact as float32."""

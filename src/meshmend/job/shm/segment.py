@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from meshmend.base.processes import is_alive
 from meshmend.errors import JobError
-from meshmend.job.protocol.protocol import NEVER, Memory
+from meshmend.job.protocol import NEVER, MemberState
 
 HOME = Path("/dev/shm")
 MOST_LANES = 4096
@@ -211,7 +211,7 @@ def too_small(size: int, error: OSError | None = None) -> str:
     )
 
 
-class SharedMemory(Memory):
+class SharedMemory(MemberState):
     """The protocol's memory, kept in a segment so that it outlives the courier."""
 
     def __init__(self, segment: Segment) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from meshmend.errors import Disconnected, JobError, PlanError
 from meshmend.job.courier.mpi import Placed
-from meshmend.job.protocol.protocol import Failure
+from meshmend.job.protocol import Failure
 from meshmend.job.shm.segment import Segment
 from meshmend.job.transport.carrier import Links
 from meshmend.mesh import Mesh

@@ -6,7 +6,7 @@ as possibly alive (`unsure`) until the others have agreed to continue without th
 
 from __future__ import annotations
 
-from meshmend.job.protocol.protocol import has_majority
+from meshmend.job.protocol import has_majority
 from meshmend.run.supervisor.actions import Adopt, Expel, Kill, NoteHostLost, Remove
 from meshmend.run.supervisor.halting import begin_halt
 from meshmend.run.supervisor.messages import (

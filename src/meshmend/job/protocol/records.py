@@ -1,0 +1,96 @@
+"""What members remember, what they tell each other, and how a member's part in the job can end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from meshmend.job.protocol.rounds import NEVER
+
+
+class Failure(Exception):
+    """An operation failed here because a member died or the group was revoked; elsewhere it may have succeeded."""
+
+
+class Evicted(Exception):
+    """The state of this member differs from the majority's: it must end, and the others continue without it."""
+
+
+class Cut(Exception):
+    """The missing members may be continuing without this side: only the launcher, which sees all hosts, can decide."""
+
+
+class Lost(Exception):
+    """Every member that had the state is dead: the others have nothing to continue from."""
+
+
+class Divergence(Exception):
+    """The members' states differ without a majority, or a lane was not counted once: no result can be trusted."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a member tells the others during recovery."""
+
+    rank: int
+    done: int
+    """The last round whose total it holds."""
+    active: bool
+    """Whether it has the state, and so takes part in rounds."""
+    lanes: tuple[int, ...]
+    """The lanes it is responsible for in the round after `done`."""
+    fresh: bool = False
+    """Whether it knows that no round can have been completed yet."""
+    origin: int = -1
+    """The rank whose state it has copied since the last round; its own rank, or -1, if it has copied none."""
+    world: int = 0
+    """Which world of couriers it is in: the second part of the epoch number."""
+    shrink: int = 0
+    """How often that world has shrunk: the third part of the epoch number, the same for all who took part."""
+
+
+@dataclass(frozen=True)
+class Total:
+    """What all members learn from a round, besides the payload."""
+
+    counts: Sequence[int]
+    """How often each lane was counted."""
+    digests: dict[int, int]
+    """The digest of each active rank's state."""
+    leaving: int
+    """How many members have no more steps to do."""
+    by: Sequence[int] = ()
+    """Which rank computed each lane, where every lane was counted once."""
+
+
+@dataclass
+class MemberState:
+    """What must survive the courier: in production it lies in the memory shared with the worker.
+
+    A courier may be killed between any two writes, so `assigned` carries the round it is for: until that is written,
+    the member is responsible for nothing, and recovery assigns lanes to it again.
+    """
+
+    rank: int
+    done: int = NEVER
+    """The last round whose total is here."""
+    active: bool = False
+    """Whether this member has the state, and so takes part in rounds."""
+    assigned: tuple[int, tuple[int, ...]] = (NEVER, ())
+    """(round, lanes)."""
+    copied: tuple[int, int] = (NEVER, -1)
+    """(round, rank): whose state, after which round, this member received."""
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        """The lanes this member is responsible for in the round after `done`."""
+        return self.assigned[1] if self.assigned[0] == self.done + 1 else ()
+
+    @property
+    def origin(self) -> int:
+        """The rank whose state this is a copy of; its own once it has completed a round with it."""
+        return self.copied[1] if self.copied[0] == self.done and self.copied[1] >= 0 else self.rank
+
+    def assign(self, lanes: Iterable[int]) -> None:
+        """Make this member responsible for these lanes of the round after `done`."""
+        self.assigned = (self.done + 1, tuple(sorted(lanes)))

@@ -1,0 +1,105 @@
+"""How members agree, in a new world or after a failure: who is here, how far each one is, and who computes what.
+
+Why nothing is lost: completing round r needs every member's part, so two members are never more than one round apart.
+A member that holds the total of the latest round sends it to those that lack it. Parts are kept until the total of
+their round has arrived, and a lane that no survivor is responsible for goes to the survivor with the fewest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from meshmend.job.protocol.division import claims, hand_over
+from meshmend.job.protocol.membership import may_go_on
+from meshmend.job.protocol.operations import Begin, Cast, Enlist, Gather, Payload, Revoke, Shrink, Steps
+from meshmend.job.protocol.records import Cut, Evicted, Lost, MemberState, Record
+from meshmend.job.protocol.rounds import NEVER
+
+
+@dataclass
+class Group:
+    """The members as of the last recovery, as one of them sees it."""
+
+    world: int = 0
+    """Which world of couriers this is."""
+    shrink: int = 0
+    """How often this world has shrunk. Every survivor takes part in each `Shrink`, so all count the same."""
+    position: int = 0
+    """This member's, among all that are here."""
+    active: tuple[int, ...] = ()
+    """The positions of the members that take part in rounds."""
+    fresh: bool = True
+    """No round can have been completed: this member has not yet taken part in an `Enlist`, which needs everyone."""
+    agreed: frozenset[int] = frozenset()
+    """The ranks of the active members, as of the last `Enlist`."""
+    hosts: Sequence[Sequence[int]] = ()
+    """Which ranks share a host; if empty, all do."""
+    origins: Mapping[int, int] = field(default_factory=dict)
+    """Whose state each active rank had as of the last `Enlist`."""
+    round: int = NEVER
+    """The latest round then."""
+
+
+def recover(state: MemberState, group: Group, lanes: int, wanted: int, *, again: bool) -> Steps:
+    """One attempt to agree; `run_member` repeats it until one succeeds."""
+    if again:
+        yield Revoke()
+        group.position = yield Shrink()
+        group.shrink += 1
+    else:
+        group.position = yield Begin()
+    records: list[Record] = yield Gather(_record(state, group))
+    here = group.position
+    active = [position for position, record in enumerate(records) if record.active]
+    present = {record.rank for record in records}
+    if again and not may_go_on({records[position].rank for position in active}, present, group.agreed, group.hosts):
+        raise Cut(f"workers {sorted(present)} may have been cut off from the others")
+    if not active and not any(record.fresh for record in records):
+        raise Lost("every worker that had the state is dead")
+    latest = max((records[position].done for position in active), default=NEVER)
+    if state.active and state.done < latest - 1:
+        # Its courier died, the others continued without it, and all couriers were replaced before it was ended.
+        raise Evicted(f"worker {state.rank} is {latest - state.done} rounds behind the others")
+    active = [position for position in active if records[position].done >= latest - 1]
+    holders = [position for position in active if records[position].done == latest]
+    behind = [position for position in active if records[position].done < latest]
+    if behind:
+        # Two members are never more than one round apart, so the total of the latest round is all that is missing.
+        yield Cast(holders[0], Payload.TOTAL, take=here in behind)
+        if here in behind:
+            state.done = latest
+    idle = [position for position, record in enumerate(records) if not record.active]
+    newcomers = idle[: max(0, wanted - len(active))]
+    origins = {r.rank: r.origin if r.done == latest and r.active else r.rank for r in records}
+    if newcomers:
+        source = holders[0] if holders else newcomers[0]
+        if not any(record.fresh for record in records):  # where a job begins, no state can have been corrupted yet
+            origins.update({records[position].rank: origins[records[source].rank] for position in newcomers})
+        yield Cast(source, Payload.STATE, take=here in newcomers and here != source)
+        if here in newcomers:
+            state.copied = (latest, origins[state.rank])
+            state.done, state.active = latest, True
+    group.active = tuple(sorted(active + newcomers))
+    held = claims([records[position].lanes if position in holders else () for position in group.active])
+    more = hand_over(lanes, held)
+    if here in group.active:
+        which = group.active.index(here)
+        state.assign({*held[which], *more[which]})
+    group.fresh = False
+    yield Enlist(group.active, group.world, group.shrink)
+    group.agreed = frozenset(records[position].rank for position in group.active)
+    group.origins, group.round = origins, latest
+
+
+def _record(state: MemberState, group: Group) -> Record:
+    return Record(
+        rank=state.rank,
+        done=state.done,
+        active=state.active,
+        lanes=state.lanes,
+        fresh=group.fresh,
+        origin=state.origin,
+        world=group.world,
+        shrink=group.shrink,
+    )

@@ -1,0 +1,43 @@
+"""A round is a value: one collective over all members of the job, over a fixed number of lanes.
+
+A train round ends a step of the training. Its members bring their gradients, and everything they agree on (who counted
+which lane, whether all states are alike) rides on the same message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+NEVER = -1
+"""The number of the round before the first."""
+
+
+class RoundKind(Enum):
+    """What the lanes of a round are."""
+
+    TRAIN = "train"
+    """Microbatches of a step; the round's total changes the state."""
+    EVALUATE = "evaluate"
+    """Microbatches of another data set; the state stays as it is."""
+
+
+class Collective(Enum):
+    """How the members' parts become totals."""
+
+    ALL_REDUCE = "all-reduce"
+    """Every member receives the whole sum."""
+    REDUCE_SCATTER_ALL_GATHER = "reduce-scatter, all-gather"
+    """Every member receives the sum of its own slice, updates it, and then receives the other slices."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of a job."""
+
+    number: int
+    """Rounds count from 0, without gaps, for as long as any member lives."""
+    lanes: int
+    """How many lanes it is divided into; each must be counted exactly once."""
+    kind: RoundKind = RoundKind.TRAIN
+    collective: Collective = Collective.ALL_REDUCE
