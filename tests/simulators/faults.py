@@ -101,6 +101,7 @@ def _strike_rank(model: Model, fault: Fault) -> None:
             worker.exit(DONE)
         case Kind.RAISE:
             worker.raised = True
+            model.raised_after_job = model.raised_after_job or worker.step >= model.case.steps
             worker.exit(FAILED)
         case Kind.HANG:
             worker.pause(Mode.HANGS if worker.wire else Mode.STOPPED)

@@ -122,7 +122,8 @@ class Agent:
         self.seats[rank] = Seat(worker, child=True)
 
     def end(self, rank: int, cause: Cause) -> None:
-        self._kill(self.seats[rank], cause)
+        if rank in self.seats:
+            self._kill(self.seats[rank], cause)
 
     def clear(self, only: tuple[int, ...] | None = None) -> None:
         for rank, seat in self.seats.items():
@@ -144,7 +145,10 @@ class Agent:
             courier.wake()
 
     def release(self, rank: int) -> None:
+        if rank not in self.seats:
+            return
         worker = self.seats[rank].worker
+        worker.released = worker.released or not worker.over
         worker.over = True
         worker.poke()
         if worker.courier is not None:

@@ -72,6 +72,7 @@ class Model:
         self.attempt = 0
         """The last one that was begun: it is in the run's events, which an attached launcher reads."""
         self.finish: Finish | None = None
+        self.raised_after_job = False
         self.moves = self.turns = 0
         self.did: Counter[type] = Counter()
         self.last_fault = 0.0
@@ -89,6 +90,11 @@ class Model:
     def note(self, *what: object) -> None:
         """Keep a line of the trace."""
         self.trace.append((self.clock.now, self.moves, *what))
+
+    def story(self) -> str:
+        """The end of the trace, and the case in a form that can be pasted into a test."""
+        lines = [f"{when:9.4f} {moves:4d}  {' '.join(map(str, what))}" for when, moves, *what in self.trace[-60:]]
+        return "\n".join([*lines, f"simulate({self.case!r})"])
 
     def moved(self) -> None:
         """Something got further: a point where a fault can strike."""

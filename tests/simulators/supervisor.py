@@ -21,11 +21,11 @@ from tests.simulators.hosts import Agent, Knock, Line, SimulatedPool
 from tests.simulators.ledger import Ledger, Violation
 from tests.simulators.model import Case, Model, spread
 
-IDLE = 10
+IDLE = 6
 """Turns without news after which the launcher looks less often: simulated time is cheap, turns are not."""
 SLOWEST = 0.5
-PATIENCE = 1000.0
-"""Simulated seconds after the last fault in which a run must end: eight worlds that never come up take the longest."""
+PATIENCE = 2500.0
+"""Simulated seconds after the last fault in which a run must end: a standstill of all workers takes the longest."""
 WORLDS = 120
 EVENTS = 40_000
 
@@ -96,8 +96,9 @@ class Launcher:
         elif self._again:
             self._schedule(0.001)
         else:
-            slower = 1.3 ** max(0, self._idle - IDLE)
-            self._schedule(min(SLOWEST, AGENT_POLL * slower) * self.model.dice.uniform(0.9, 1.1))
+            slower = AGENT_POLL * 1.5 ** min(20, max(0, self._idle - IDLE))
+            slowest = SLOWEST if self._idle < 60 else 10 * SLOWEST
+            self._schedule(min(slowest, slower) * self.model.dice.uniform(0.9, 1.1))
 
     def _observe(self) -> Observations:
         changes = self.pool.look()
@@ -207,8 +208,7 @@ def simulate(case: Case) -> Outcome:
         with mock.patch.object(pool, "time", model.clock):
             _drive(model)
     except Exception as error:
-        lines = [f"{when:9.4f} {moves:4d}  {' '.join(map(str, what))}" for when, moves, *what in model.trace[-60:]]
-        raise Violation("\n".join([f"{type(error).__name__}: {error}", *lines, f"simulate({case!r})"])) from error
+        raise Violation(f"{type(error).__name__}: {error}\n{model.story()}") from error
     finish = model.finish
     return Outcome(
         case, model, finish.status if finish else None, finish.reason if finish else None, model.ledger, model.moves,

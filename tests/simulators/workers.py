@@ -22,6 +22,9 @@ SIGKILL = -9
 FIRST_DOUBT, FOUND_HANGING, FOUND_STOPPED = 0.3, 2.0, 0.5
 """Seconds that a worker owes something before it looks slow, hanging, or stopped to `run/agent/pulse.py`."""
 
+OUTSIDE = 100.0
+"""Seconds after which its user kills a worker that hangs where nobody waits for it: before and after its job."""
+
 
 class Mode(Enum):
     RUNS = auto()
@@ -61,7 +64,7 @@ class Worker:
         self.asked, self.asked_round, self.asked_lanes = 0, NEVER, ()
         self.state_wanted = False
         self.given: tuple[int, int, Commit | None] | None = None
-        self.over = self.afresh = False
+        self.over = self.afresh = self.released = False
         self.repairing: float | None = None
         self.total: dict[int, Sum] = {}
 
@@ -94,6 +97,15 @@ class Worker:
             self.mode = mode
             if mode is Mode.PAUSES:
                 self.model.clock.after(seconds, self._go_on)
+            else:
+                self.model.clock.after(OUTSIDE, self._killed_by_user)
+
+    def _killed_by_user(self) -> None:
+        if not self.exiting:
+            if self.owing is None:
+                self.kill()
+            else:
+                self.model.clock.after(OUTSIDE, self._killed_by_user)
 
     def _go_on(self) -> None:
         if self.mode is not Mode.PAUSES:
@@ -220,7 +232,7 @@ class Worker:
             self.exit(DONE)  # it came too late for any step
         elif self.over:
             if self.pending is not None:
-                self.model.ledger.write(self.pending)
+                self.model.ledger.write(self.pending, released=self.released)
                 self.pending = None
             self._do(self.model.case.tail, self._end)
         elif self.asked != self.answered and self.asked_round == self.round:

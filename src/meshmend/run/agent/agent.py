@@ -116,8 +116,9 @@ class Agent:
         self.ranks[rank] = Seat(rank, segment, child)
 
     def end(self, rank: int, cause: str) -> None:
-        """Kill a worker; what follows is an ordinary death."""
-        self._kill(self.ranks[rank], Cause[cause])
+        """Kill a worker; what follows is an ordinary death. One that is not there needs no killing."""
+        if rank in self.ranks:
+            self._kill(self.ranks[rank], Cause[cause])
 
     def clear(self, only: Sequence[int] | None = None) -> None:
         """End the couriers of the world that is."""
@@ -141,8 +142,9 @@ class Agent:
 
     def release(self, rank: int) -> None:
         """Let a spare go that was never needed."""
-        self.ranks[rank].segment["over"] = 1
-        self.ranks[rank].segment.ring("worker")
+        if rank in self.ranks:
+            self.ranks[rank].segment["over"] = 1
+            self.ranks[rank].segment.ring("worker")
 
     def halt(self, writer: int) -> None:
         """Have all workers end, one of them after it has written a checkpoint."""
