@@ -66,6 +66,8 @@ PROBE_REROUTE = 1.0
 # ── stopping ──
 HALT = 60.0
 """How long workers may take to stop; one that writes a checkpoint by then may take as long as that takes."""
+RELEASE = 10.0
+"""How long a worker that is not needed any more may take to go when the last step is done; then it is killed."""
 HALT_ALONE = 30.0
 """How long a worker without a launcher may take until it writes its checkpoint."""
 ORPHAN = 600.0

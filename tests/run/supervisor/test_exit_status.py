@@ -23,7 +23,9 @@ from tests.run.supervisor.story import planned, training
     ],
 )
 def test_a_run_is_done_when_its_last_step_is(ends: list[tuple[int, bool, bool]], status: int) -> None:
-    seen = [RankSeen(rank, status=how, ready=ready, over=over) for rank, (how, ready, over) in enumerate(ends)]
+    seen = [
+        RankSeen(rank, status=how, ready=ready, over=over, active=over) for rank, (how, ready, over) in enumerate(ends)
+    ]
     assert exit_status(seen, -1, halted=False) == status
 
 

@@ -45,13 +45,15 @@ class Agent:
             case messages.Start():
                 self._start(command)
             case messages.Kill(rank=rank, cause=cause):
-                self.workers[rank].kill(cause)
+                if rank in self.workers:  # one that is not there needs no killing
+                    self.workers[rank].kill(cause)
             case messages.Clear(only=only):
                 self._clear(only)
             case messages.Enter():
                 self._enter(command)
             case messages.Release(rank=rank):
-                tell(self.workers[rank].segment, Order.RELEASE)
+                if rank in self.workers:
+                    tell(self.workers[rank].segment, Order.RELEASE)
             case messages.Halt(writer=writer):
                 for worker in self._living():
                     tell(worker.segment, Order.HALT_AND_SAVE if worker.rank == writer else Order.HALT)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from meshmend.base.clocks import HEAD_START
+from meshmend.base.clocks import HEAD_START, RELEASE
 from meshmend.base.status import DONE, HALTED
 from meshmend.run.supervisor.actions import NoteDeath
 from meshmend.run.supervisor.messages import GivenUp, WorkerEnded, WorkerRaised
-from meshmend.run.supervisor.observations import Cause
+from meshmend.run.supervisor.observations import Cause, CourierState
 from meshmend.run.supervisor.ranks import Rank, RankState, Sign
 from meshmend.run.supervisor.state import RESTARTS, Phase, Turn
 
@@ -15,7 +15,7 @@ def mind_death(turn: Turn, rank: Rank) -> None:
     """A worker has ended; its agent has killed its courier too."""
     run, seen = turn.run, rank.seen
     assert seen.status is not None
-    if run.phase is Phase.RESTARTING or seen.cause in (Cause.STATELESS, Cause.NOT_OPENED):
+    if run.phase is Phase.RESTARTING or seen.cause in (Cause.STATELESS, Cause.NOT_OPENED, Cause.RUN_ENDED):
         return
     if seen.status in (DONE, HALTED) and (seen.over or run.halt_reason or not seen.ready):
         return
@@ -33,7 +33,7 @@ def mind_death(turn: Turn, rank: Rank) -> None:
 def replace(turn: Turn, rank: Rank, *, at_once: bool = False) -> None:
     """Have another worker started in the rank of a dead one, unless that keeps failing before it completes a step."""
     run, seen = turn.run, rank.seen
-    blamed = (seen.status or 0) > 0  # it ended itself, and may always do so at the same point
+    blamed = (seen.status or 0) >= 0  # it ended itself, and may always do so at the same point
     rank.failures = 1 if (rank.completed_steps if blamed else seen.active) else rank.failures + 1
     if rank.host in turn.seen.lost or not run.active():
         return  # it is of no use, or nobody is left to take the state from
@@ -47,6 +47,25 @@ def replace(turn: Turn, rank: Rank, *, at_once: bool = False) -> None:
     else:
         rank.due = max(one.seen.step for one in run.active()), turn.now + HEAD_START
         rank.apply(Sign.POSTPONE)
+
+
+def release_rest(turn: Turn) -> None:
+    """The last step is done: let go of those that were never needed, or did not hear that all leave.
+
+    One that does not go is killed: it may be stopped, or be waiting for a step that the others have done without it.
+    What a script does after its last step may take as long as it likes.
+    """
+    run = turn.run
+    last = max(rank.seen.step for rank in run.ranks.values())
+    for rank in run.living():
+        alone = rank.seen.stuck or rank.seen.courier is not CourierState.ALIVE
+        if not rank.seen.active or (alone and not rank.seen.over):
+            turn.release(rank)
+        if rank.released is not None and turn.now - rank.released > RELEASE:
+            if not rank.seen.active:
+                turn.kill(rank, Cause.RUN_ENDED)
+            elif rank.seen.step < last:
+                turn.kill(rank, Cause.CUT_OFF)
 
 
 def start_due(turn: Turn) -> None:

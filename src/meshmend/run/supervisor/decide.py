@@ -8,8 +8,11 @@ tests/simulators drives this very code through failures at every point. One turn
 
 from __future__ import annotations
 
-from meshmend.run.supervisor.actions import Action, Adopt, Finish, Release
-from meshmend.run.supervisor.deaths import mind_death, start_due
+import dataclasses
+
+from meshmend.base.status import KILLED
+from meshmend.run.supervisor.actions import Action, Adopt, Finish
+from meshmend.run.supervisor.deaths import mind_death, release_rest, start_due
 from meshmend.run.supervisor.exit_status import exit_status
 from meshmend.run.supervisor.halting import begin_halt, mind_halt
 from meshmend.run.supervisor.health import mind_hangs, mind_size
@@ -51,8 +54,7 @@ def decide(run: RunState, seen: Observations, now: float) -> list[Action]:
             prepare_next(turn)
             mind_size(turn)
     if run.over():
-        # Spares and newcomers that were never needed may go.
-        turn.do(*(Release(rank.number, rank.host) for rank in run.living() if not rank.seen.active))
+        release_rest(turn)
     _mind_end(turn)
     return turn.actions
 
@@ -61,10 +63,18 @@ def _see(turn: Turn) -> list[Rank]:
     """Take in how every worker is; those that have ended since the last turn."""
     run, deaths = turn.run, []
     world = run.world.number if run.world is not None else 0
-    for number, seen in turn.seen.ranks.items():
-        if run.ranks[number].see(seen, world):
-            deaths.append(run.ranks[number])
-        run.fresh = run.fresh and not run.ranks[number].seen.active
+    known = turn.seen.reachable - {host for host, _ in turn.seen.changes}
+    starts = not run.over() and run.halt_reason is None and run.phase is not Phase.RESTARTING
+    for rank in run.ranks.values():
+        seen = turn.seen.ranks.get(rank.number)
+        if rank.host in known and rank.unseen(seen) and rank.ordered < turn.now and not starts:
+            rank.bury()  # its start never came about, and nobody will order it again
+        elif rank.host in known and seen is None and rank.replaced is None:
+            # Another agent has taken over and found nothing: the host was started again before it counted as lost.
+            seen = dataclasses.replace(rank.seen, status=KILLED)
+        if seen is not None and rank.see(seen, world):
+            deaths.append(rank)
+        run.fresh = run.fresh and not rank.seen.active
     return deaths
 
 

@@ -10,9 +10,12 @@ from meshmend.run.supervisor.observations import RankSeen
 
 def exit_status(seen: Sequence[RankSeen], writer: int, *, halted: bool) -> int:
     """DONE if the job was; `writer` is the rank that was to write the last checkpoint, where the run was halted."""
-    if not halted and any(one.status == DONE and (one.over or not one.ready) for one in seen):
+    ended = [one for one in seen if one.status == DONE and (one.over or not one.ready)]
+    if any(one.active for one in ended) or (ended and not halted):  # a signal may come when the last step is done
         # A death after the last step takes nothing away, but a failure that the script itself reports counts.
-        return FAILED if any(one.over and (one.status or 0) > 0 for one in seen) else DONE
+        last = max(one.step for one in seen)
+        failed = any(one.over and one.active and one.step == last and (one.status or 0) > 0 for one in seen)
+        return FAILED if failed else DONE
     if any(one.rank == writer and one.status == HALTED for one in seen):
         return HALTED
     errors = [one.error for one in seen if one.error is not None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meshmend.base.clocks import STANDSTILL
 from meshmend.run.supervisor.messages import AllStill, Standstill, StateLost, TooFew
-from meshmend.run.supervisor.observations import Cause
+from meshmend.run.supervisor.observations import HANGS, Cause
 from meshmend.run.supervisor.ranks import RankState
 from meshmend.run.supervisor.state import Turn
 
@@ -12,7 +12,16 @@ from meshmend.run.supervisor.state import Turn
 def mind_hangs(turn: Turn) -> None:
     """Kill those that hang while others make progress; where all are still, wait, but not for ever."""
     run, judge = turn.run, turn.run.hangs
-    members = [rank for rank in run.active() if rank.state is not RankState.EXITING and not rank.seen.over]
+    members = [
+        rank
+        for rank in run.active() or run.living()  # before anybody has the state, somebody owes the first one
+        if rank.state is not RankState.EXITING and not rank.seen.over
+    ]
+    if run.over():
+        for rank in members:  # its last part is all that is missing, and nobody needs it any more
+            if rank.seen.still >= HANGS:
+                turn.kill(rank, Cause.HANG)
+        return
     step = max((rank.seen.step for rank in members), default=0)
     before = judge.all_still_since
     for number in judge.judge({rank.number: rank.seen.still for rank in members}, step, turn.now):

@@ -23,7 +23,7 @@ from meshmend.run.supervisor.messages import (
     WrongSide,
 )
 from meshmend.run.supervisor.observations import Cause, HostChange
-from meshmend.run.supervisor.ranks import RankState, Sign
+from meshmend.run.supervisor.ranks import RankState
 from meshmend.run.supervisor.state import Turn
 from meshmend.run.supervisor.worlds import end_world
 
@@ -41,7 +41,8 @@ def mind_hosts(turn: Turn) -> None:
     _mind_expelled(turn)
     if turn.seen.unreachable is not None:
         turn.run.probing = False
-        if turn.seen.unreachable and not turn.run.expelling:
+        # A host that is quiet may be lost as a whole: then its agent could not have its workers halted or killed.
+        if turn.seen.unreachable and not turn.run.expelling and turn.seen.hosts_known:
             _split(turn, set(turn.seen.unreachable))
 
 
@@ -52,7 +53,7 @@ def _agent_replaced(turn: Turn, host: str) -> None:
     turn.say(AgentReplaced(host))
     turn.do(Adopt(host, tuple(rank.number for rank in there)))
     for rank in there:
-        rank.ordered = turn.now
+        rank.ordered, rank.released = turn.now, None
         if rank.state is RankState.EXITING and rank.killed is not Cause.NONE:
             turn.do(Kill(rank.number, host, rank.killed))
 
@@ -85,8 +86,7 @@ def _bury(turn: Turn, host: str) -> set[int]:
     there = turn.run.on([host])
     turn.do(NoteHostLost(host, tuple(replace(rank.seen, rank=rank.number) for rank in there)))
     for rank in there:
-        rank.apply(Sign.BURY)
-        rank.replaced = None
+        rank.bury()
     return {rank.number for rank in there}
 
 
@@ -107,7 +107,7 @@ def _split(turn: Turn, away: set[str]) -> None:
     """
     run = turn.run
     away &= {rank.host for rank in run.living()}
-    if not away or run.halt_reason is not None:
+    if not away or run.halt_reason is not None or run.over():
         return
     everyone = run.living() if run.fresh else run.active()
     far = {rank.number for rank in everyone if rank.host in away}
@@ -140,4 +140,5 @@ def _mind_expelled(turn: Turn) -> None:
             run.unsure |= active & gone
         active -= gone
     run.expelling, run.expelled = set(), {}
-    _continue_without(turn, active, NetworkSplit(hosts))
+    if not run.over():
+        _continue_without(turn, active, NetworkSplit(hosts))

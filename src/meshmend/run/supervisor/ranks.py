@@ -120,6 +120,8 @@ class Rank:
     """The process that a start is to replace (0: none), until the new one is seen."""
     ordered: float = 0.0
     """When that start was ordered."""
+    released: float | None = None
+    """When its worker was let go."""
 
     def apply(self, sign: Sign) -> None:
         """Move to the next state."""
@@ -127,10 +129,9 @@ class Rank:
 
     def see(self, seen: RankSeen, world: int) -> bool:
         """Take in what its agent sees; whether its worker has ended since the last look."""
-        if self.replaced is not None:
-            if seen.process in (0, self.replaced):
-                return False  # the start has not been seen yet: this is the worker before it
-            self.replaced = None
+        if self.unseen(seen):
+            return False
+        self.replaced = None
         if self.state not in ALIVE:
             return False
         if seen.active and self.first_step is None:
@@ -139,9 +140,19 @@ class Rank:
         self.apply(sign_of(seen, world))
         return self.state is RankState.DEAD
 
+    def unseen(self, seen: RankSeen | None) -> bool:
+        """Whether a start was ordered that is not seen yet: this is the worker before it, or nobody."""
+        return self.replaced is not None and (seen is None or seen.process in (0, self.replaced))
+
+    def bury(self) -> None:
+        """Nothing of its worker counts any more."""
+        self.apply(Sign.BURY)
+        self.replaced = None
+
     def started(self) -> None:
         """A start was ordered."""
         self.replaced, self.first_step, self.killed = self.seen.process, None, Cause.NONE
+        self.released = None
         self.seen = RankSeen(self.number)
         self.apply(Sign.START)
 

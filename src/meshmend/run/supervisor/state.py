@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
 
-from meshmend.run.supervisor.actions import Action, Kill, Say, Start
+from meshmend.run.supervisor.actions import Action, Kill, Release, Say, Start
 from meshmend.run.supervisor.backoff import Backoff
 from meshmend.run.supervisor.hangs import HangJudge
 from meshmend.run.supervisor.messages import HaltReason, Message, WorldReason
@@ -178,6 +178,12 @@ class Turn:
         """Order the start of a worker, once more where the agent that was told is gone."""
         self.do(Start(rank.number, rank.host, self.run.attempt, "" if rank.joining else self.run.resume))
         rank.ordered = self.now
+
+    def release(self, rank: Rank) -> None:
+        """Let a worker go, once."""
+        if rank.released is None and rank.state is not RankState.EXITING:
+            self.do(Release(rank.number, rank.host))
+            rank.released = self.now
 
     def kill(self, rank: Rank, cause: Cause) -> None:
         """Have a worker killed, once."""

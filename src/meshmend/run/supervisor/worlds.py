@@ -16,7 +16,6 @@ from meshmend.run.supervisor.actions import (
     NoteMpirunLost,
     OpenWorld,
     Probe,
-    Release,
 )
 from meshmend.run.supervisor.messages import Begin, Joined, RepairStuck, Restarted, WorldReason
 from meshmend.run.supervisor.observations import Cause, CourierState
@@ -45,19 +44,19 @@ def mind_world(turn: Turn) -> None:
     if run.expelling or _awaits_exit(turn):
         return
     if run.world is None:
-        _form_first(turn)
+        if not run.over():  # a member that was left behind would do steps again that the others have done
+            _form_first(turn)
         return
     world = run.world
     members = [rank for rank in run.present() if world.has(rank) and not rank.seen.over]
     lost = [rank for rank in members if rank.seen.courier is CourierState.LOST]
     if run.over():
         _kill_lost(turn, lost)
-        # A member whose repair is stuck now just did not hear that all leave.
-        turn.do(*(Release(rank.number, rank.host) for rank in members if rank.seen.stuck and rank.seen.active))
         return
     if all(rank.seen.agreed == world.number for rank in members):
         run.unsure.clear()
-    gone = world.number in turn.seen.ended_worlds
+    # Without repair, a world ends with its first failure, and its couriers by themselves, one after another.
+    gone = world.number in turn.seen.ended_worlds or (bool(lost) and not run.config.policy.repairs)
     if _settled(turn, world, members) and any(rank.seen.stuck for rank in members):
         if turn.seen.hosts_known and network_is_whole(turn):
             form(turn, RepairStuck())

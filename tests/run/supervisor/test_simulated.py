@@ -1,0 +1,133 @@
+"""The supervisor and the protocol together, under failures at every point.
+
+Ordinary runs take a sample of each exploration; `-m jobs` takes all of them, and `MESHMEND_SCHEDULES` seeds at random.
+A failing case prints the end of its trace and itself, to be pasted into `test_known_bugs.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+
+import pytest
+
+from meshmend.base.status import DONE, FAILED, HALTED
+from meshmend.run.supervisor import POLICIES
+from tests.simulators.faults import Fault, Kind
+from tests.simulators.ledger import Violation
+from tests.simulators.model import Case
+from tests.simulators.schedules import bases, check, pairs, random_case, singles
+from tests.simulators.supervisor import simulate
+
+SCHEDULES = int(os.environ.get("MESHMEND_SCHEDULES", "20000"))
+BLOCKS = 8
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_run_without_failures(policy: str) -> None:
+    for case in bases():
+        if case.policy == policy:
+            outcome = simulate(case)
+            check(outcome)
+            assert outcome.status == DONE
+            assert sorted(step for _, step in outcome.ledger.written) == list(range(case.steps))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_worker_that_is_killed_at_any_point_costs_nothing(policy: str) -> None:
+    spares = int(policy == "spare")
+    for at in range(1, simulate(Case(policy=policy, spares=spares)).moves, 7):
+        outcome = simulate(Case(policy=policy, spares=spares, faults=(Fault(Kind.KILL, at, target=1),)))
+        check(outcome)
+        assert outcome.status == DONE
+
+
+def test_a_signal_halts_with_a_checkpoint_of_the_last_step() -> None:
+    moves = simulate(Case(steps=6)).moves
+    ends = set()
+    for at in range(1, moves, 5):
+        outcome = simulate(Case(steps=6, faults=(Fault(Kind.SIGNAL, at),)))
+        check(outcome)
+        ends.add(outcome.status)
+        if outcome.status == HALTED:
+            assert max(outcome.ledger.checkpoints) > outcome.ledger.last_step
+        if outcome.status == FAILED:
+            assert outcome.ledger.last_step < 0, "there was something to save"
+    assert HALTED in ends
+
+
+def test_a_second_signal_does_not_wait() -> None:
+    outcome = simulate(Case(save=30.0, faults=(Fault(Kind.SIGNAL, 60), Fault(Kind.SIGNAL, 60, after=1.0))))
+    assert outcome.status == FAILED
+    assert outcome.model.clock.now < 5.0
+
+
+def test_fewer_than_asked_for_halt_with_a_checkpoint() -> None:
+    faults = (Fault(Kind.KILL, 60, target=1), Fault(Kind.KILL, 60, target=2))
+    outcome = simulate(Case(policy="shrink", least=2, steps=8, faults=faults))
+    check(outcome)
+    assert outcome.status == HALTED
+
+
+def test_when_all_are_dead_the_last_checkpoint_is_there() -> None:
+    faults = tuple(Fault(Kind.KILL, 140, target=rank) for rank in range(3))
+    outcome = simulate(Case(steps=8, faults=faults))
+    assert outcome.status == FAILED
+    assert outcome.ledger.checkpoints
+
+
+def test_a_launcher_that_nobody_replaces_leaves_a_checkpoint_and_nothing_else() -> None:
+    outcome = simulate(Case(steps=8, hosts=2, faults=(Fault(Kind.LAUNCHER, 120),)))
+    assert outcome.status is None
+    assert max(outcome.ledger.checkpoints) > outcome.ledger.last_step >= 0
+
+
+def test_one_seed_is_one_run() -> None:
+    for seed in range(8):
+        traces = [simulate(random_case(seed)).model.trace for _ in range(2)]
+        assert [str(line) for line in traces[0]] == [str(line) for line in traces[1]]
+
+
+def test_single_failures() -> None:
+    for case in singles(stride=151):
+        check(simulate(case))
+
+
+def test_pairs_of_failures() -> None:
+    for case in islice(pairs(stride=40_009), 500):
+        check(simulate(case))
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_random_schedules(block: int) -> None:
+    for seed in range(block * 200, (block + 1) * 200):
+        check(simulate(random_case(seed)))
+
+
+@pytest.mark.jobs
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_every_random_schedule(block: int) -> None:
+    for seed in range(block, SCHEDULES, BLOCKS):
+        check(simulate(random_case(seed)))
+
+
+@pytest.mark.jobs
+@pytest.mark.timeout(3600)
+def test_every_single_failure() -> None:
+    for case in singles():
+        check(simulate(case))
+
+
+@pytest.mark.jobs
+@pytest.mark.timeout(3600)
+def test_many_pairs_of_failures() -> None:
+    for case in pairs(stride=997):
+        check(simulate(case))
+
+
+def test_a_failing_schedule_prints_itself() -> None:
+    case = Case(workers=2, faults=(Fault(Kind.KILL, 9, target=1, after=0.5),))
+    assert eval(repr(case)) == case
+    with pytest.raises(Violation, match="simulate"):
+        simulate(Case(load=1e6))

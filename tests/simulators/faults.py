@@ -1,0 +1,199 @@
+"""What can go wrong, as data. A fault strikes at a point of a run (a number of moves) and so many seconds after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from meshmend.base.status import DONE, FAILED
+from tests.simulators.workers import Mode
+
+if TYPE_CHECKING:
+    from tests.simulators.couriers import Courier, Mpirun
+    from tests.simulators.hosts import Agent, Host
+    from tests.simulators.model import Model
+
+
+class Kind(Enum):
+    KILL = auto()
+    EXIT = auto()
+    """The script ends with status 0, in the middle."""
+    RAISE = auto()
+    HANG = auto()
+    STOP = auto()
+    SLOW = auto()
+    """It pauses, and continues."""
+    COURIER = auto()
+    """Its courier alone dies."""
+    MPIRUN = auto()
+    NEXT_MPIRUN = auto()
+    """The one that is being made ready."""
+    STALL = auto()
+    """For a while, couriers that are started on a host do not come up."""
+    AGENT = auto()
+    HOST = auto()
+    """A host dies; it comes back empty, or never."""
+    CUT = auto()
+    """Both networks to a host break, and heal, or never do."""
+    CUT_MPI = auto()
+    """Only mpirun's network does: agents answer."""
+    LAUNCHER = auto()
+    """The launcher is killed, and another one attaches, or never does."""
+    SIGNAL = auto()
+
+
+ON_RANKS = (Kind.KILL, Kind.EXIT, Kind.RAISE, Kind.HANG, Kind.STOP, Kind.SLOW, Kind.COURIER)
+ON_HOSTS = (Kind.STALL, Kind.AGENT, Kind.HOST, Kind.CUT, Kind.CUT_MPI)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that goes wrong."""
+
+    kind: Kind
+    at: int
+    """After so many moves of the run."""
+    target: int = 0
+    """The rank, or the number of the host."""
+    after: float = 0.0
+    """Seconds after that."""
+    lasts: float = 0.0
+    """Until it is over; 0: never."""
+
+    def __repr__(self) -> str:
+        rest = [f"target={self.target}"] if self.kind in (*ON_RANKS, *ON_HOSTS) else []
+        rest += [f"{name}={value}" for name, value in (("after", self.after), ("lasts", self.lasts)) if value]
+        return f"Fault({', '.join([f'Kind.{self.kind.name}', str(self.at), *rest])})"
+
+
+def strike(model: Model, fault: Fault) -> None:
+    """Bring it about."""
+    model.note("FAULT", fault)
+    model.last_fault = model.clock.now + (fault.lasts or 0.0)
+    if fault.kind in ON_RANKS:
+        _strike_rank(model, fault)
+    elif fault.kind in ON_HOSTS:
+        _strike_host(model, fault, list(model.hosts.values())[fault.target])
+    elif fault.kind is Kind.LAUNCHER:
+        model.kill_launcher()
+        if fault.lasts:
+            model.clock.after(fault.lasts, model.attach)
+    elif fault.kind is Kind.SIGNAL:
+        model.signal()
+    else:
+        current, ready = model.worlds
+        world = current if fault.kind is Kind.MPIRUN else ready
+        if world in model.mpiruns:
+            model.mpiruns[world].die()
+
+
+def _strike_rank(model: Model, fault: Fault) -> None:
+    worker = model.worker(fault.target)
+    if worker is None or worker.exiting:
+        return
+    match fault.kind:
+        case Kind.KILL:
+            worker.kill()
+        case Kind.EXIT:
+            worker.left = True
+            worker.exit(DONE)
+        case Kind.RAISE:
+            worker.raised = True
+            model.raised_after_job = model.raised_after_job or worker.step >= model.case.steps
+            worker.exit(FAILED)
+        case Kind.HANG:
+            worker.pause(Mode.HANGS if worker.wire else Mode.STOPPED)
+        case Kind.STOP:
+            worker.pause(Mode.STOPPED)
+        case Kind.SLOW:
+            worker.pause(Mode.PAUSES, fault.lasts or 1.0)
+        case Kind.COURIER:
+            if worker.courier is not None:
+                worker.courier.die()
+
+
+def _strike_host(model: Model, fault: Fault, host: Host) -> None:
+    match fault.kind:
+        case Kind.STALL:
+            host.stalled_until = model.clock.now + (fault.lasts or 1e9)
+        case Kind.AGENT:
+            for agent in list(host.agents):
+                agent.die()
+        case Kind.HOST:
+            host.die()
+            for mpirun in model.mpiruns.values():
+                if host.name in mpirun.daemons and mpirun.alive and model.dice.random() < 0.5:
+                    model.clock.after(model.dice.uniform(0.1, 6.0), mpirun.die)
+            if fault.lasts:
+                model.clock.after(fault.lasts, _come_back, model, host)
+        case Kind.CUT | Kind.CUT_MPI:
+            cut(model, [host], lines=fault.kind is Kind.CUT)
+            if fault.lasts:
+                model.clock.after(fault.lasts, heal, model, [host])
+
+
+def _come_back(model: Model, host: Host) -> None:
+    host.up = True
+    model.changed()
+
+
+def cut(model: Model, hosts: Sequence[Host], *, lines: bool) -> None:
+    """Break the network around some hosts, which still reach each other."""
+    model.sides += 1
+    dice, clock = model.dice, model.clock
+    for host in hosts:
+        host.side = model.sides
+        host.cuts += 1
+        if lines:
+            host.line = False
+            for agent in host.agents:
+                clock.after(30.0, _alone, host, agent, host.cuts)
+    for mpirun in model.mpiruns.values():
+        crossing = {host.name for host in hosts} & mpirun.daemons.keys()
+        if not mpirun.alive or not crossing:
+            continue
+        for one in mpirun.couriers:
+            for other in mpirun.couriers:
+                if one.host.side != other.host.side:
+                    clock.after(dice.uniform(0.3, 8.0), _notice, one, other)
+        for name in sorted(crossing):
+            clock.after(dice.uniform(2.0, 15.0), _daemon_alone, model, mpirun, name)
+        if dice.random() < 0.5:
+            clock.after(dice.uniform(2.0, 12.0), _mpirun_alone, model, mpirun, sorted(crossing))
+    model.changed()
+
+
+def heal(model: Model, hosts: Sequence[Host]) -> None:
+    """Mend it; some connections are reset."""
+    for host in hosts:
+        host.side, host.line = 0, True
+    for mpirun in model.mpiruns.values():
+        for one in mpirun.couriers:
+            for other in mpirun.couriers:
+                if (one.host in hosts) != (other.host in hosts) and model.dice.random() < 0.5:
+                    one.believes_dead.add(other)
+            one.wake()
+    model.changed()
+
+
+def _notice(one: Courier, other: Courier) -> None:
+    if one.host.side != other.host.side:
+        one.believes_dead.add(other)
+        one.wake()
+
+
+def _daemon_alone(model: Model, mpirun: Mpirun, name: str) -> None:
+    if model.hosts[name].side != model.side:
+        mpirun.end_daemon(name)
+
+
+def _mpirun_alone(model: Model, mpirun: Mpirun, names: Sequence[str]) -> None:
+    if any(model.hosts[name].side != model.side for name in names):
+        mpirun.die()
+
+
+def _alone(host: Host, agent: Agent, cuts: int) -> None:
+    if not host.line and host.cuts == cuts:
+        agent.die()

@@ -1,0 +1,139 @@
+"""Which cases are simulated: every single failure, pairs of failures, and random ones; and how each may end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+from meshmend.base.status import DONE, FAILED, HALTED, MISUSED
+from meshmend.run.supervisor import POLICIES
+from meshmend.run.supervisor.messages import Minority
+from tests.simulators.faults import ON_HOSTS, ON_RANKS, Fault, Kind
+from tests.simulators.ledger import Violation
+from tests.simulators.model import Case, spread
+from tests.simulators.supervisor import Outcome, simulate
+
+SHAPES = ((2, 1), (3, 1), (2, 2), (3, 2), (4, 2), (3, 3), (4, 3))
+"""Workers and hosts."""
+LASTING = {
+    Kind.SLOW: (0.5, 10.0),
+    Kind.STALL: (3.0, 70.0),
+    Kind.HOST: (0.0, 1.0, 25.0),
+    Kind.CUT: (0.0, 1.0, 25.0),
+    Kind.CUT_MPI: (0.0, 1.0, 25.0),
+    Kind.LAUNCHER: (0.5, 35.0),
+}
+"""How long a failure of a kind may last; 0: for ever. The others do not end."""
+
+ENDS: dict[Kind, frozenset[int]] = {
+    **dict.fromkeys(Kind, frozenset({DONE})),
+    # Before anybody has the state there is nothing to save; after the last step nothing is left to stop.
+    Kind.SIGNAL: frozenset({DONE, HALTED, FAILED}),
+    # The first world never comes up: a mistake in the set-up, most likely.
+    Kind.STALL: frozenset({DONE, MISUSED}),
+}
+"""The table of failures (docs/training.md) as data: how a run may end that one of these befell, whatever its policy."""
+
+
+def bases() -> Iterator[Case]:
+    """Runs without failures: every policy and shape."""
+    for policy in POLICIES:
+        for workers, hosts in SHAPES:
+            yield Case(policy=policy, workers=workers, hosts=hosts, spares=int(policy == "spare"), steps=3)
+
+
+def faults_at(case: Case, at: int) -> list[Fault]:
+    """Everything that can go wrong at one point: on the launcher's host, an agent and the network do not fail alone."""
+    found = []
+    for kind in Kind:
+        first = 0 if kind is Kind.STALL or case.apart else 1
+        targets = range(case.workers + case.spares) if kind in ON_RANKS else range(1)
+        if kind in ON_HOSTS:
+            targets = range(first, case.hosts)
+        found += [Fault(kind, at, target, lasts=lasts) for target in targets for lasts in LASTING.get(kind, (0.0,))]
+    return found
+
+
+def singles(stride: int = 1) -> Iterator[Case]:
+    """Every single failure, at every so many-th point, and each at another one."""
+    number = 0
+    for base in bases():
+        for at in range(1, simulate(base).moves + 1):
+            for fault in faults_at(base, at):
+                number += 1
+                if number % stride == 0:
+                    yield replace(base, faults=(fault,), seed=number)
+
+
+def pairs(stride: int = 1) -> Iterator[Case]:
+    """Every pair of failures, the second one at a point that the run passes after the first; every so many-th."""
+    dice, number = random.Random(1), 0
+    for base in bases():
+        moves = simulate(base).moves
+        for at in range(1, moves + 1):
+            for first in faults_at(base, at):
+                for later in range(at, at + 80):
+                    for second in faults_at(base, later):
+                        number += 1
+                        if number % stride == 0:
+                            second = replace(second, after=dice.choice([0.0, 0.0, 0.1, 2.0, 12.0]))
+                            yield replace(base, faults=(first, second), seed=number)
+
+
+def random_case(seed: int) -> Case:
+    """Several failures at once or one after another, in a run of any shape."""
+    dice = random.Random(seed)
+    policy, (workers, hosts) = dice.choice([*POLICIES]), dice.choice(SHAPES)
+    case = Case(
+        policy=policy, workers=workers, hosts=hosts, spares=1 if policy == "spare" else dice.choice([0, 0, 1]),
+        apart=hosts > 1 and dice.random() < 0.2, least=dice.choice([1, 1, 1, 2]), steps=dice.randint(2, 4),
+        exit=dice.choice([0.02, 0.02, 0.02, 3.0]), tail=dice.choice([0.02, 2.0]), load=dice.choice([0.3, 2.0]),
+        seed=seed,
+    )  # fmt: skip
+    faults = []
+    for _ in range(dice.choice([1, 1, 2, 2, 3, 4])):
+        fault = dice.choice(faults_at(case, dice.randint(1, 160)))
+        faults.append(replace(fault, after=dice.choice([0.0] * 4 + [0.01, 0.1, 1.0, 5.0, 15.0])))
+    return replace(case, faults=tuple(faults))
+
+
+def check(outcome: Outcome) -> None:
+    """Whether a run ended as promised."""
+    case, ledger, status = outcome.case, outcome.ledger, outcome.status
+    kinds = {fault.kind for fault in case.faults}
+    if status == DONE:
+        missing = set(range(case.steps)) - {step for _, step in ledger.written}
+        _require(not missing, outcome, f"the run is done, but steps {sorted(missing)} are not written down")
+    if status == HALTED:
+        _require(outcome.reason is not None, outcome, "the run halted for no reason")
+        newest = max(ledger.checkpoints, default=-1)
+        whole = newest > ledger.last_step or isinstance(outcome.reason, Minority)
+        _require(whole, outcome, f"step {ledger.last_step} is written down, but the last checkpoint is of {newest}")
+    if status == FAILED:
+        fine = may_fail(case) or outcome.model.raised_after_job or ledger.last_step < 0
+        _require(fine, outcome, "the run failed, but some worker could have continued")
+    if status == MISUSED:
+        _require(kinds & {Kind.STALL, Kind.MPIRUN, *ON_HOSTS}, outcome, "nobody misused anything")
+    if len(case.faults) == 1 and case.least == 1 and not case.apart:
+        promised = ENDS[case.faults[0].kind] | ({FAILED} if outcome.model.raised_after_job else set())
+        _require(status in promised, outcome, f"status {status} is not what is promised")
+
+
+def may_fail(case: Case) -> bool:
+    """Whether so much was struck that nobody may be left who can save a checkpoint."""
+    struck: set[int] = set()
+    for fault in case.faults:
+        if fault.kind in ON_RANKS:
+            struck.add(fault.target)
+        elif fault.kind in ON_HOSTS and fault.kind is not Kind.STALL:
+            struck |= {rank for rank, host in enumerate(spread(case)) if host == f"h{fault.target}"}
+    kinds = {fault.kind for fault in case.faults}
+    # Three attempts that get no further than the checkpoint before them are enough.
+    often = case.policy == "checkpoint" and (len(case.faults) > 2 or Kind.STALL in kinds)
+    return len(struck) >= min(case.workers, case.workers + case.spares - 1) or Kind.SIGNAL in kinds or often
+
+
+def _require(fine: object, outcome: Outcome, what: str) -> None:
+    if not fine:
+        raise Violation(f"{what} (status {outcome.status}, {outcome.reason})\n{outcome.model.story()}")

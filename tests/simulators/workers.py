@@ -1,0 +1,308 @@
+"""A worker and the memory it shares with its courier: the loop of `job/session.py` and `job/job.py`, as events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, auto
+from math import log2
+from typing import TYPE_CHECKING
+
+from meshmend.base.status import DONE, FAILED, HALTED
+from meshmend.job.protocol import NEVER, MemberState
+from meshmend.run.supervisor.observations import HANGS, STOPPED
+from tests.simulators.ledger import Commit
+from tests.simulators.ulfm import Sum, mix
+
+if TYPE_CHECKING:
+    from tests.simulators.couriers import Courier, Mpirun
+    from tests.simulators.hosts import Agent, Host
+    from tests.simulators.model import Model
+
+SIGKILL = -9
+FIRST_DOUBT, FOUND_HANGING, FOUND_STOPPED = 0.3, 2.0, 0.5
+"""Seconds that a worker owes something before it looks slow, hanging, or stopped to `run/agent/pulse.py`."""
+
+OUTSIDE = 100.0
+"""Seconds after which its user kills a worker that hangs where nobody waits for it: before and after its job."""
+
+
+class Mode(Enum):
+    RUNS = auto()
+    PAUSES = auto()
+    """It continues by itself later: a slow disk, a long evaluation."""
+    HANGS = auto()
+    STOPPED = auto()
+
+
+class Worker:
+    """One process, from its start to its end, and the memory that was made for it."""
+
+    def __init__(self, model: Model, rank: int, host: Host, attempt: int, resume: str) -> None:
+        self.model, self.rank, self.host, self.attempt = model, rank, host, attempt
+        self.process = model.new_process()
+        self.mode = Mode.RUNS
+        self.alive, self.exiting, self.status, self.left = True, False, 0, False
+        self.owner: Agent | None = None
+        # the agent's words
+        self.halt, self.fresh, self.world = 0, False, 0
+        # its own
+        self.ready = self.saving = self.raised = False
+        self.round, self.digested, self.joined, self.wire = 0, NEVER, False, False
+        self.step = int(resume.removeprefix("step-")) if resume else 0
+        self.state = model.ledger.truth[self.step]
+        self.have: dict[int, int] = {}
+        self.part: tuple[dict[int, int], int, bool] = ({}, 0, False)
+        self.answered = 0
+        self.pending: Commit | None = None
+        self.account: Sum | None = None
+        self.saved_before = self.step
+        # the courier's
+        self.memory = MemberState(rank)
+        self.courier: Courier | None = None
+        self.daemon: Mpirun | None = None
+        self.standby = self.agreed = 0
+        self.asked, self.asked_round, self.asked_lanes = 0, NEVER, ()
+        self.state_wanted = False
+        self.given: tuple[int, int, Commit | None] | None = None
+        self.over = self.afresh = self.released = False
+        self.repairing: float | None = None
+        self.total: dict[int, Sum] = {}
+
+        self.owing: float | None = None
+        self._then: Callable[[], None] | None = None
+        self._held = self._poked = False
+        self._do(model.case.load * model.dice.uniform(0.7, 1.3), self._loaded)
+
+    # ── time passes ──
+
+    def _do(self, seconds: float, then: Callable[[], None]) -> None:
+        self._then = then
+        self.model.clock.after(seconds, self._did, then)
+
+    def _did(self, then: Callable[[], None]) -> None:
+        if self.exiting or self._then is not then:
+            return
+        if self.mode is not Mode.RUNS:
+            self._held = True
+            return
+        self._then = None
+        self.model.moved()
+        if not self.exiting:
+            then()
+            self.poke()
+
+    def pause(self, mode: Mode, seconds: float = 0.0) -> None:
+        """Make no progress from here on, or for so long."""
+        if self.mode is Mode.RUNS and not self.exiting:
+            self.mode = mode
+            if mode is Mode.PAUSES:
+                self.model.clock.after(seconds, self._go_on)
+            else:
+                self.model.clock.after(OUTSIDE, self._killed_by_user)
+
+    def _killed_by_user(self) -> None:
+        if not self.exiting:
+            if self.owing is None:
+                self.kill()
+            else:
+                self.model.clock.after(OUTSIDE, self._killed_by_user)
+
+    def _go_on(self) -> None:
+        if self.mode is not Mode.PAUSES:
+            return
+        self.mode = Mode.RUNS
+        if self._held and self._then is not None:
+            self._held = False
+            self._did(self._then)
+        self.poke()
+
+    def poke(self) -> None:
+        """Something changed in its memory."""
+        if not self._poked and not self.exiting:
+            self._poked = True
+            self.model.clock.after(self.model.dice.uniform(0.0001, 0.001), self._look)
+
+    def _look(self) -> None:
+        self._poked = False
+        if self._then is None and not self.exiting and self.mode is Mode.RUNS:
+            self._go()
+        self._hand_out()
+
+    # ── the script ──
+
+    def _loaded(self) -> None:
+        self.ready = True
+        self.model.changed()
+        if self.courier is not None:
+            self.courier.wake()
+
+    def _go(self) -> None:
+        if not self.ready:
+            return
+        if self.halt:
+            self._heed()
+        elif not self.joined:
+            self._join()
+        elif self.memory.done >= self.round:
+            self._update()
+        elif self.step >= self.model.case.steps:
+            self._leave()
+        elif self.asked != self.answered and self.asked_round == self.round:
+            self._compute()
+
+    def _heed(self) -> None:
+        first = self.account is not None and min(self.account.total.digests) == self.rank
+        if self.halt == 2 or first:
+            self.saving = True
+            self._do(self.model.case.save, self._saved)
+        else:
+            self.exit(HALTED)
+
+    def _saved(self) -> None:
+        self.saving = False
+        if self.pending is not None:
+            self.model.ledger.write(self.pending)
+            self.pending = None
+        self.model.ledger.save(self.step, self.state)
+        self.exit(HALTED)
+
+    def _join(self) -> None:
+        if self.memory.active:
+            self.joined, self.round = True, self.memory.done + 1
+            if self.given is not None:
+                self.state, self.step, self.pending = self.given
+                self.saved_before = self.step
+            self.digested = self.memory.done
+            self.poke()
+        elif self.over:
+            self.left = True
+            self.exit(DONE)
+
+    def _compute(self) -> None:
+        wanted, asked = set(self.asked_lanes), self.asked
+        if not set(self.have) <= wanted or self.afresh:
+            self.have, self.afresh = {}, False
+        lacking = sorted(wanted - set(self.have))
+
+        def computed() -> None:
+            self.wire = True
+            self.have |= {lane: mix(self.state, self.step, lane) for lane in lacking}
+            self._answer(asked, self.have, leaving=False)
+
+        self._do(self.model.case.lane * len(lacking) * self.model.dice.uniform(0.8, 1.2), computed)
+
+    def _answer(self, asked: int, part: dict[int, int], *, leaving: bool) -> None:
+        self.part = dict(part), mix(self.state, self.step), leaving
+        self.answered, self.owing = asked, None
+        if self.courier is not None:
+            self.courier.wake()
+
+    def _update(self) -> None:
+        total = self.total[self.round]
+        self.account = total
+        if self.pending is not None:
+            self.model.ledger.write(self.pending)
+            self.pending = None
+        every = self.model.case.every
+        if min(total.total.digests) == self.rank and self.step // every > self.saved_before // every:
+            self.saved_before = self.step
+            self.model.clock.after(self.model.case.save, self._written, self.step, self.state)
+        self._do(self.model.case.lane, lambda: self._commit(total))
+
+    def _written(self, step: int, state: int) -> None:
+        if self.alive:
+            self.model.ledger.save(step, state)
+
+    def _commit(self, total: Sum) -> None:
+        self.state = mix(self.state, total.payload)
+        self.step += 1
+        self.pending = Commit(
+            self.attempt, self.step - 1, total.key, tuple(sorted(total.total.digests)), tuple(total.total.counts),
+            self.state,
+        )  # fmt: skip
+        self.model.ledger.check(self.pending)
+        self.digested, self.round, self.have = self.round, self.round + 1, {}
+        if self.rank in self.model.case.raising and self.step == self.model.case.raises_in:
+            self.raised = True
+            self.exit(FAILED)
+
+    def _leave(self) -> None:
+        if not self.wire:
+            self.left = True
+            self.exit(DONE)  # it came too late for any step
+        elif self.over:
+            if self.pending is not None:
+                self.model.ledger.write(self.pending, released=self.released)
+                self.pending = None
+            self._do(self.model.case.tail, self._end)
+        elif self.asked != self.answered and self.asked_round == self.round:
+            self._answer(self.asked, {}, leaving=True)
+
+    def _end(self) -> None:
+        self.left = self.model.case.tail_status == DONE
+        self.exit(self.model.case.tail_status)
+
+    # ── what the courier asks for ──
+
+    def ask(self, round: int, lanes: tuple[int, ...]) -> None:
+        """Ask for the part of a round."""
+        self.asked, self.asked_round, self.asked_lanes = self.asked + 1, round, lanes
+        self.owing = self.model.clock.now
+        self.poke()
+
+    def state_for_others(self) -> tuple[int, int, Commit | None] | None:
+        """The state, the step, and the step not yet written down; None until the worker has put them down."""
+        if self.digested >= self.memory.done and self.mode is not Mode.STOPPED and not self.exiting:
+            self.state_wanted = False
+            return self.state, self.step, self.pending
+        if not self.state_wanted:
+            self.state_wanted = True
+            if self.owing is None:
+                self.owing = self.model.clock.now
+        return None
+
+    def _hand_out(self) -> None:
+        if self.state_wanted and self.digested >= self.memory.done and self.courier is not None:
+            if self.asked == self.answered:
+                self.owing = None
+            self.courier.wake()
+
+    @property
+    def still(self) -> int:
+        """`RankSeen.still`."""
+        if self.mode is Mode.RUNS or self.owing is None or not self.alive:
+            return 0
+        owed = self.model.clock.now - self.owing
+        if owed < FIRST_DOUBT:
+            return 0
+        if self.mode is Mode.STOPPED:
+            return STOPPED if owed > FOUND_STOPPED else 1
+        return 1 if owed < FOUND_HANGING else HANGS + int(log2(owed / FOUND_HANGING))
+
+    # ── its end ──
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.exit(SIGKILL)
+
+    def exit(self, status: int, seconds: float | None = None) -> None:
+        """End; the memory is given back first."""
+        if self.exiting:
+            return
+        self.exiting, self.status = True, status
+        self.model.note("exits", self.rank, status)
+        seconds = self.model.case.exit * self.model.dice.uniform(0.3, 1.7) if seconds is None else seconds
+        self.model.clock.after(self.model.dice.uniform(0.0, 0.016), self._courier_sees)
+        self.model.clock.after(seconds, self.vanish)
+        self.model.changed()
+
+    def _courier_sees(self) -> None:
+        if self.courier is not None:
+            self.courier.wake()
+
+    def vanish(self) -> None:
+        """It is gone."""
+        if not self.alive:
+            return
+        self.alive, self.exiting = False, True
+        self.host.see_soon()
