@@ -15,17 +15,17 @@ from pathlib import Path
 import pytest
 
 from meshmend.base import processes
+from meshmend.base.clocks import REPAIR
 from meshmend.base.processes import EXITING, born, is_alive
 from meshmend.job.shm import create_as_agent, open_as_courier, open_as_worker, remove_run
 from meshmend.job.shm.mailbox import CourierSide, tell
 from meshmend.job.shm.records import Order, Phase
 from meshmend.run.agent import local_worker, messages
 from meshmend.run.agent.agent import Agent
-from meshmend.run.agent.local_worker import REPAIR, LocalWorker
+from meshmend.run.agent.local_worker import LocalWorker
 from meshmend.run.agent.messages import VERSION, Command, Hello, Report, pack, unpack, unpack_command
-from meshmend.run.agent.pulse import STOPPED
 from meshmend.run.hosts.remote import Remote
-from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, WorkerError
+from meshmend.run.supervisor.observations import STOPPED, Cause, CourierState, RankSeen, WorkerError
 
 RUN = f"test-agent-{os.getpid()}"
 

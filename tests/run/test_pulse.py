@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from meshmend.run.agent.pulse import FIRST, FLOOR, HANGS, OUTSIDE, PATIENCE, SEEN, STOPPED, Pulse
+from meshmend.base.clocks import HANG_FIRST, HANG_FLOOR, HANG_OUTSIDE, HANG_PATIENCE
+from meshmend.run.agent.pulse import SEEN, Pulse
+from meshmend.run.supervisor.observations import HANGS, STOPPED
 
 TICK = 0.01
 
@@ -31,10 +33,10 @@ def until_hang(
     return most
 
 
-@pytest.mark.parametrize(("what", "more"), [("stopped", FLOOR["stopped"]), ("waiting", PATIENCE * 10)])
+@pytest.mark.parametrize(("what", "more"), [("stopped", HANG_FLOOR["stopped"]), ("waiting", HANG_PATIENCE * 10)])
 def test_one_that_stands_still_is_found_by_its_own_pace(what: str, more: float) -> None:
     pulse, now = paced(10.0, 20)
-    assert until_hang(pulse, now, lambda _: (what, 0.0)) == pytest.approx(PATIENCE * 10 + more, abs=3 * TICK)
+    assert until_hang(pulse, now, lambda _: (what, 0.0)) == pytest.approx(HANG_PATIENCE * 10 + more, abs=3 * TICK)
 
 
 def test_one_that_is_stopped_does_not_go_on_by_itself() -> None:
@@ -46,19 +48,19 @@ def test_one_that_is_stopped_does_not_go_on_by_itself() -> None:
 @pytest.mark.parametrize("what", ["stopped", "waiting"])
 def test_quick_steps_have_a_floor(what: str) -> None:
     pulse, now = paced(0.001, 50)
-    assert until_hang(pulse, now, lambda _: (what, 0.0)) == pytest.approx(FLOOR[what], abs=5 * TICK)
+    assert until_hang(pulse, now, lambda _: (what, 0.0)) == pytest.approx(HANG_FLOOR[what], abs=5 * TICK)
 
 
 def test_a_loop_uses_the_processor() -> None:
     pulse, now = paced(0.001, 50)
-    assert until_hang(pulse, now, lambda now: ("running", now)) == pytest.approx(FLOOR["running"], abs=5 * TICK)
+    assert until_hang(pulse, now, lambda now: ("running", now)) == pytest.approx(HANG_FLOOR["running"], abs=5 * TICK)
 
 
 def test_quick_signs_count_also_between_looks() -> None:
     pulse = Pulse()
     assert not pulse.still(0, True, True, 0.0, lambda: ("running", 0.0))
     assert not pulse.still(SEEN, True, True, 0.02, lambda: ("running", 0.0))
-    assert until_hang(pulse, 0.02, lambda _: ("stopped", 0.0)) == pytest.approx(FLOOR["stopped"], abs=5 * TICK)
+    assert until_hang(pulse, 0.02, lambda _: ("stopped", 0.0)) == pytest.approx(HANG_FLOOR["stopped"], abs=5 * TICK)
 
 
 def test_one_that_is_not_let_run_is_not_blamed() -> None:
@@ -80,14 +82,16 @@ def test_the_first_compile_is_no_hang(what: str) -> None:
 def test_one_that_is_stopped_in_its_first_step_is_found() -> None:
     pulse = Pulse()
     assert not pulse.still(0, True, True, 0.0, lambda: ("stopped", 0.0))
-    assert until_hang(pulse, 0.0, lambda _: ("stopped", 0.0)) == pytest.approx(FIRST + FLOOR["stopped"], abs=5 * TICK)
+    assert until_hang(pulse, 0.0, lambda _: ("stopped", 0.0)) == pytest.approx(
+        HANG_FIRST + HANG_FLOOR["stopped"], abs=5 * TICK
+    )
 
 
 def test_an_evaluation_is_no_hang() -> None:
     pulse, now = paced(0.01, 50)
     assert not pulse.still(pulse.progress + 1, False, True, now + 0.01, lambda: ("running", 0.0))
     found = until_hang(pulse, now + 0.01, lambda now: ("running", now), inside=False)
-    assert found == pytest.approx(OUTSIDE, abs=5 * TICK)
+    assert found == pytest.approx(HANG_OUTSIDE, abs=5 * TICK)
 
 
 def test_a_watch_that_slept_blames_nobody() -> None:
@@ -100,7 +104,7 @@ def test_one_more_for_each_time_that_it_takes_twice_as_long() -> None:
     pulse, now = paced(0.001, 50)
     levels = [pulse.still(pulse.progress, True, True, now + n * TICK, lambda: ("waiting", 0.0)) for n in range(1, 4500)]
     assert levels == sorted(levels) and set(levels) == {1, HANGS, HANGS + 1, HANGS + 2, HANGS + 3}
-    assert levels.index(HANGS + 1) * TICK == pytest.approx(2 * FLOOR["waiting"], abs=5 * TICK)
+    assert levels.index(HANGS + 1) * TICK == pytest.approx(2 * HANG_FLOOR["waiting"], abs=5 * TICK)
 
 
 def test_waiting_for_others_is_not_its_pace() -> None:
@@ -109,7 +113,9 @@ def test_waiting_for_others_is_not_its_pace() -> None:
         assert not pulse.still(pulse.progress, True, False, now + second, lambda: ("waiting", 0.0))
     assert not pulse.still(pulse.progress, True, True, now + 100, lambda: ("waiting", 0.0))
     assert not pulse.still(pulse.progress + 1, True, True, now + 100.01, lambda: ("waiting", 0.0))
-    assert until_hang(pulse, now + 100.01, lambda _: ("stopped", 0.0)) == pytest.approx(FLOOR["stopped"], abs=5 * TICK)
+    assert until_hang(pulse, now + 100.01, lambda _: ("stopped", 0.0)) == pytest.approx(
+        HANG_FLOOR["stopped"], abs=5 * TICK
+    )
 
 
 def test_nobody_waits_for_one_that_owes_nothing() -> None:

@@ -22,7 +22,9 @@ WORLD_POLL = 0.002
 AGENT_POLL = 0.02
 """An agent or the launcher at everybody; the end of a process wakes them at once."""
 OWNER_POLL = 0.5
-"""A worker at whether its agent is still there."""
+"""A worker at whether its agent is still there, and at its courier's questions if a doorbell was missed."""
+STATE_POLL = 0.01
+"""A courier at a worker that exports its state."""
 
 # ── deaths ──
 EXIT_WAIT = 2.0
@@ -32,6 +34,18 @@ HEAD_START = 1.0
 framework takes processor time from that step."""
 SETTLE = 0.1
 """After this it is clear whether one courier died or all: mpirun ends its couriers one by one. Above AGENT_POLL."""
+
+# ── hangs: a worker is judged by its own pace (run/agent/pulse.py); these only bound that ──
+HANG_PATIENCE = 1.5
+"""A multiple of its longest pause, not seconds: once on the clock, then once more in its own time unless stopped."""
+HANG_FLOOR = {"stopped": 0.1, "running": 0.5, "waiting": 5.0}
+"""Least own time, by what it does: a stopped process does not continue by itself, a read may be slow."""
+HANG_OUTSIDE = 60.0
+"""Least own time outside a lane, where the first evaluation looks like an endless loop."""
+HANG_LAPSE = 0.2
+"""The most that counts between two looks. Above AGENT_POLL: a longer gap was the watch's own (a suspended machine)."""
+HANG_FIRST = 2.0
+"""After this, a worker without a pace is looked at: it may compile for long, but not while stopped."""
 
 # ── worlds ──
 REPAIR = 5.0

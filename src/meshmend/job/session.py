@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from meshmend.base.clocks import OWNER_POLL
 from meshmend.base.env import Settings
 from meshmend.base.processes import kill
 from meshmend.base.status import HALTED
@@ -71,7 +72,7 @@ class WorkerSession:
     def _listen(self) -> None:
         """Wake the main thread when the courier rings, and export the state when it asks for it."""
         while True:
-            self._segment.worker_bell.wait(0.5)
+            self._segment.worker_bell.wait(OWNER_POLL)
             with self._news:
                 request = self._side.state_request()
                 if request is not None and self._may_export(request.body.round):
@@ -96,7 +97,7 @@ class WorkerSession:
     def _wait(self, until: Callable[[], bool]) -> None:
         with self._news:
             while not until() and self._side.halt() is None:
-                self._news.wait(1.0)
+                self._news.wait(2 * OWNER_POLL)
         self._obey()
 
     def _obey(self) -> None:

@@ -15,18 +15,14 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
+from meshmend.base.clocks import HALT_ALONE, ORPHAN, OWNER_POLL
 from meshmend.base.env import Settings
 from meshmend.base.processes import is_alive
 from meshmend.errors import MeshmendError, NotFinite
 from meshmend.job.shm.segment import WorkerSegment, open_as_worker
 from meshmend.telemetry import Log, Raised
 
-ORPHAN = 600.0
-"""Seconds that a worker waits for `meshmend run --attach` after its launcher was killed."""
-LOOK = 0.5
 OURS = str(Path(__file__).parent)
-HALT = 30.0
-"""Seconds that an orphan may take until it begins to write a checkpoint."""
 
 
 def main(words: list[str]) -> None:
@@ -85,15 +81,15 @@ def end_with_owner(segment: WorkerSegment) -> None:
     """Wait until the owner has been gone for so long that nobody will come back for this worker, then end it."""
     gone = 0.0
     while gone < ORPHAN:
-        time.sleep(LOOK)
-        gone = 0.0 if is_alive(segment.agent.owner) else gone + LOOK
+        time.sleep(OWNER_POLL)
+        gone = 0.0 if is_alive(segment.agent.owner) else gone + OWNER_POLL
         if gone and not segment.files.path("control").exists():
             break  # the run has been cleaned up
     segment.worker.orphaned = True  # a worker that can writes a checkpoint and ends
     segment.worker_bell.ring()
-    time.sleep(HALT)
+    time.sleep(HALT_ALONE)
     while segment.worker.saving:
-        time.sleep(LOOK)
+        time.sleep(OWNER_POLL)
     os._exit(1)
 
 

@@ -6,14 +6,13 @@ import random
 import time
 from collections.abc import Sequence
 
+from meshmend.base.clocks import AGENT_POLL
 from meshmend.errors import JobError
 from meshmend.job.faults import KINDS, FaultKind, Target, chaos_kinds
 from meshmend.job.shm.inspect import Member, member, members
 from meshmend.run.spec import load_spec
 from meshmend.telemetry import UNKNOWN, Ended, Log, Struck, folder_of, read
 
-LOOK = 0.02
-"""Seconds between two looks at the run."""
 SETTLE = 10.0
 """Seconds in which a worker with a wrong state should be found out."""
 
@@ -32,7 +31,7 @@ def wreak(run: str, *, every: float, kinds: Sequence[str], count: int | None, se
     victims: set[int] = set()
     next_ = time.monotonic() + dice.expovariate(1 / every)
     while (count is None or struck < count) and members(run):
-        time.sleep(LOOK)
+        time.sleep(AGENT_POLL)
         if time.monotonic() < next_:
             continue
         kind = KINDS[dice.choice(list(kinds))]
@@ -68,4 +67,4 @@ def _await_end(victim: Member) -> None:
     """Wait until a worker with a wrong state is found out: meanwhile, failures of others could leave it a majority."""
     deadline = time.monotonic() + SETTLE
     while victim.alive and member(victim.run, victim.rank) is not None and time.monotonic() < deadline:
-        time.sleep(LOOK)
+        time.sleep(AGENT_POLL)

@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from meshmend.base.clocks import WORLD_POLL
 from meshmend.base.processes import born, kill
 from meshmend.errors import JobError
 from meshmend.job.courier.mpi import Mpi, position
@@ -45,8 +46,6 @@ from meshmend.job.shm.records import Phase
 from meshmend.job.transport.mesh_mpi import Placing
 from meshmend.telemetry import Died, Epoch, How, Log, Part, Repaired
 
-DOOR = 0.002
-"""Seconds between looks at whether this world may begin."""
 POINTS: dict[type[Operation], Point] = {
     Reduce: Point.ALLREDUCE,
     Revoke: Point.REVOKE,
@@ -72,7 +71,7 @@ class Courier:
                 kind_of(number).warm()
         self.enter(world)
         while not self.segment.worker.ready:
-            time.sleep(0.005)
+            time.sleep(WORLD_POLL)
         self.memory = SharedMemory(self.segment)
         self.log = Log(folder, f"courier-{rank}")
         self.faults = Faults(rank, folder, self.log, lambda: self.epoch, self.segment.agent.worker)
@@ -86,7 +85,7 @@ class Courier:
         record, agent = self.record, self.segment.agent
         record.standby = world
         while agent.world < world:
-            time.sleep(DOOR)
+            time.sleep(WORLD_POLL)
         self.end_with_world(world)
         record.process, record.born, record.daemon = os.getpid(), born(os.getpid()), self.parent
         self.epoch, record.shrink = Epoch(agent.attempt, world), 0
@@ -163,7 +162,7 @@ class Courier:
         """Say that the launcher has to form a new world, and wait for the end of this one."""
         self.enter_phase(Phase.NEEDS_WORLD)
         while os.getppid() == self.parent:
-            time.sleep(DOOR)
+            time.sleep(WORLD_POLL)
 
     def repaired(self, noticed: float, times: dict[str, float]) -> None:
         """A repair is through."""

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from meshmend.base.clocks import EXIT_POLL
 from meshmend.job.protocol import (
     Begin,
     Cast,
@@ -40,9 +41,6 @@ from meshmend.job.protocol import (
 )
 from meshmend.job.transport.base import PIECE, Group, Hello, Port, Transport, patient
 from meshmend.job.transport.choose import choose
-
-LOOK = 0.016
-"""Seconds between looks at the group while a worker computes or a spare waits: a look takes processor time from it."""
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -123,14 +121,14 @@ class Mpi:
             case Work(round=current, lanes=lanes):
                 self.latest = current.number - 1
                 self.worker.begin(current.number, lanes)
-                while not self.worker.ready(LOOK):
+                while not self.worker.ready(EXIT_POLL):
                     self.look()
             case Reduce(round=current):
                 return self.reduce(current)
             case Wait():
                 while not self.over():
                     self.look()
-                    time.sleep(LOOK)
+                    time.sleep(EXIT_POLL)
             case Revoke():
                 self.world.Revoke()
                 if self.active != MPI.COMM_NULL and self.active is not self.world:

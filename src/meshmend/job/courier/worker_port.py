@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from meshmend.base.clocks import STATE_POLL
 from meshmend.base.processes import ExitProbe
 from meshmend.errors import JobError
 from meshmend.job.faults import Point
@@ -22,9 +23,6 @@ from meshmend.job.shm.segment import CourierSegment
 from meshmend.job.transport.base import Hello
 from meshmend.job.transport.mesh_mpi import Placing
 from meshmend.job.transport.shared_memory import host
-
-PAUSE = 0.01
-"""Seconds between looks at a worker that exports its state."""
 
 
 class WorkerPort:
@@ -92,7 +90,7 @@ class WorkerPort:
         self.side.ask_state(round)
         while (found := self.side.state()) is None:
             self._end_with_worker()
-            self.segment.courier_bell.wait(PAUSE)
+            self.segment.courier_bell.wait(STATE_POLL)
         if found[0] != round:
             raise Failure
         return found[1]

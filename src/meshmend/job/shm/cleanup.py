@@ -7,13 +7,11 @@ import re
 import shutil
 import time
 
+from meshmend.base.clocks import LEFTOVER
 from meshmend.base.processes import is_alive
 from meshmend.errors import JobError
 from meshmend.job.shm import files
 from meshmend.job.shm.segment import open_to_read
-
-BEGINS = 60.0
-"""Seconds after which a folder for Open MPI without any rank belongs to a dead run."""
 
 
 def ranks_of(run: str) -> list[int]:
@@ -42,7 +40,7 @@ def _orphans() -> dict[str, bool]:
     for path in files.HOME.glob("meshmend-*-mpi"):
         with contextlib.suppress(OSError):
             found[path.name.removeprefix("meshmend-").removesuffix("-mpi")] = (
-                time.time() - path.stat().st_mtime < BEGINS
+                time.time() - path.stat().st_mtime < LEFTOVER
             )
     return found
 

@@ -20,12 +20,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from meshmend.base.clocks import PEER_POLL
 from meshmend.job.reduction.base import WireFormat
 
 PIECE = 1 << 20
 """Bytes of one MPI call: with larger ones, Open MPI's ULFM has crashed in a failure."""
-POLL = 0.001
-"""Seconds between polls of a request that other members are late for."""
 
 Numbers = npt.NDArray[np.generic]
 
@@ -140,4 +139,4 @@ def patient(request: Request) -> None:
     polls = 0
     while not request.Test():
         polls += 1
-        time.sleep(0 if polls < 50 else POLL / 5 if polls < 500 else POLL)
+        time.sleep(0 if polls < 50 else PEER_POLL / 5 if polls < 500 else PEER_POLL)

@@ -19,21 +19,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import log2
 
-HANGS = 2
-STOPPED = 99
-"""See `Pulse.still`."""
-PATIENCE = 1.5
-"""A multiple of its longest pause: once on the clock, then once more in its own time unless it is stopped."""
-FLOOR = {"stopped": 0.1, "running": 0.5, "waiting": 5.0}
-"""Least seconds of own time, by what it does: a stopped process does not continue by itself, a read may be slow."""
-OUTSIDE = 60.0
-"""Least seconds outside a lane, where the first evaluation looks like an endless loop."""
-LAPSE = 0.2
-"""Most seconds that count between two looks."""
+from meshmend.base.clocks import HANG_FIRST, HANG_FLOOR, HANG_LAPSE, HANG_OUTSIDE, HANG_PATIENCE
+from meshmend.run.supervisor.observations import HANGS, STOPPED
+
 SEEN = 8
 """Signs of progress before a worker is judged."""
-FIRST = 2.0
-"""Seconds after which a worker without a pace is looked at: it may compile for long, but not while stopped."""
 RECENT = 64
 
 
@@ -74,7 +64,7 @@ class Pulse:
             return 0
         known = self.signs >= SEEN
         longest = max(self.pauses[inside], default=max(self.pauses[not inside], default=0.0))
-        limit = PATIENCE * longest if known else FIRST
+        limit = HANG_PATIENCE * longest if known else HANG_FIRST
         if now - self.owing <= limit:
             return 0
         what, used = doing()
@@ -83,10 +73,10 @@ class Pulse:
         if self._looked is not None:
             past, before = self._looked
             # A longer time between two looks is not the worker's fault: the agent did not run (a suspended machine).
-            self.own += {"running": used - before, "traced": 0.0}.get(what, min(now - past, LAPSE))
+            self.own += {"running": used - before, "traced": 0.0}.get(what, min(now - past, HANG_LAPSE))
         self._looked = now, used
-        floor = FLOOR.get(what, OUTSIDE)
-        most = floor if what == "stopped" else max(limit, floor if inside else OUTSIDE)
+        floor = HANG_FLOOR.get(what, HANG_OUTSIDE)
+        most = floor if what == "stopped" else max(limit, floor if inside else HANG_OUTSIDE)
         if self.own <= most:
             return 1
         return STOPPED if what == "stopped" else HANGS + int(log2(self.own / most))
