@@ -194,3 +194,21 @@ def test_an_attached_run_counts_those_it_cannot_reach() -> None:
     run.sure = True
     run.loses("b").turn()
     assert run.halting == Minority((0,), (0, 1, 2))
+
+
+def test_workers_whose_agent_is_there_again_are_not_unsure_any_more() -> None:
+    old = training("a b b")
+    run = planned("a b b", attached=True)
+    run.seen, run.reachable, run.sure = old.seen, {"a"}, False
+    run.turn()
+    run.turn()
+    assert run.state.unsure == {1, 2}
+    run.replaces_agent("b").turn()
+    assert run.state.unsure == set()
+
+
+def test_spares_do_not_count_in_a_majority() -> None:
+    run = training("a b b", "spare", spares=2, here="a")
+    run.ended.add(1)
+    run.turn()
+    assert run.turn(unreachable=frozenset({"b"})).said == [Split(("b",), far=(), near=(0,))]

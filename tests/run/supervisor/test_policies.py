@@ -81,6 +81,11 @@ def test_nothing_restarts_before_all_are_dead_and_the_checkpoint_is_found() -> N
     assert run.turn(checkpoint="step-4").started == []  # rank 1 is not dead yet
     run.dies(1, cause=Cause.RESTARTED)
     assert run.turn().started == [0, 1]
+    run = training("a a", "checkpoint")
+    run.dies(0).turn()
+    run.dies(1, cause=Cause.RESTARTED)
+    assert run.turn().started == []  # it is still being looked for
+    assert run.turn(checkpoint="").started == [0, 1]
 
 
 def test_restarts_that_get_no_further_are_not_repeated_for_ever() -> None:

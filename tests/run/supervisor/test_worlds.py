@@ -152,8 +152,8 @@ def test_a_worker_that_is_exiting_is_in_no_new_world() -> None:
 def test_a_courier_that_died_alone_takes_its_worker_along() -> None:
     run = training("a a a")
     run.see(1, courier=CourierState.LOST)
-    assert run.turn().killed == []  # mpirun may have died, and ends its couriers one by one
-    assert run.turns(SETTLE + 0.1).killed == [(1, Cause.LOST_COURIER)]
+    assert run.turns(SETTLE - 0.01).killed == []  # mpirun may have died, and ends its couriers one by one
+    assert run.turns(0.1).killed == [(1, Cause.LOST_COURIER)]
 
 
 def test_couriers_that_died_with_their_mpirun_take_nobody_along() -> None:
