@@ -8,10 +8,11 @@ import sys
 import time
 from pathlib import Path
 
+from meshmend.base.clocks import LEFTOVER
 from meshmend.base.processes import born
 from meshmend.job.reduction.base import WireFormat
 from meshmend.job.reduction.float32 import Float32
-from meshmend.job.shm import AgentSegment, cleanup, create_as_agent, open_as_worker
+from meshmend.job.shm import AgentSegment, create_as_agent, open_as_worker
 from meshmend.job.shm.buffers import make_buffers
 from meshmend.job.shm.cleanup import clean_stale, ranks_of, remove_run
 
@@ -34,7 +35,7 @@ def test_only_dead_runs_are_cleaned_up(home: Path) -> None:
     made("orphaned", 0, dead_process(), os.getpid())
     for run in ("dead", "live", "orphaned", "left", "new"):
         (home / f"meshmend-{run}-mpi").mkdir()
-    os.utime(home / "meshmend-left-mpi", (0, time.time() - 2 * cleanup.BEGINS))
+    os.utime(home / "meshmend-left-mpi", (0, time.time() - 2 * LEFTOVER))
     assert clean_stale() == ["dead", "left"]
     runs = {path.name.split("-")[1] for path in home.iterdir()}
     assert runs == {"live", "orphaned", "new"}
