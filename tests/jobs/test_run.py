@@ -106,8 +106,9 @@ def test_a_dead_worker_is_replaced(job: Job, policy: str, undisturbed: Undisturb
 
 def test_mpirun_is_replaceable(job: Job, undisturbed: Undisturbed) -> None:
     options = ["steps=120", "pause=0.01"]
-    job.start("-n", "3", script=[SCRIPT, *options]).until("step 30 ")
+    job.start("-n", "3", script=[SCRIPT, *options, "gate=60"]).until("step 30 ")
     os.kill(Segment(job.name, 0)["mpirun"], signal.SIGKILL)
+    job.open_gate()
     job.finish()
     assert job.status == 0, job.output
     assert job.weights == [undisturbed(*options)] * 3, job.output
@@ -121,10 +122,11 @@ def test_mpirun_is_replaceable(job: Job, undisturbed: Undisturbed) -> None:
 
 def test_a_killed_launcher_can_be_replaced(job: Job, undisturbed: Undisturbed) -> None:
     options = ["steps=120", "pause=0.01"]
-    job.start("-n", "3", script=[SCRIPT, *options]).until("step 30 ")
+    job.start("-n", "3", script=[SCRIPT, *options, "gate=60"]).until("step 30 ")
     workers = [Segment(job.name, rank)["worker"] for rank in ranks_of(job.name)]
     assert job.process is not None
     job.process.kill()
+    job.open_gate()
     job.output += job.process.communicate()[0]
     assert all(is_alive(worker) for worker in workers)
     job.start("--attach", job.name, script=[], name=False).finish()
@@ -135,16 +137,17 @@ def test_a_killed_launcher_can_be_replaced(job: Job, undisturbed: Undisturbed) -
 
 @pytest.mark.jobs
 def test_one_who_has_a_launcher_is_not_attached_to(job: Job, tmp_path: Path) -> None:
-    job.start("-n", "2", script=[SCRIPT, "steps=100", "pause=0.05"]).until("step 3 ")
+    job.start("-n", "2", script=[SCRIPT, "steps=20", "gate=10"]).until("step 3 ")
     other = Job(tmp_path, job.name).start("--attach", job.name, script=[], name=False).finish()
     assert (other.status, "is in the hands of process" in other.output) == (2, True), other.output
+    job.open_gate()
     job.finish()
     assert job.status == 0, job.output
 
 
 def test_everything_dies_and_is_resumed(job: Job, undisturbed: Undisturbed) -> None:
     options = ["steps=60", "pause=0.02"]
-    job.start("--checkpoint-every", "10", "-n", "2", script=[SCRIPT, *options]).until("step 25 ")
+    job.start("--checkpoint-every", "10", "-n", "2", script=[SCRIPT, *options, "gate=40"]).until("step 25 ")
     victims = [Segment(job.name, rank)["worker"] for rank in ranks_of(job.name)]
     assert job.process is not None
     job.process.kill()
@@ -152,6 +155,7 @@ def test_everything_dies_and_is_resumed(job: Job, undisturbed: Undisturbed) -> N
         os.kill(worker, signal.SIGKILL)
     job.output += job.process.communicate()[0]
     wait_for(lambda: not any(is_alive(worker) for worker in victims))
+    job.open_gate()
     job.start("--resume", job.name, script=[], name=False).finish()
     assert job.status == 0, job.output
     assert "resuming from step-" in job.output
@@ -177,9 +181,10 @@ def test_too_few_are_left(job: Job, undisturbed: Undisturbed) -> None:
 @pytest.mark.jobs
 def test_sigterm_writes_a_checkpoint(job: Job, undisturbed: Undisturbed) -> None:
     options = ["steps=100", "pause=0.02"]
-    job.start("-n", "2", script=[SCRIPT, *options]).until("step 20 ")
+    job.start("-n", "2", script=[SCRIPT, *options, "gate=60"]).until("step 20 ")
     assert job.process is not None
     job.process.terminate()
+    job.until("SIGTERM").open_gate()
     job.finish()
     assert job.status == 75, job.output
     assert f"meshmend run --resume {job.name}" in job.output
@@ -265,13 +270,14 @@ def test_a_run_of_the_same_name_in_another_folder_is_left_alone(
     job: Job, tmp_path: Path, undisturbed: Undisturbed
 ) -> None:
     options = ["steps=120", "pause=0.01"]
-    job.start("-n", "2", script=[SCRIPT, *options]).until("step 20 ")
+    job.start("-n", "2", script=[SCRIPT, *options, "gate=60"]).until("step 20 ")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     other = Job(elsewhere, job.name).run("-n", "2")
     assert other.status == 2 and other.output.count("\n") == 1, other.output
     assert f"a run {job.name!r} lives on this host already" in other.output
     assert not other.path.exists()
+    job.open_gate()
     job.finish()
     assert (job.status, job.weights) == (0, [undisturbed(*options)] * 2), job.output
     job.assert_clean()
