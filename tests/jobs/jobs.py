@@ -82,6 +82,10 @@ class Job:
                 return self
         pytest.fail(f"{text!r} never came:\n{self.output}")
 
+    def open_gate(self) -> None:
+        """Have workers that wait at their `gate` go on: a run cannot be over before the test is ready for that."""
+        (self.folder / "open").touch()
+
     @property
     def weights(self) -> list[str]:
         return re.findall(r"weights (\w+) after", self.output)

@@ -2,7 +2,7 @@
 
 `pause=SECONDS` makes every step take so much longer; `bad=STEP` makes a gradient of that step infinite; `wrong=STEP`
 raises in that step on every worker; `odd=RANK` makes that worker return gradients of another shape; `width=NUMBER` is
-how many weights there are; `hold=STEP` waits after that step until there is a file `go`.
+how many weights there are; after `gate=STEP` all workers wait until there is a file called `open`.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ def main() -> None:
     x = random.normal(size=(500, width)).astype(np.float32)
     y = (x @ random.normal(size=width)).astype(np.float32)
     bad, wrong = int(options.get("bad", -1)), int(options.get("wrong", -1))
-    odd = options.get("odd", "")
+    odd, gate = options.get("odd", ""), int(options.get("gate", -1))
     with mm.Job(
         (x, y),
         batch=64,
@@ -47,7 +47,7 @@ def main() -> None:
             state = {"w": state["w"] - np.float32(0.1 / job.batch) * grads["w"], "step": state["step"] + 1}
             job.commit(state, loss=loss / job.batch)
             time.sleep(float(options.get("pause", 0)))
-            while options.get("hold") == str(step) and not os.path.exists("go"):
+            while step == gate and not os.path.exists("open"):
                 time.sleep(0.01)
             done = step + 1
         print(f"weights {hashlib.sha256(state['w'].tobytes()).hexdigest()} after {done}", flush=True)

@@ -111,8 +111,9 @@ def test_a_dead_worker_is_replaced(job: Job, policy: str, undisturbed: Undisturb
 
 def test_mpirun_is_replaceable(job: Job, undisturbed: Undisturbed) -> None:
     options = ["steps=120", "pause=0.01"]
-    job.start("-n", "3", script=[SCRIPT, *options]).until("step 30 ")
+    job.start("-n", "3", script=[SCRIPT, *options, "gate=60"]).until("step 30 ")
     os.kill(members(job.name)[0].mpirun, signal.SIGKILL)
+    job.open_gate()
     job.finish()
     assert job.status == 0, job.output
     assert job.weights == [undisturbed(*options)] * 3, job.output
@@ -126,10 +127,11 @@ def test_mpirun_is_replaceable(job: Job, undisturbed: Undisturbed) -> None:
 
 def test_a_killed_launcher_can_be_replaced(job: Job, undisturbed: Undisturbed) -> None:
     options = ["steps=120", "pause=0.01"]
-    job.start("-n", "3", script=[SCRIPT, *options]).until("step 30 ")
+    job.start("-n", "3", script=[SCRIPT, *options, "gate=60"]).until("step 30 ")
     workers = [one.worker for one in members(job.name)]
     assert job.process is not None
     job.process.kill()
+    job.open_gate()
     job.output += job.process.communicate()[0]
     assert all(is_alive(worker) for worker in workers)
     job.start("--attach", job.name, script=[], name=False).finish()
@@ -140,18 +142,18 @@ def test_a_killed_launcher_can_be_replaced(job: Job, undisturbed: Undisturbed) -
 
 @pytest.mark.jobs
 def test_one_who_has_a_launcher_is_not_attached_to(job: Job, tmp_path: Path) -> None:
-    job.start("-n", "2", script=[SCRIPT, "hold=3"]).until("step 3 ")
+    job.start("-n", "2", script=[SCRIPT, "steps=20", "gate=10"]).until("step 3 ")
     other = Job(tmp_path, job.name).start("--attach", job.name, script=[], name=False).finish()
-    (job.folder / "go").touch()
     assert job.process is not None
     assert (other.status, f"process {job.process.pid}" in other.output) == (2, True), other.output
+    job.open_gate()
     job.finish()
     assert job.status == 0, job.output
 
 
 def test_everything_dies_and_is_resumed(job: Job, undisturbed: Undisturbed) -> None:
     options = ["steps=60", "pause=0.02"]
-    job.start("--checkpoint-every", "10", "-n", "2", script=[SCRIPT, *options]).until("step 25 ")
+    job.start("--checkpoint-every", "10", "-n", "2", script=[SCRIPT, *options, "gate=40"]).until("step 25 ")
     victims = [one.worker for one in members(job.name)]
     assert job.process is not None
     job.process.kill()
@@ -159,6 +161,7 @@ def test_everything_dies_and_is_resumed(job: Job, undisturbed: Undisturbed) -> N
         os.kill(worker, signal.SIGKILL)
     job.output += job.process.communicate()[0]
     wait_for(lambda: not any(is_alive(worker) for worker in victims))
+    job.open_gate()
     job.start("--resume", job.name, script=[], name=False).finish()
     assert job.status == 0, job.output
     assert [event.epoch.attempt for event in read(job.path) if isinstance(event, Began)] == [0, 1]
@@ -185,9 +188,10 @@ def test_too_few_are_left(job: Job, undisturbed: Undisturbed) -> None:
 @pytest.mark.jobs
 def test_sigterm_writes_a_checkpoint(job: Job, undisturbed: Undisturbed) -> None:
     options = ["steps=100", "pause=0.02"]
-    job.start("-n", "2", script=[SCRIPT, *options]).until("step 20 ")
+    job.start("-n", "2", script=[SCRIPT, *options, "gate=60"]).until("step 20 ")
     assert job.process is not None
     job.process.terminate()
+    job.until("SIGTERM").open_gate()
     job.finish()
     assert job.status == 75, job.output
     assert f"meshmend run --resume {job.name}" in job.output
@@ -274,17 +278,18 @@ def test_a_name_is_used_once(job: Job) -> None:
 def test_a_run_of_the_same_name_in_another_folder_is_left_alone(
     job: Job, tmp_path: Path, undisturbed: Undisturbed
 ) -> None:
-    job.start("-n", "2", script=[SCRIPT, "hold=3"]).until("step 3 ")
+    options = ["steps=120", "pause=0.01"]
+    job.start("-n", "2", script=[SCRIPT, *options, "gate=60"]).until("step 20 ")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     other = Job(elsewhere, job.name).run("-n", "2")
-    (job.folder / "go").touch()
     assert other.status == 2 and other.output.count("\n") == 1, other.output
     assert job.process is not None
     assert repr(job.name) in other.output and f"process {job.process.pid}" in other.output
     assert not other.path.exists()
+    job.open_gate()
     job.finish()
-    assert (job.status, job.weights) == (0, [undisturbed()] * 2), job.output
+    assert (job.status, job.weights) == (0, [undisturbed(*options)] * 2), job.output
     job.assert_clean()
 
 

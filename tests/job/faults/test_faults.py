@@ -19,7 +19,9 @@ from meshmend.job.faults.process import RAISE
 from meshmend.job.faults.state import FLIP
 from meshmend.job.shm import create_as_agent, files, open_as_worker
 from meshmend.job.shm.mailbox import WorkerSide
-from meshmend.telemetry import Log, Struck, read
+from meshmend.telemetry import Epoch, Log, Struck, read
+
+EPOCH = Epoch(0, 2, 1)
 
 
 def test_every_kind_can_be_brought_about_from_inside_or_outside() -> None:
@@ -64,18 +66,17 @@ def test_a_fault_strikes_once_in_a_run(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.delenv(VARIABLE, raising=False)
     log = Log(tmp_path, "worker-1")
     with fail_at(rank=1, step=7, kind=RAISE.name), fail_at(rank=1, step=8, point="commit", kind=FLIP.name):
-        faults = Faults(1, tmp_path, log)
-        assert Faults(0, tmp_path, log).strike(Point.COMPUTE, 7) is None
+        faults = Faults(1, tmp_path, log, lambda: EPOCH)
+        assert Faults(0, tmp_path, log, lambda: EPOCH).strike(Point.COMPUTE, 7) is None
         assert faults.strike(Point.COMMIT, 7) is None
         with pytest.raises(RuntimeError, match="on purpose"):
             faults.strike(Point.COMPUTE, 7)
-        assert Faults(1, tmp_path, log).strike(Point.COMPUTE, 7) is None  # in the worker's successor
+        assert Faults(1, tmp_path, log, lambda: EPOCH).strike(Point.COMPUTE, 7) is None  # in the worker's successor
         flip = faults.strike(Point.COMMIT, 8)  # only the caller has the state
         assert flip is not None and flip.kind == FLIP.name
-    assert [(event.what, event.point) for event in read(tmp_path) if isinstance(event, Struck)] == [
-        ("raise", "compute"),
-        ("flip", "commit"),
-    ]
+    struck = [event for event in read(tmp_path) if isinstance(event, Struck)]
+    assert [(event.fault, event.point) for event in struck] == [("raise", "compute"), ("flip", "commit")]
+    assert {event.epoch for event in struck} == {EPOCH}
 
 
 @pytest.mark.parametrize(
@@ -85,9 +86,9 @@ def test_what_it_does_to_the_process_that_meets_it(tmp_path: Path, kind: str, st
     code = f"""
 import pathlib
 from meshmend.job.faults import Faults, Point
-from meshmend.telemetry import Log
+from meshmend.telemetry import Epoch, Log
 folder = pathlib.Path({str(tmp_path)!r})
-Faults(0, folder, Log(folder, "worker-0")).strike(Point.COMPUTE, 0)
+Faults(0, folder, Log(folder, "worker-0"), lambda: Epoch(0)).strike(Point.COMPUTE, 0)
 """
     environment = {**os.environ, VARIABLE: json.dumps([{"rank": 0, "step": 0, "kind": kind}])}
     assert subprocess.run([sys.executable, "-c", code], env=environment, timeout=100).returncode == status
