@@ -38,14 +38,6 @@ port.begin(1, (0,))
 port.ready(0.0)
 print(len(killed), killed[0] == (os.getpid(), worker_port.signal.SIGKILL))
 """
-SHRINKS = """
-import numpy as np
-port = worker_port.WorkerPort(segment, None, None)
-segment.courier.shrink = 1
-others = [[1, 7, 0, 0, 0, shrink] for shrink in (1, 2)]
-port.met(np.array([port.card(), *others]))
-print(segment.courier.shrink, port.card()[-1])
-"""
 
 
 @pytest.fixture
@@ -65,7 +57,3 @@ def courier(run: str, script: str) -> list[str]:
 
 def test_a_courier_ends_with_its_worker(run: str) -> None:
     assert courier(run, ENDS) == ["0", "0", "1", "True"]
-
-
-def test_members_of_a_group_count_the_same_shrinks(run: str) -> None:
-    assert courier(run, SHRINKS) == ["2", "2"]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from meshmend.job.protocol import (
+    Begin,
     Divergence,
+    Enlist,
     Evicted,
+    Gather,
     MemberState,
     Total,
     Verdict,
@@ -19,6 +23,7 @@ from meshmend.job.protocol import (
     hand_over,
     may_go_on,
     right_digest,
+    run_member,
 )
 from tests.simulators.mpi import Kill, World, undisturbed
 
@@ -224,3 +229,16 @@ def test_two_halves_never_both_go_on(places: list[int], side: set[int]) -> None:
     half = {rank for rank, place in enumerate(places) if place in side}
     rest = set(range(len(places))) - half
     assert sum(may_go_on(part, part, range(len(places)), hosts) for part in (half, rest) if part) == 1
+
+
+def test_members_of_a_group_count_the_same_shrinks() -> None:
+    """A member may have repeated a shrink that the others saw succeed: all count the most that any one counted."""
+    member = run_member(MemberState(rank=0), lanes=4, wanted=2, world=3, fresh=True)
+    assert member.send(None) == Begin()
+    gather = member.send(0)
+    assert isinstance(gather, Gather) and (gather.record.world, gather.record.shrink) == (3, 0)
+    other = replace(gather.record, rank=1, shrink=2)
+    operation = member.send([gather.record, other])
+    while not isinstance(operation, Enlist):
+        operation = member.send(None)
+    assert (operation.world, operation.shrink) == (3, 2)
