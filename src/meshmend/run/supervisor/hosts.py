@@ -22,7 +22,7 @@ from meshmend.run.supervisor.messages import (
 )
 from meshmend.run.supervisor.observations import Cause, HostChange
 from meshmend.run.supervisor.ranks import RankState
-from meshmend.run.supervisor.state import Turn
+from meshmend.run.supervisor.state import Phase, Turn
 from meshmend.run.supervisor.worlds import end_world
 
 
@@ -72,6 +72,8 @@ def _lose(turn: Turn, host: str) -> None:
     """All workers of a host are dead, or cannot be reached."""
     run = turn.run
     members = {rank.number for rank in run.active()}
+    if run.phase is Phase.RESTARTING:
+        members |= run.restarting  # those that we killed meanwhile cannot be missing to a majority
     gone = _bury(turn, host)
     turn.say(HostLost(host, tuple(sorted(gone))))
     if not run.over():
