@@ -112,11 +112,11 @@ def check(outcome: Outcome) -> None:
         _require(not missing, outcome, f"the run is done, but steps {sorted(missing)} are not written down")
     if status == HALTED:
         _require(outcome.reason is not None, outcome, "the run halted for no reason")
-        newest = max(ledger.checkpoints, default=-1)
-        whole = newest > ledger.last_step or isinstance(outcome.reason, (Minority, WrongSide))
-        _require(whole, outcome, f"step {ledger.last_step} is written down, but the last checkpoint is of {newest}")
+        newest, last = max(ledger.checkpoints, default=-1), ledger.last_step(outcome.model.attempt)
+        whole = newest > last or isinstance(outcome.reason, (Minority, WrongSide))
+        _require(whole, outcome, f"step {last} is written down, but the last checkpoint is of {newest}")
     if status == FAILED:
-        fine = may_fail(case) or outcome.model.raised_after_job or ledger.last_step < 0 or case.tail_status
+        fine = may_fail(case) or outcome.model.raised_after_job or not ledger.written or case.tail_status
         _require(fine, outcome, "the run failed, but some worker could have continued")
     if status == MISUSED:
         _require(kinds & {Kind.STALL, Kind.MPIRUN, *ON_HOSTS}, outcome, "nobody misused anything")
@@ -137,7 +137,9 @@ def may_fail(case: Case) -> bool:
     # Three attempts that get no further than the checkpoint before them are enough.
     often = case.policy == "checkpoint" and (len(case.faults) > 2 or Kind.STALL in kinds)
     hurried = Kind.SIGNAL in kinds and len(case.faults) > 1
-    return len(struck) >= min(case.workers, case.workers + case.spares - 1) or hurried or often
+    # An agent that took over does not learn the status of workers that it did not start: HALTED looks like SIGKILL.
+    adopted = kinds & {Kind.LAUNCHER, Kind.AGENT, Kind.CUT}
+    return len(struck) >= min(case.workers, case.workers + case.spares - 1) or bool(hurried or often or adopted)
 
 
 def _require(fine: object, outcome: Outcome, what: str) -> None:

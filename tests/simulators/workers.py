@@ -102,7 +102,7 @@ class Worker:
 
     def _killed_by_user(self) -> None:
         if not self.exiting:
-            if self.owing is None:
+            if self.owing is None or self.over:
                 self.kill()
             else:
                 self.model.clock.after(OUTSIDE, self._killed_by_user)

@@ -208,7 +208,8 @@ KNOWN = [
     ),
     Known(
         "A worker hung after the others had left: it was the only one, so all were still",
-        at_all(Case(workers=2, steps=3), Fault(Kind.HANG, 0, 1), begin=50, step=2),
+        at_all(Case(workers=2, steps=3), Fault(Kind.HANG, 0, 1), begin=58, end=70, step=1)
+        + at_all(Case(workers=3, steps=3), Fault(Kind.HANG, 0, 1), begin=85, end=105, step=1),
     ),
     Known(
         "With `--on-failure restart`, couriers that ended because the network broke took their workers along",
@@ -221,11 +222,17 @@ KNOWN = [
     ),
     Known(
         "A launcher was attached when the job was done, but for a worker that was missing",
-        at_all(replace(TWO, steps=3, tail=2.0), Fault(Kind.HOST, 0, 1), Fault(Kind.LAUNCHER, 0, after=22.0, lasts=0.5)),
+        at_all(
+            replace(TWO, policy="shrink", steps=3), Fault(Kind.CUT_MPI, 0, 1, lasts=25.0),
+            Fault(Kind.LAUNCHER, 41, after=1.0, lasts=0.5), begin=4, end=30, step=2,
+        ),
     ),
     Known(
         "A launcher was attached to a run whose other members were done, and formed a world of those left behind",
-        at_all(Case(workers=4, hosts=3, steps=3), Fault(Kind.LAUNCHER, 0, lasts=0.5), step=3),
+        at_all(
+            Case(policy="spare", workers=4, spares=1, hosts=3, steps=3), Fault(Kind.KILL, 0, 0),
+            Fault(Kind.LAUNCHER, 22, lasts=0.5), begin=60, end=140, step=2,
+        ),
     ),
     Known(
         "SIGTERM that came when the last step was done made status 1 of it",
@@ -243,6 +250,19 @@ KNOWN = [
         at_all(
             Case(policy="checkpoint", workers=4, hosts=3, steps=60), Fault(Kind.HOST, 0, 1, lasts=25.0),
             Fault(Kind.KILL, 0, 1, after=6.0), begin=60, end=100,
+        ),
+    ),
+    Known(
+        "A host was cut off in the moment in which a run began, and trained and finished there",
+        at_all(replace(SPARE, hosts=2, apart=True, steps=3), Fault(Kind.CUT, 0, 0), begin=9, end=60, step=2),
+        status=FAILED,
+        or_status=HALTED,
+    ),
+    Known(
+        "A member that was left behind was let go by one launcher, and waited for by the next",
+        at_all(
+            Case(policy="spare", workers=4, spares=1, hosts=3), Fault(Kind.SLOW, 0, 2, lasts=60.0),
+            Fault(Kind.COURIER, 11, 2), Fault(Kind.LAUNCHER, 0, after=0.5, lasts=0.5), begin=80, end=120, step=1,
         ),
     ),
     Known(
