@@ -9,7 +9,6 @@ tests/simulators drives this very code through failures at every point. One turn
 from __future__ import annotations
 
 import dataclasses
-import signal
 
 from meshmend.run.supervisor.actions import Action, Adopt, Finish
 from meshmend.run.supervisor.deaths import mind_death, release_rest, start_due
@@ -23,6 +22,9 @@ from meshmend.run.supervisor.ranks import Rank
 from meshmend.run.supervisor.restart import begin_attempt, mind_restart
 from meshmend.run.supervisor.state import Phase, RunState, Turn
 from meshmend.run.supervisor.worlds import mind_world, prepare_next
+
+KILLED = -9
+"""The status of a worker that nobody saw end: as if by SIGKILL."""
 
 
 def decide(run: RunState, seen: Observations, now: float) -> list[Action]:
@@ -71,7 +73,7 @@ def _see(turn: Turn) -> list[Rank]:
             rank.bury()  # its start never came about, and nobody will order it again
         elif rank.host in known and seen is None and rank.replaced is None:
             # Another agent has taken over and found nothing: the host was started again before it counted as lost.
-            seen = dataclasses.replace(rank.seen, status=-signal.SIGKILL)
+            seen = dataclasses.replace(rank.seen, status=KILLED)
         if seen is not None and rank.see(seen, world):
             deaths.append(rank)
         run.fresh = run.fresh and not rank.seen.active
@@ -106,5 +108,7 @@ def _mind_end(turn: Turn) -> None:
     if run.halt_reason is not None and run.halted is None:
         begin_halt(turn)  # nobody is left to stop, but it has to be said
     run.phase = Phase.FINISHED
-    status = exit_status([r.seen for r in run.ranks.values()], run.writer, halted=run.halt_reason is not None)
+    # One that was let go without ever having had the state cannot say that the job is done.
+    said = [rank.seen for rank in run.ranks.values() if rank.seen.active or rank.released is None]
+    status = exit_status(said, run.writer, halted=run.halt_reason is not None)
     turn.do(Finish(status, run.halt_reason))
