@@ -77,7 +77,6 @@ class Ledger:
         """The newest checkpoint, "" where there is none: the file's name has its step."""
         return f"step-{max(self.checkpoints)}" if self.checkpoints else ""
 
-    @property
-    def last_step(self) -> int:
-        """The last step that is written down; -1 where there is none."""
-        return max((step for _, step in self.written), default=-1)
+    def last_step(self, attempt: int = 0) -> int:
+        """The last step that an attempt has written down; -1 where there is none."""
+        return max((step for of, step in self.written if of == attempt), default=-1)

@@ -47,7 +47,7 @@ class Case:
     tail: float = 0.02
     tail_status: int = 0
     raising: tuple[int, ...] = ()
-    """Ranks whose script raises an exception before step `raises_in`, whenever they get there."""
+    """Ranks whose script raises an exception in every lane from step `raises_in` on."""
     raises_in: int = 2
 
     def __repr__(self) -> str:

@@ -102,7 +102,7 @@ class Worker:
 
     def _killed_by_user(self) -> None:
         if not self.exiting:
-            if self.owing is None:
+            if self.owing is None or self.over:
                 self.kill()
             else:
                 self.model.clock.after(OUTSIDE, self._killed_by_user)
@@ -179,6 +179,10 @@ class Worker:
             self.exit(DONE)
 
     def _compute(self) -> None:
+        if self.rank in self.model.case.raising and self.step >= self.model.case.raises_in:
+            self.raised = True
+            self.exit(FAILED)
+            return
         wanted, asked = set(self.asked_lanes), self.asked
         if not set(self.have) <= wanted or self.afresh:
             self.have, self.afresh = {}, False
@@ -222,15 +226,9 @@ class Worker:
         )  # fmt: skip
         self.model.ledger.check(self.pending)
         self.digested, self.round, self.have = self.round, self.round + 1, {}
-        if self.rank in self.model.case.raising and self.step == self.model.case.raises_in:
-            self.raised = True
-            self.exit(FAILED)
 
     def _leave(self) -> None:
-        if not self.wire:
-            self.left = True
-            self.exit(DONE)  # it came too late for any step
-        elif self.over:
+        if self.over or not self.wire:  # without a part, it came too late for any step
             if self.pending is not None:
                 self.model.ledger.write(self.pending, released=self.released)
                 self.pending = None

@@ -59,7 +59,7 @@ def release_rest(turn: Turn) -> None:
     last = max(rank.seen.step for rank in run.ranks.values())
     for rank in run.living():
         alone = rank.seen.stuck or rank.seen.courier is not CourierState.ALIVE
-        if not rank.seen.active or (alone and not rank.seen.over):
+        if not rank.seen.active or (alone and (not rank.seen.over or rank.seen.step < last)):
             turn.release(rank)
         if rank.released is not None and turn.now - rank.released > RELEASE:
             if not rank.seen.active:

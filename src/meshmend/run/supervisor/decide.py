@@ -108,5 +108,7 @@ def _mind_end(turn: Turn) -> None:
     if run.halt_reason is not None and run.halted is None:
         begin_halt(turn)  # nobody is left to stop, but it has to be said
     run.phase = Phase.FINISHED
-    status = exit_status([r.seen for r in run.ranks.values()], run.writer, halted=run.halt_reason is not None)
+    # One that was let go without ever having had the state cannot say that the job is done.
+    said = [rank.seen for rank in run.ranks.values() if rank.seen.active or rank.released is None]
+    status = exit_status(said, run.writer, halted=run.halt_reason is not None)
     turn.do(Finish(status, run.halt_reason))

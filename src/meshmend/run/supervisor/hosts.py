@@ -24,7 +24,7 @@ from meshmend.run.supervisor.messages import (
 )
 from meshmend.run.supervisor.observations import Cause, HostChange
 from meshmend.run.supervisor.ranks import RankState
-from meshmend.run.supervisor.state import Turn
+from meshmend.run.supervisor.state import Phase, RunState, Turn
 from meshmend.run.supervisor.worlds import end_world
 
 
@@ -73,12 +73,21 @@ def _take_back(turn: Turn, host: str) -> None:
 def _lose(turn: Turn, host: str) -> None:
     """All workers of a host are dead, or cannot be reached."""
     run = turn.run
-    members = {rank.number for rank in run.active()}
+    members = _holders(run)
+    if run.phase is Phase.RESTARTING:
+        members |= run.restarting  # those that we killed meanwhile cannot be missing to a majority
     gone = _bury(turn, host)
     turn.say(HostLost(host, tuple(sorted(gone))))
     if not run.over():
         run.unsure |= members & gone
         _continue_without(turn, members - gone, HostGone(host))
+
+
+def _holders(run: RunState) -> set[int]:
+    """The ranks that hold the state, or may since they were last seen: where a run begins, all that may begin it."""
+    if run.fresh and run.world is not None:
+        return {rank.number for rank in run.living() if run.world.has(rank)}
+    return {rank.number for rank in run.active()}
 
 
 def _bury(turn: Turn, host: str) -> set[int]:
@@ -132,7 +141,7 @@ def _mind_expelled(turn: Turn) -> None:
     run.expelled |= {host: sure for host, sure in turn.seen.expelled.items() if host in run.expelling}
     if not run.expelling or run.expelling - run.expelled.keys():
         return
-    active = {rank.number for rank in run.active()}
+    active = _holders(run)
     hosts = tuple(sorted(run.expelling))
     for host in hosts:
         gone = _bury(turn, host)

@@ -28,7 +28,7 @@ def restart_all(turn: Turn) -> None:
     run = turn.run
     if run.phase is Phase.RESTARTING:
         return
-    run.phase = Phase.RESTARTING
+    run.phase, run.restarting = Phase.RESTARTING, {rank.number for rank in run.active()}
     for rank in run.living():
         turn.kill(rank, Cause.RESTARTED)
     turn.do(FindCheckpoint())

@@ -122,6 +122,8 @@ class RunState:
     """When workers were told to stop."""
     writer: int = -1
     """The rank that writes the last checkpoint."""
+    restarting: set[int] = field(default_factory=set)
+    """While everything restarts: those that held the state before they were killed."""
     found: bool = False
     """While everything restarts: whether the checkpoint to begin with is known."""
     stale: int = 0

@@ -1,0 +1,403 @@
+"""Bugs of the launcher (docs/robustness.md) as schedules; most with a mutant that brings the bug back, to be caught.
+
+`words` is how the line of docs/robustness.md begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshmend.base.status import DONE, FAILED, HALTED
+from meshmend.job.protocol import recovery
+from meshmend.run.supervisor import actions, deaths, decide, worlds
+from meshmend.run.supervisor.hangs import HangJudge
+from meshmend.run.supervisor.observations import HANGS, CourierState, Observations
+from meshmend.run.supervisor.ranks import Rank, RankState
+from meshmend.run.supervisor.state import RunState, World
+from tests.simulators import supervisor
+from tests.simulators.faults import Fault, Kind
+from tests.simulators.ledger import Violation
+from tests.simulators.model import Case
+from tests.simulators.schedules import check
+from tests.simulators.supervisor import simulate
+
+decide_module = __import__("meshmend.run.supervisor.decide", fromlist=["decide"])
+Mutant = Callable[[pytest.MonkeyPatch], None]
+
+
+@dataclass(frozen=True)
+class Known:
+    """A bug: the cases that showed it, how they must end, and how to bring it back."""
+
+    words: str
+    cases: tuple[Case, ...]
+    status: int = DONE
+    or_status: int | None = None
+    worlds: int = 6
+    """The most worlds that may be opened."""
+    seconds: float = 3000.0
+    """The most simulated seconds."""
+    mutant: Mutant | None = None
+
+    def wrong(self) -> str:
+        """What goes wrong, in the first case where something does."""
+        for case in self.cases:
+            try:
+                outcome = simulate(case)
+                check(outcome)
+            except Violation as error:
+                return str(error)
+            opened = outcome.did[actions.OpenWorld]
+            if (
+                outcome.status not in (self.status, self.or_status)
+                or opened > self.worlds
+                or outcome.model.clock.now > self.seconds
+            ):
+                what = f"status {outcome.status}, {opened} worlds, {outcome.model.clock.now:.0f} s"
+                return f"{what}\n{outcome.model.story()}"
+        return ""
+
+
+def at_all(base: Case, *faults: Fault, step: int = 6, begin: int = 1, end: int = 130) -> tuple[Case, ...]:
+    """A case with faults at many points: all of them, moved together."""
+    return tuple(
+        replace(base, seed=at, faults=tuple(replace(fault, at=fault.at + at) for fault in faults))
+        for at in range(begin, end, step)
+    )
+
+
+# ── mutants ──
+
+
+def _patch(target: Any, name: str, value: Any) -> Mutant:
+    return lambda monkeypatch: monkeypatch.setattr(target, name, value)
+
+
+class _Ranks(dict[int, int]):
+    """Members of a world, told apart by rank only."""
+
+    def __ne__(self, other: object) -> bool:
+        return not isinstance(other, dict) or self.keys() != other.keys()
+
+
+class _WorldOfRanks(World):
+    """A world that does not know which worker each of its ranks has."""
+
+    def __init__(self, number: int, members: Any, reason: Any, opened: float) -> None:
+        super().__init__(number, _Ranks(members), reason, opened)
+
+    def has(self, rank: Rank) -> bool:
+        return rank.number in self.members
+
+
+def _any_worker_of_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worlds, "World", _WorldOfRanks)
+
+
+def _kill_all_that_hang(_: HangJudge, still: dict[int, int], step: int, now: float) -> list[int]:
+    del step, now
+    return [rank for rank, level in still.items() if level >= HANGS]
+
+
+def _hosts_always_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def changed(run: RunState, seen: Observations, now: float) -> list[actions.Action]:
+        return decide(run, replace(seen, hosts_known=True), now)
+
+    monkeypatch.setattr(supervisor, "decide", changed)
+    monkeypatch.setattr(worlds, "network_is_whole", lambda _: True)
+
+
+def _saving_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    def changed(run: RunState, seen: Observations, now: float) -> list[actions.Action]:
+        ranks = {number: replace(rank, saving=False) for number, rank in seen.ranks.items()}
+        return decide(run, replace(seen, ranks=ranks), now)
+
+    monkeypatch.setattr(supervisor, "decide", changed)
+
+
+def _over_when_somebody_ended(run: RunState) -> bool:
+    return any(rank.seen.over or rank.seen.status == DONE for rank in run.ranks.values())
+
+
+def _done_when_somebody_ended(seen: Any, writer: int, *, halted: bool) -> int:
+    del writer
+    return DONE if not halted and any(one.status == DONE for one in seen) else FAILED
+
+
+def _status_of_the_job_alone(seen: Any, writer: int, *, halted: bool) -> int:
+    del writer, halted
+    return DONE if any(one.over for one in seen) else FAILED
+
+
+def _exiting_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    def living(run: RunState) -> list[Rank]:
+        return [rank for rank in run.ranks.values() if rank.alive and rank.state is not RankState.EXITING]
+
+    monkeypatch.setattr(RunState, "living", living)
+
+
+def _see_what_is_there(turn: Any) -> list[Rank]:
+    run, found = turn.run, []
+    world = run.world.number if run.world is not None else 0
+    for number, seen in turn.seen.ranks.items():
+        if run.ranks[number].see(seen, world):
+            found.append(run.ranks[number])
+        run.fresh = run.fresh and not run.ranks[number].seen.active
+    return found
+
+
+def _always_settled(turn: Any, world: World, members: list[Rank]) -> bool:
+    del turn, world, members
+    return True
+
+
+def _lost_is_lost_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Couriers that end by themselves without repair are taken for ones that died alone."""
+    original = worlds.mind_world
+
+    def changed(turn: Any) -> None:
+        run = turn.run
+        if run.world is not None and not run.over():
+            members = [rank for rank in run.present() if run.world.has(rank)]
+            lost = [rank for rank in members if rank.seen.courier is CourierState.LOST]
+            if lost and len(lost) < len(members) and run.world.number not in turn.seen.ended_worlds:
+                worlds._kill_lost(turn, lost)
+                return
+        original(turn)
+
+    monkeypatch.setattr(decide_module, "mind_world", changed)
+
+
+SPARE = Case(workers=2, spares=1, policy="spare")
+TWO = Case(workers=2, hosts=2)
+THREE = Case(workers=3, hosts=3)
+FOUR = Case(workers=4, hosts=2)
+KNOWN = [
+    Known(
+        "A member lacked the last step when the others had done it without it and left",
+        at_all(Case(policy="shrink", hosts=2, steps=3), Fault(Kind.CUT_MPI, 0, 1, lasts=6.0), begin=40, step=3),
+        mutant=_patch(decide_module, "release_rest", lambda _: None),
+    ),
+    Known(
+        "A spare was stopped, and kept a run from ending that was done",
+        at_all(SPARE, Fault(Kind.STOP, 0, 2), begin=70),
+        seconds=60.0,
+        mutant=_patch(deaths, "RELEASE", 1e9),
+    ),
+    Known(
+        "A host was started again before it counted as lost, and the next agent found no workers there",
+        at_all(replace(THREE, steps=8), Fault(Kind.HOST, 0, 1, lasts=1.0), begin=10, step=9),
+        mutant=_patch(decide_module, "_see", _see_what_is_there),
+    ),
+    Known(
+        "An agent was told to kill a worker that it did not find",
+        at_all(replace(SPARE, hosts=2, exit=3.0), Fault(Kind.HOST, 0, 1, lasts=1.0), begin=10, step=9),
+    ),
+    Known(
+        "With `--on-failure restart`, a worker that came too late for any step was replaced for ever",
+        at_all(Case(policy="restart", workers=2, hosts=2), Fault(Kind.EXIT, 0, 1), begin=60, step=3),
+    ),
+    Known(
+        "A worker was stopped just when a run began and its state was to be everybody's first one",
+        at_all(replace(THREE, spares=1), Fault(Kind.STOP, 0, 0), begin=15, end=40, step=2),
+    ),
+    Known(
+        "A worker hung after the others had left: it was the only one, so all were still",
+        at_all(Case(workers=2, steps=3), Fault(Kind.HANG, 0, 1), begin=58, end=70, step=1)
+        + at_all(Case(workers=3, steps=3), Fault(Kind.HANG, 0, 1), begin=85, end=105, step=1),
+    ),
+    Known(
+        "With `--on-failure restart`, couriers that ended because the network broke took their workers along",
+        at_all(replace(FOUR, policy="restart", spares=1, steps=6), Fault(Kind.CUT, 0, 1), begin=20, step=9),
+        mutant=_lost_is_lost_alone,
+    ),
+    Known(
+        "The answer that a host was cut off came when the job was done",
+        at_all(replace(TWO, tail=4.0, steps=2), Fault(Kind.CUT_MPI, 0, 1), begin=8, step=3),
+    ),
+    Known(
+        "A launcher was attached when the job was done, but for a worker that was missing",
+        at_all(
+            replace(TWO, policy="shrink", steps=3), Fault(Kind.CUT_MPI, 0, 1, lasts=25.0),
+            Fault(Kind.LAUNCHER, 41, after=1.0, lasts=0.5), begin=4, end=30, step=2,
+        ),
+    ),
+    Known(
+        "A launcher was attached to a run whose other members were done, and formed a world of those left behind",
+        at_all(
+            Case(policy="spare", workers=4, spares=1, hosts=3, steps=3), Fault(Kind.KILL, 0, 0),
+            Fault(Kind.LAUNCHER, 22, lasts=0.5), begin=60, end=140, step=2,
+        ),
+    ),
+    Known(
+        "SIGTERM that came when the last step was done made status 1 of it",
+        at_all(Case(steps=2), Fault(Kind.SIGNAL, 0), begin=50, end=90, step=1),
+        or_status=HALTED,
+    ),
+    Known(
+        "A spare that was let go made status 0 of a run whose other workers had all been killed",
+        at_all(SPARE, Fault(Kind.KILL, 0, 0), Fault(Kind.KILL, 0, 1), begin=84, end=92, step=1),
+        status=FAILED,
+        or_status=DONE,
+    ),
+    Known(
+        "With `--on-failure checkpoint`, a host was lost while all workers were being killed",
+        at_all(
+            Case(policy="checkpoint", workers=4, hosts=3, steps=60), Fault(Kind.HOST, 0, 1, lasts=25.0),
+            Fault(Kind.KILL, 0, 1, after=6.0), begin=60, end=100,
+        ),
+    ),
+    Known(
+        "A host was cut off in the moment in which a run began, and trained and finished there",
+        at_all(replace(SPARE, hosts=2, apart=True, steps=3), Fault(Kind.CUT, 0, 0), begin=9, end=60, step=2),
+        status=FAILED,
+        or_status=HALTED,
+    ),
+    Known(
+        "A member that was left behind was let go by one launcher, and waited for by the next",
+        at_all(
+            Case(policy="spare", workers=4, spares=1, hosts=3), Fault(Kind.SLOW, 0, 2, lasts=60.0),
+            Fault(Kind.COURIER, 11, 2), Fault(Kind.LAUNCHER, 0, after=0.5, lasts=0.5), begin=80, end=120, step=1,
+        ),
+    ),
+    Known(
+        "A host that was cut off as a whole also did not answer the probe",
+        at_all(replace(THREE, policy="restart", apart=True, steps=6), Fault(Kind.CUT, 0, 2, lasts=25.0), begin=30),
+    ),
+    Known(
+        "A courier died alone, the others went on without its worker, and then mpirun died",
+        at_all(Case(steps=6, policy="shrink"), Fault(Kind.COURIER, 0, 1), Fault(Kind.MPIRUN, 9), begin=20, step=2),
+        mutant=_patch(recovery, "claims", lambda held: [tuple(own) for own in held]),
+    ),
+    Known(
+        "All that had the state died, and a spare began the job anew",
+        at_all(SPARE, Fault(Kind.KILL, 0, 0), Fault(Kind.KILL, 0, 1), begin=75, end=90),
+        status=FAILED,
+    ),
+    Known(
+        "After a cut network healed, couriers behind the break took resets for deaths",
+        at_all(replace(THREE, steps=8, policy="shrink"), Fault(Kind.CUT_MPI, 0, 1, lasts=9.0), begin=40, step=3),
+        mutant=_patch(recovery, "may_go_on", lambda *_: True),
+    ),
+    Known(
+        "Couriers ran on for some rounds after mpirun was dead",
+        at_all(replace(FOUR, steps=8), Fault(Kind.MPIRUN, 0), begin=20, end=180),
+    ),
+    Known(
+        "A worker of a world that was being made ready died and was started again",
+        at_all(replace(Case(), steps=40), Fault(Kind.KILL, 0, 1), Fault(Kind.KILL, 0, 1, after=0.2), begin=60, step=4),
+        seconds=60.0,
+    ),
+    Known(
+        "A chip was lost with all its processes; while its host was called, mpirun ended at once",
+        at_all(replace(THREE, steps=8), Fault(Kind.HOST, 0, 1), begin=30),
+        worlds=2,
+        mutant=_hosts_always_known,
+    ),
+    Known(
+        "A host was lost while its world was coming up",
+        at_all(replace(TWO, steps=8), Fault(Kind.STALL, 0, 1, lasts=200.0), Fault(Kind.MPIRUN, 9), begin=40, step=30),
+        worlds=8,
+    ),
+    Known(
+        "All workers waited for the same slow file or ran the same long evaluation",
+        at_all(Case(), *(Fault(Kind.SLOW, 0, rank, lasts=30.0) for rank in range(3)), begin=60, end=110),
+        mutant=_patch(HangJudge, "judge", _kill_all_that_hang),
+    ),
+    Known(
+        "A run that was halted ended with status 75",
+        at_all(Case(save=100.0, steps=6), Fault(Kind.SIGNAL, 0), begin=60, end=110),
+        status=HALTED,
+        mutant=_saving_does_not_count,
+    ),
+    Known(
+        "A script that failed after its last step ended with status 0",
+        (Case(tail_status=1),),
+        status=FAILED,
+        mutant=_patch(decide_module, "exit_status", _status_of_the_job_alone),
+    ),
+    Known(
+        "A worker ended by a signal without a name (35) ended the launcher",
+        (Case(policy="restart", raising=(1,), steps=6),),
+        worlds=6,
+        mutant=_patch(deaths, "RESTARTS", 10**6),
+    ),
+    Known(
+        "A mesh was cut in two: worlds were formed over both halves",
+        at_all(replace(FOUR, steps=8), Fault(Kind.CUT_MPI, 0, 1), begin=15, end=90, step=10),
+        worlds=4,
+        seconds=40.0,
+        mutant=_patch(worlds, "network_is_whole", lambda _: True),
+    ),
+    Known(
+        "The first couriers of a world waited more than five seconds for the last",
+        tuple(Case(open=20.0, seed=seed) for seed in range(5)),
+        worlds=1,
+        mutant=_patch(worlds, "_settled", _always_settled),
+    ),
+    Known(
+        "A worker that was replaced more than a minute after its world began",
+        (Case(lane=3.0, steps=20, load=20.0, faults=(Fault(Kind.KILL, 60, 1, after=80.0),)),),
+        worlds=2,
+        mutant=_any_worker_of_the_rank,
+    ),
+    Known(
+        "A host lost after the last step, while its worker was still leaving",
+        (replace(TWO, tail=10.0, steps=2, faults=(Fault(Kind.HOST, 40, 1, after=2.0),)),),
+    ),
+    Known(
+        "A worker that ended early with status 0 let all spares go",
+        at_all(
+            replace(SPARE, spares=2, steps=60), Fault(Kind.EXIT, 0, 0), Fault(Kind.KILL, 0, 1, after=0.5),
+            Fault(Kind.KILL, 0, 2, after=1.0), begin=60, end=90,
+        ),
+        mutant=_patch(RunState, "over", _over_when_somebody_ended),
+    ),
+    Known(
+        "A worker that died while a new world was being formed was a member of it",
+        at_all(Case(exit=1.5, steps=8), Fault(Kind.MPIRUN, 0), Fault(Kind.KILL, 0, 1), begin=40, step=9),
+    ),
+    Known(
+        "A newcomer that was not needed any more kept a run from ending",
+        at_all(
+            Case(load=1.0, lane=0.03, steps=20), Fault(Kind.KILL, 0, 1), Fault(Kind.STOP, 0, 1, after=1.5), begin=60,
+            step=20,
+        ),
+        seconds=60.0,
+        mutant=_patch(decide_module, "release_rest", lambda _: None),
+    ),
+    Known(
+        "Workers that all left in the middle with status 0",
+        at_all(Case(), *(Fault(Kind.EXIT, 0, rank) for rank in range(3)), begin=60, end=90),
+        status=FAILED,
+        mutant=_patch(decide_module, "exit_status", _done_when_somebody_ended),
+    ),
+    Known(
+        "A worker that took long to give back its memory counted as dead before it was known how it ended",
+        at_all(Case(workers=1, policy="checkpoint", exit=1.5, steps=6), Fault(Kind.KILL, 0, 0), begin=20, end=50),
+        mutant=_exiting_is_dead,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.words[:40])
+def test_a_known_bug_stays_away(known: Known) -> None:
+    assert not known.wrong()
+
+
+@pytest.mark.parametrize("known", [one for one in KNOWN if one.mutant], ids=lambda known: known.words[:40])
+def test_a_mutant_with_a_known_bug_is_caught(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert known.mutant is not None
+    known.mutant(monkeypatch)
+    assert known.wrong(), "the schedules do not show the bug any more"
+
+
+def test_every_schedule_names_a_line_of_the_table() -> None:
+    table = (Path(__file__).parents[3] / "docs" / "robustness.md").read_text()
+    for known in KNOWN:
+        assert f"| {known.words}" in table
