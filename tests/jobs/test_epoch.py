@@ -15,12 +15,12 @@ import time
 import numpy as np, meshmend as mm
 
 with mm.Job(np.arange(64.0), batch=8, lanes=4) as job:
-    print("before", tuple(job._link.epoch), flush=True)
+    print("before", tuple(job.training.session.epoch), flush=True)
     state = job.share(np.zeros(4))
     for step in job.steps({steps}):
         time.sleep({pause})
         total = job.sum(lambda lane: lane.sum() + state * 0)
-        print("epoch", step, tuple(job._link.epoch), flush=True)
+        print("epoch", step, tuple(job.training.session.epoch), flush=True)
         job.commit(state + total)
 """
 

@@ -270,12 +270,12 @@ KNOWN = [
         at_all(replace(THREE, policy="restart", apart=True, steps=6), Fault(Kind.CUT, 0, 2, lasts=25.0), begin=30),
     ),
     Known(
-        "A courier died alone, the others went on without its worker, and then mpirun died",
+        "A courier died alone, the others continued without its worker, and then mpirun",
         at_all(Case(steps=6, policy="shrink"), Fault(Kind.COURIER, 0, 1), Fault(Kind.MPIRUN, 9), begin=20, step=2),
         mutant=_patch(recovery, "claims", lambda held: [tuple(own) for own in held]),
     ),
     Known(
-        "All that had the state died, and a spare began the job anew",
+        "All workers that had the state died, and a spare started",
         at_all(SPARE, Fault(Kind.KILL, 0, 0), Fault(Kind.KILL, 0, 1), begin=75, end=90),
         status=FAILED,
     ),
@@ -285,16 +285,16 @@ KNOWN = [
         mutant=_patch(recovery, "may_go_on", lambda *_: True),
     ),
     Known(
-        "Couriers ran on for some rounds after mpirun was dead",
+        "Couriers continued for some rounds after mpirun had",
         at_all(replace(FOUR, steps=8), Fault(Kind.MPIRUN, 0), begin=20, end=180),
     ),
     Known(
-        "A worker of a world that was being made ready died and was started again",
+        "A worker of a world in preparation died and was started again; its rank",
         at_all(replace(Case(), steps=40), Fault(Kind.KILL, 0, 1), Fault(Kind.KILL, 0, 1, after=0.2), begin=60, step=4),
         seconds=60.0,
     ),
     Known(
-        "A chip was lost with all its processes; while its host was called, mpirun ended at once",
+        "A chip was lost with all its processes; while the launcher was retrying its host,",
         at_all(replace(THREE, steps=8), Fault(Kind.HOST, 0, 1), begin=30),
         worlds=2,
         mutant=_hosts_always_known,
@@ -310,7 +310,7 @@ KNOWN = [
         mutant=_patch(HangJudge, "judge", _kill_all_that_hang),
     ),
     Known(
-        "A run that was halted ended with status 75",
+        "A run that was halted exited with status",
         at_all(Case(save=100.0, steps=6), Fault(Kind.SIGNAL, 0), begin=60, end=110),
         status=HALTED,
         mutant=_saving_does_not_count,
@@ -322,7 +322,7 @@ KNOWN = [
         mutant=_patch(decide_module, "exit_status", _status_of_the_job_alone),
     ),
     Known(
-        "A worker ended by a signal without a name (35) ended the launcher",
+        "A worker killed by a signal without a name (35) crashed the",
         (Case(policy="restart", raising=(1,), steps=6),),
         worlds=6,
         mutant=_patch(deaths, "RESTARTS", 10**6),
@@ -351,7 +351,7 @@ KNOWN = [
         (replace(TWO, tail=10.0, steps=2, faults=(Fault(Kind.HOST, 40, 1, after=2.0),)),),
     ),
     Known(
-        "A worker that ended early with status 0 let all spares go",
+        "A worker that exited early with status 0 released all",
         at_all(
             replace(SPARE, spares=2, steps=60), Fault(Kind.EXIT, 0, 0), Fault(Kind.KILL, 0, 1, after=0.5),
             Fault(Kind.KILL, 0, 2, after=1.0), begin=60, end=90,
@@ -378,7 +378,7 @@ KNOWN = [
         mutant=_patch(decide_module, "exit_status", _done_when_somebody_ended),
     ),
     Known(
-        "A worker that took long to give back its memory counted as dead before it was known how it ended",
+        "A worker that took long to give back its memory counted as dead before its exit status was",
         at_all(Case(workers=1, policy="checkpoint", exit=1.5, steps=6), Fault(Kind.KILL, 0, 0), begin=20, end=50),
         mutant=_exiting_is_dead,
     ),
