@@ -54,7 +54,7 @@ def test_weights_are_those_of_an_undisturbed_run(
         (["-n", "4", "--mesh", "2x2", "--spares", "1"], [], ["--mesh", "--spares 1"]),
         (["--mesh", "2by2"], [], ["'2by2'"]),
         (["--mesh", "1x3", "--algorithm", "ring"], [], ["ring"]),
-        (["--mesh", "1x2"], ["reduction=float", "wire=bf16", "width=333"], ['wire="bf16"', "--mesh"]),
+        (["--mesh", "1x2"], ["reduction=float", "wire=bf16", "width=333"], ["wire='bf16'", "--mesh"]),
     ],
 )
 def test_a_mistake_is_one_sentence(job: Job, words: list[str], options: list[str], values: list[str]) -> None:
