@@ -26,9 +26,10 @@ from meshmend.job.shm.control import ORDER
 from meshmend.job.shm.files import RankFiles
 from meshmend.job.shm.mailbox import CourierSide, WorkerSide, tell
 from meshmend.job.shm.memory import SharedMemory
-from meshmend.job.shm.records import AgentRecord, Epoch, Order, PartWanted, WritableAgentRecord
+from meshmend.job.shm.records import AgentRecord, Order, PartWanted, WritableAgentRecord
 from meshmend.job.shm.segment import AgentSegment, CourierSegment, WorkerSegment
 from meshmend.job.shm.words import Record
+from meshmend.telemetry import Epoch
 
 ROUNDS = 3
 MOST_STEPS = 20_000

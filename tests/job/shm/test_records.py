@@ -23,7 +23,6 @@ from meshmend.job.shm.records import (
     Assigned,
     CourierRecord,
     FlipWanted,
-    Numbers,
     Order,
     PartWanted,
     Phase,
@@ -107,14 +106,17 @@ def test_records_do_not_overlap_and_every_field_is_explained() -> None:
 def test_a_field_has_its_type() -> None:
     words = WorkerRecord.initial()
     worker = WritableWorkerRecord(words)
-    worker.kind, worker.saving = Numbers.INT32, True
-    assert (worker.kind, worker.saving) == (Numbers.INT32, True)
+    worker.step, worker.saving = 7, True
+    assert (worker.step, worker.saving) == (7, True)
     courier = WritableCourierRecord(CourierRecord.initial())
+    courier.phase = Phase.REPAIRING
+    assert courier.phase is Phase.REPAIRING
+    courier.phase = Phase.CARRYING
     assert (courier.done, courier.phase, courier.assigned) == (-1, Phase.CARRYING, None)
     courier.phase_since = 12345.678
     assert courier.phase_since == pytest.approx(12345.678, abs=1e-6)
     with pytest.raises(ValueError, match="9"):
-        _ = WorkerRecord([9] * WorkerRecord.size).kind
+        _ = CourierRecord([9] * CourierRecord.size).phase
     assert issubclass(Order, IntEnum) and AgentRecord.order.kind.kinds == [Order]
 
 
