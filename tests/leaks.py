@@ -116,7 +116,8 @@ def close_processes() -> None:
 
     Its traceback keeps them: they would be collected, with a warning that is an error, in the middle of a later test.
     """
-    for process in [found for found in gc.get_objects() if isinstance(found, subprocess.Popen)]:
+    # Not isinstance: that asks lazy modules for their class, and some warn when they are asked.
+    for process in [found for found in gc.get_objects() if issubclass(type(found), subprocess.Popen)]:
         if process.returncode is None:
             process.kill()
             process.wait()
