@@ -17,6 +17,7 @@ import pytest
 from meshmend.base import processes
 from meshmend.base.clocks import REPAIR
 from meshmend.base.processes import EXITING, born, is_alive
+from meshmend.base.status import DONE, HALTED, KILLED
 from meshmend.job.shm import create_as_agent, open_as_courier, open_as_worker, remove_run
 from meshmend.job.shm.mailbox import CourierSide, tell
 from meshmend.job.shm.records import Order, Phase
@@ -185,3 +186,17 @@ def test_an_agent_of_another_version_is_refused_with_both_versions(
         for thread in threading.enumerate():
             if thread.name == "agent on far":
                 thread.join(60)
+
+
+@pytest.mark.parametrize(
+    ("flag", "status"), [("", KILLED), ("finished", DONE), ("halted", HALTED)], ids=["killed", "finished", "halted"]
+)
+def test_a_worker_that_was_taken_over_leaves_word_of_how_it_ended(worker: LocalWorker, flag: str, status: int) -> None:
+    """It is no child of the agent that took over, which cannot ask the kernel for its status."""
+    child = subprocess.Popen(["true"])
+    worker.segment.agent.worker, worker.segment.agent.worker_born = child.pid, born(child.pid)
+    child.wait()
+    if flag:
+        setattr(open_as_worker(RUN, 0).worker, flag, True)
+    worker.poll_exit()
+    assert worker.status == status

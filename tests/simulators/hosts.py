@@ -18,7 +18,7 @@ from meshmend.base.clocks import (
     PROBE_SILENCE,
     REPAIR,
 )
-from meshmend.base.status import DONE
+from meshmend.base.status import DONE, HALTED
 from meshmend.run.agent.messages import Command
 from meshmend.run.hosts.pool import Pool
 from meshmend.run.hosts.remote import Remote
@@ -197,7 +197,8 @@ class Agent:
         for seat in self._living():
             worker = seat.worker
             if not worker.alive:
-                seat.status = worker.status if seat.child else DONE if worker.left else SIGKILL
+                word = worker.status if worker.status == HALTED else SIGKILL
+                seat.status = worker.status if seat.child else DONE if worker.left else word
         for seat in self.seats.values():
             courier = seat.worker.courier
             unwanted = seat.status is not None and (seat.status != DONE or not seat.worker.over)

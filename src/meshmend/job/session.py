@@ -111,6 +111,7 @@ class WorkerSession:
             self._own.saving = False
             if not saved:
                 os._exit(1)
+        self._own.halted = True  # an agent that takes over cannot ask for the exit status of a process not its child
         os._exit(HALTED)
 
     def share(self, export: Callable[[], list[Any]]) -> Any | None:

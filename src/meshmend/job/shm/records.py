@@ -164,6 +164,8 @@ class WorkerRecord(Record):
     """Its owner has been gone for too long: it halts by itself."""
     finished = Flag()
     """Its script ended well."""
+    halted = Flag()
+    """It stops because the run is halted, with the checkpoint written if that was its part."""
     flips_done = Int()
     """The number of the last `FlipWanted` that was carried out."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import time
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from meshmend.base.clocks import REPAIR
 from meshmend.base.processes import doing, is_alive, is_exiting, kill, kill_group, name
+from meshmend.base.status import DONE, HALTED, KILLED
 from meshmend.job.shm import AgentSegment
 from meshmend.job.shm.mailbox import is_over, owes
 from meshmend.job.shm.records import Phase
@@ -54,7 +54,8 @@ class LocalWorker:
         elif is_alive(agent.worker, agent.worker_born):
             status = None
         else:
-            status = 0 if self.segment.worker.finished else -signal.SIGKILL
+            worker = self.segment.worker
+            status = DONE if worker.finished else HALTED if worker.halted else KILLED
         if status is None:
             return
         self.status = status
