@@ -63,7 +63,7 @@ def test_weights_are_bit_identical_whoever_dies(
     [
         ([*SHRINK, "-n", "3"], [kill(1, 5)], [], 2),
         ([*SHRINK, "-n", "3"], [kill(0, 5, "add"), kill(2, 9, "take")], [], 1),
-        (["-n", "3"], [kill(1, 5)], ["steps=100", "pause=0.05"], 3),
+        (["-n", "3"], [kill(1, 5)], ["steps=1000000", "pause=0.02", "crowd=3"], 3),
     ],
 )
 def test_bf16_on_the_wire(job: Job, words: list[str], faults: list[Fault], options: list[str], survivors: int) -> None:
