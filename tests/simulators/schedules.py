@@ -33,7 +33,7 @@ ENDS: dict[Kind, frozenset[int]] = {
     # The first world never comes up: a mistake in the set-up, most likely.
     Kind.STALL: frozenset({DONE, MISUSED}),
 }
-"""The table of failures (docs/training.md) as data: how a run may end that one of these befell, whatever its policy."""
+"""The table of failures (docs/guide.md) as data: how a run may end that one of these befell, whatever its policy."""
 
 LATER = 80
 
