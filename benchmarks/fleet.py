@@ -9,7 +9,7 @@ import sys
 import time
 
 from meshmend import Mesh, plan
-from meshmend.base.progress import Progress
+from meshmend.base.terminal import Progress
 from meshmend.simulator.fleet import Fleet, study, sweep, text
 
 LIMIT = 60.0

@@ -29,19 +29,19 @@ LAW: dict[str, list[str]] = {
         "session", "solo", "training", "job", "transport", "courier", "worker",
     ],
     "job/protocol": [
-        "rounds", "records", "operations", "division", "agreement", "membership", "recovery", "member",
+        "rounds", "records", "operations", "agreement", "recovery", "member",
     ],
     "job/data": ["lanes", "source"],
-    "job/state": ["tree", "digest", "codec", "safetensors"],
+    "job/state": ["tree", "codec", "safetensors"],
     "job/reduction": ["layout", "base", "footer", "float32", "bf16", "exact", "registry"],
     "job/frameworks": ["base", "jax", "arrays", "torch", "choose"],
-    "job/frameworks/torch": ["rng", "dataset", "state_dict", "state", "loop", "sampler", "loader"],
+    "job/frameworks/torch": ["rng", "state_dict", "state", "loop", "data"],
     "job/transport": ["base", "carrier", "shared_memory", "library_mpi", "mesh_mpi", "choose"],
     "job/shm": [
         "words", "records", "files", "buffers", "doorbell", "control", "segment", "mailbox", "memory", "cleanup",
         "inspect",
     ],
-    "job/faults": ["base", "process", "state", "inject"],
+    "job/faults": ["base", "kinds", "inject"],
     "job/courier": ["timings", "mpi", "worker_port", "courier", "__main__"],
     "run": [
         "supervisor", "console", "clusters", "spec", "checks", "journal", "probe", "world", "agent", "hosts", "doctor",
@@ -49,15 +49,15 @@ LAW: dict[str, list[str]] = {
     ],
     "run/agent": ["pulse", "output", "messages", "local_worker", "agent", "__main__"],
     "run/supervisor": [
-        "observations", "messages", "actions", "exit_status", "ranks", "backoff", "hangs", "state", "deaths", "health",
-        "halting", "worlds", "restart", "policies", "hosts", "decide",
+        "observations", "messages", "actions", "ranks", "patience", "state", "deaths", "health", "halting", "worlds",
+        "restart", "policies", "hosts", "decide",
     ],
     "run/clusters": ["hosts", "base", "local", "ssh", "slurm", "kubernetes"],
     "run/doctor": ["programs", "kill_test", "mpi", "checks"],
-    "telemetry": ["epoch", "types", "runs", "log", "reader"],
+    "telemetry": ["epoch", "types", "folder", "reader"],
     "report": ["ledger", "audit", "timeline", "victims", "fold", "incidents", "text", "loss_plot"],
     "mesh": [
-        "presets", "grid", "hole", "notation", "random_holes", "ascii", "mesh", "digest", "planners", "schedule",
+        "grid", "hole", "notation", "random_holes", "ascii", "mesh", "digest", "planners", "schedule",
         "proof", "executors", "drawing", "choose",
     ],
     "mesh/planners": [
@@ -68,7 +68,7 @@ LAW: dict[str, list[str]] = {
     "mesh/executors": ["base", "slots", "placement", "reference", "jax", "mpi"],
     "mesh/drawing": ["text", "svg"],
     "simulator": ["network", "fleet", "step", "papers"],
-    "simulator/network": ["engine", "network", "heatmap", "perfetto"],
+    "simulator/network": ["engine", "network", "views"],
     "simulator/fleet": [
         "chip_hours", "history", "rectangles", "speeds", "policies", "fleet", "sweep", "text", "chart",
     ],
@@ -78,7 +78,7 @@ LAW: dict[str, list[str]] = {
 """For each folder, its parts from the top down: each may import those before it, and nothing below."""
 CONVENIENCE = {
     "mesh/planners/plan.py": {"schedule", "files", "drawing"},
-    "simulator/network/network.py": {"heatmap", "perfetto"},
+    "simulator/network/network.py": {"views"},
 }
 """Public values with methods that call downwards, such as plan.draw(): the parts that those may import when called."""
 APART = {("job", "simulator"), ("run", "simulator")}

@@ -6,13 +6,13 @@ import io
 
 import pytest
 
-from meshmend.base import progress
-from meshmend.base.progress import Progress
+from meshmend.base import terminal
+from meshmend.base.terminal import Progress
 
 
 @pytest.fixture(autouse=True)
 def always_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "EVERY", 0.0)
+    monkeypatch.setattr(terminal, "EVERY", 0.0)
 
 
 def test_progress_is_one_line_on_a_terminal_only(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshmend.base.tables import notes, table
+from meshmend.base.terminal import notes, table
 
 
 def test_columns_line_up() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from meshmend import Mesh, SimulateError, bound, cli, plan
-from meshmend.base.progress import SILENT
+from meshmend.base.terminal import SILENT
 from meshmend.cli import simulate_fleet
 from meshmend.mesh.hole import KINDS, Piece, alike
 from meshmend.mesh.planners.trees import comb_algbw, reach

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from meshmend import Mesh
-from meshmend.base.progress import SILENT
+from meshmend.base.terminal import SILENT
 from meshmend.mesh.hole import count, piece
 from meshmend.simulator.fleet.chip_hours import Account
 from meshmend.simulator.fleet.history import History, history, sample

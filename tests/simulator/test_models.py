@@ -6,7 +6,7 @@ import pytest
 
 from meshmend import SimulateError
 from meshmend.simulator.step.models import MODELS, model
-from meshmend.simulator.step.models.googlenet import googlenet
+from meshmend.simulator.step.models.convnets import googlenet
 from meshmend.simulator.step.models.layers import Trace
 
 COUNTS = {

@@ -13,7 +13,7 @@ import pytest
 
 from meshmend import cli
 from meshmend.errors import JobError
-from meshmend.telemetry import Began, Committed, Epoch, Log, Opened, Part, Struck, log, read
+from meshmend.telemetry import Began, Committed, Epoch, Log, Opened, Part, Struck, folder, read
 
 
 def struck(rank: int) -> Struck:
@@ -46,7 +46,7 @@ def test_a_disk_that_is_full_is_one_sentence(tmp_path: Path) -> None:
 
 def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer, write = Log(tmp_path, "launcher"), os.write
-    monkeypatch.setattr(log.os, "write", lambda file, data: write(file, bytes(data)[:7]))
+    monkeypatch.setattr(folder.os, "write", lambda file, data: write(file, bytes(data)[:7]))
     writer.write(struck(1))
     writer.write(struck(2))
     monkeypatch.undo()
@@ -73,7 +73,7 @@ def test_a_failed_write_does_not_spoil_the_next(tmp_path: Path, monkeypatch: pyt
             raise OSError(28, "No space left on device")
         return write(file, bytes(data)[:80])
 
-    monkeypatch.setattr(log.os, "write", fill)
+    monkeypatch.setattr(folder.os, "write", fill)
     with pytest.raises(JobError, match="No space left on device"):
         writer.write(struck(1))
     monkeypatch.undo()

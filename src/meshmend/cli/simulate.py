@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from meshmend.base.tables import table
+from meshmend.base.terminal import table
 from meshmend.base.units import duration_text, percent, read_bytes, read_duration, size_text
 from meshmend.cli.app import app
 from meshmend.cli.plan import LinkName, load_plan

@@ -97,7 +97,7 @@ def fleet(
         Write all figures to this JSON file.
 
     """
-    from meshmend.base.progress import Progress
+    from meshmend.base.terminal import Progress
     from meshmend.mesh import Mesh
     from meshmend.simulator.fleet import Fleet, Step, study, text
     from meshmend.simulator.fleet import sweep as over_sizes

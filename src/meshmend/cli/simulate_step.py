@@ -122,7 +122,7 @@ def step(
 
 
 def _table(name: str, json: str | None, draw: str | None) -> int:
-    from meshmend.base.progress import Progress
+    from meshmend.base.terminal import Progress
 
     with Progress() as progress:
         made = TABLES[name](tell=progress)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from types import TracebackType
 
-from meshmend.base.progress import Progress
+from meshmend.base.terminal import Progress
 from meshmend.base.units import plural
 
 LINES = 5

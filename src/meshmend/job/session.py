@@ -18,8 +18,7 @@ from meshmend.base.processes import kill
 from meshmend.base.status import HALTED
 from meshmend.errors import JobError
 from meshmend.job.faults import Fault, Faults, Point
-from meshmend.job.faults.process import COURIER
-from meshmend.job.faults.state import FLIP
+from meshmend.job.faults.kinds import COURIER, FLIP
 from meshmend.job.frameworks.base import Accumulator
 from meshmend.job.protocol import NEVER, Total, divide
 from meshmend.job.reduction.footer import Footer

@@ -26,7 +26,7 @@ from meshmend.job.checkpoints import Checkpoints
 from meshmend.job.config import JobConfig
 from meshmend.job.data.source import samples
 from meshmend.job.faults import Faults, Point
-from meshmend.job.faults.state import FLIP
+from meshmend.job.faults.kinds import FLIP
 from meshmend.job.frameworks.base import Accumulator, Framework, Key
 from meshmend.job.ledger import StepLedger
 from meshmend.job.reduction.base import NonFinite

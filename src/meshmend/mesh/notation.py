@@ -19,8 +19,13 @@ from typing import NamedTuple, NoReturn
 from meshmend.errors import MeshError
 from meshmend.mesh.grid import Chip, Grid, Link
 from meshmend.mesh.hole import BLOCKS, Piece, block_at, chips_of
-from meshmend.mesh.presets import PRESETS
 
+PRESETS = {
+    "tpu-v3-512": "16x32",
+    "tpu-v3-1024": "32x32",
+    "tpu-v3-multipod": "128x32 wrap=y",
+}
+"""Machines by name. Sizes as run for MLPerf 0.7: TPU-v3 slices, hosts of 4x2 chips, boards of 2x2."""
 GRAMMAR = (
     "ROWSxCOLS or a preset, then wrap=x|y|xy, -ROWSxCOLS@ROW,COL, -chip@ROW,COL, -link@ROW,COL:ROW,COL, "
     "-board@ROW,COL or -host@ROW,COL"

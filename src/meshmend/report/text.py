@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from meshmend.base.tables import table
+from meshmend.base.terminal import table
 from meshmend.base.units import plural
 from meshmend.report.audit import Account
 from meshmend.report.fold import Level

@@ -12,15 +12,15 @@ one survivor suffice, since each line accounts for all workers.
 """
 
 from meshmend.telemetry.epoch import Epoch as Epoch
-from meshmend.telemetry.log import Log as Log
-from meshmend.telemetry.log import unwritable as unwritable
+from meshmend.telemetry.folder import FORMAT as FORMAT
+from meshmend.telemetry.folder import Log as Log
+from meshmend.telemetry.folder import check_format as check_format
+from meshmend.telemetry.folder import folder_of as folder_of
+from meshmend.telemetry.folder import unwritable as unwritable
 from meshmend.telemetry.reader import Follower as Follower
 from meshmend.telemetry.reader import follow as follow
 from meshmend.telemetry.reader import read as read
 from meshmend.telemetry.reader import steps_done as steps_done
-from meshmend.telemetry.runs import FORMAT as FORMAT
-from meshmend.telemetry.runs import check_format as check_format
-from meshmend.telemetry.runs import folder_of as folder_of
 from meshmend.telemetry.types import UNKNOWN as UNKNOWN
 from meshmend.telemetry.types import Began as Began
 from meshmend.telemetry.types import Committed as Committed

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from meshmend.errors import FormatError, JobError
-from meshmend.telemetry.runs import check_format
+from meshmend.telemetry.folder import check_format
 from meshmend.telemetry.types import Committed, Event, Skipped, parse
 
 END = 1 << 16

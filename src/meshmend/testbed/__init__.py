@@ -3,4 +3,4 @@
 from meshmend.testbed.namespaces import remove_stale as remove_stale
 from meshmend.testbed.namespaces import why_not as why_not
 from meshmend.testbed.network import Testbed as Testbed
-from meshmend.testbed.unprivileged import become_root as become_root
+from meshmend.testbed.privileges import become_root as become_root

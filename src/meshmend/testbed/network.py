@@ -29,8 +29,8 @@ from meshmend.mesh import Chip, Mesh
 from meshmend.run.clusters.ssh import KEEPALIVE
 from meshmend.run.world.mpirun import OPTIONS, mpirun
 from meshmend.testbed import namespaces
+from meshmend.testbed.privileges import undisturbed, unwinding
 from meshmend.testbed.routes import routes
-from meshmend.testbed.signals import undisturbed, unwinding
 from meshmend.testbed.wiring import DEVICE, Wiring, address, host, space
 
 MOST_CHIPS = 256

@@ -15,8 +15,7 @@ from meshmend.errors import JobError
 from meshmend.job.faults import KINDS, Fault, Faults, Point, Target, chaos_kinds, fail_at
 from meshmend.job.faults.base import COURIER_POINTS, WORKER_POINTS
 from meshmend.job.faults.inject import VARIABLE
-from meshmend.job.faults.process import RAISE
-from meshmend.job.faults.state import FLIP
+from meshmend.job.faults.kinds import FLIP, RAISE
 from meshmend.job.shm import create_as_agent, files, open_as_worker
 from meshmend.job.shm.mailbox import WorkerSide
 from meshmend.telemetry import Epoch, Log, Struck, read

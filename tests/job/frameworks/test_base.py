@@ -12,7 +12,7 @@ from meshmend.job import job as module
 from meshmend.job.frameworks.arrays import TreeState
 from meshmend.job.frameworks.base import Accumulator, HostAccumulator
 from meshmend.job.reduction.base import Flat, Reduction
-from meshmend.job.state.digest import digest_of
+from meshmend.job.state.tree import digest_of
 
 X = np.arange(24, dtype=np.float32)
 

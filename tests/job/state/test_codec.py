@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from meshmend.errors import JobError
 from meshmend.job.frameworks.arrays import TreeState
-from meshmend.job.state.digest import DIGEST_BITS
+from meshmend.job.state.tree import DIGEST_BITS
 from tests.job.states import digest_of, through
 
 TREE = {

@@ -6,7 +6,7 @@ import pytest
 
 from meshmend.base.status import DONE, FAILED, HALTED, MISUSED
 from meshmend.run.supervisor.actions import Finish
-from meshmend.run.supervisor.exit_status import exit_status
+from meshmend.run.supervisor.halting import exit_status
 from meshmend.run.supervisor.observations import RankSeen, WorkerError
 from tests.run.supervisor.story import planned, training
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from meshmend.base.clocks import STANDSTILL
-from meshmend.run.supervisor.hangs import HangJudge
 from meshmend.run.supervisor.messages import AllStill, Halting, Standstill
 from meshmend.run.supervisor.observations import HANGS, STOPPED, Cause
+from meshmend.run.supervisor.patience import HangJudge
 from tests.run.supervisor.story import Orders, Run, training
 
 

@@ -15,8 +15,8 @@ import pytest
 from meshmend.base.status import DONE, FAILED, HALTED
 from meshmend.job.protocol import recovery
 from meshmend.run.supervisor import actions, deaths, decide, worlds
-from meshmend.run.supervisor.hangs import HangJudge
 from meshmend.run.supervisor.observations import HANGS, CourierState, Observations
+from meshmend.run.supervisor.patience import HangJudge
 from meshmend.run.supervisor.ranks import Rank, RankState
 from meshmend.run.supervisor.state import RunState, World
 from tests.simulators import supervisor

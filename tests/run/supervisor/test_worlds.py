@@ -9,7 +9,6 @@ import pytest
 from meshmend.base.clocks import EXIT_WAIT, REPAIR, SETTLE, WORLD_START
 from meshmend.base.status import MISUSED
 from meshmend.run.supervisor.actions import EnterWorld, Finish, KillWorld, NoteMpirunLost, OpenWorld, Release
-from meshmend.run.supervisor.backoff import IN_VAIN, TRIES
 from meshmend.run.supervisor.messages import (
     Attached,
     Begin,
@@ -20,6 +19,7 @@ from meshmend.run.supervisor.messages import (
     RepairStuck,
 )
 from meshmend.run.supervisor.observations import Cause, CourierState
+from meshmend.run.supervisor.patience import IN_VAIN, TRIES
 from meshmend.run.supervisor.state import RESTARTS
 from tests.run.supervisor.story import Run, begun, planned, training
 

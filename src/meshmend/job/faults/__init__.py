@@ -1,7 +1,6 @@
 """Failures on purpose: one registry of kinds for tests, chaos and the command line."""
 
-from meshmend.job.faults import process as process  # registers its kinds
-from meshmend.job.faults import state as state  # registers its kinds
+from meshmend.job.faults import kinds as kinds  # registers them
 from meshmend.job.faults.base import KINDS as KINDS
 from meshmend.job.faults.base import Fault as Fault
 from meshmend.job.faults.base import FaultKind as FaultKind

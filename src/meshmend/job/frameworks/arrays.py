@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from meshmend.errors import JobError
 from meshmend.job.frameworks.base import Framework
-from meshmend.job.state.digest import digest_of
-from meshmend.job.state.tree import Leaves, plain_leaves, plain_rebuilt
+from meshmend.job.state.tree import Leaves, digest_of, plain_leaves, plain_rebuilt
 
 
 def leaves_of(tree: Any) -> list[tuple[str, Any]]:

@@ -21,8 +21,7 @@ from meshmend.errors import JobError
 from meshmend.job.data.lanes import Lanes
 from meshmend.job.reduction.base import Flat, Reduction
 from meshmend.job.reduction.layout import Layout
-from meshmend.job.state.digest import digest_of
-from meshmend.job.state.tree import Leaves
+from meshmend.job.state.tree import Leaves, digest_of
 
 Key = tuple[int, int, int]
 """(seed, step, lane): what the random numbers of a lane depend on, on every worker."""

@@ -2,12 +2,12 @@
 
 from meshmend.job.protocol.agreement import Verdict as Verdict
 from meshmend.job.protocol.agreement import check as check
+from meshmend.job.protocol.agreement import divide as divide
+from meshmend.job.protocol.agreement import hand_over as hand_over
+from meshmend.job.protocol.agreement import has_majority as has_majority
+from meshmend.job.protocol.agreement import may_go_on as may_go_on
 from meshmend.job.protocol.agreement import right_digest as right_digest
-from meshmend.job.protocol.division import divide as divide
-from meshmend.job.protocol.division import hand_over as hand_over
 from meshmend.job.protocol.member import run_member as run_member
-from meshmend.job.protocol.membership import has_majority as has_majority
-from meshmend.job.protocol.membership import may_go_on as may_go_on
 from meshmend.job.protocol.operations import Begin as Begin
 from meshmend.job.protocol.operations import Cast as Cast
 from meshmend.job.protocol.operations import Enlist as Enlist

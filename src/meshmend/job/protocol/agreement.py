@@ -1,9 +1,13 @@
-"""What a round's total says: whether the step counts, and whose state is right where they differ."""
+"""What all members conclude alike from the same facts, without another message.
+
+Whether a round's total counts, whose state is right where they differ, which side of a broken network may continue, and
+who computes which lanes.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 
 from meshmend.job.protocol.records import Divergence, Evicted, Total
@@ -57,3 +61,45 @@ def right_digest(digests: Mapping[int, int], origins: Mapping[int, int]) -> int:
     if most == second:
         raise Divergence(f"the states of the workers differ and none is in the majority: {dict(digests)}")
     return majority
+
+
+def may_go_on(active: set[int], left: set[int], agreed: Collection[int], hosts: Sequence[Collection[int]]) -> bool:
+    """Whether the active ones among those left may continue: they are most of the members not known to be dead.
+
+    Of two halves of a broken network, at most one may. A host fails as a whole or not at all, so a member missing from
+    a host where others are left is dead; one of a host with no member left may be alive on the other side.
+    """
+    seen = {rank for host in hosts if left & set(host) for rank in host}
+    unsure = set(agreed) - left - seen
+    return not hosts or not unsure or has_majority(active, active | unsure)
+
+
+def has_majority(left: set[int], members: set[int]) -> bool:
+    """Whether these are most of the members; of two equal halves, the one with the first member is."""
+    return 2 * len(left) > len(members) or (2 * len(left) == len(members) and min(members, default=0) in left)
+
+
+def divide(lanes: int, members: int, which: int) -> tuple[int, ...]:
+    """The lanes of one member when all are divided evenly; neighbouring lanes stay together."""
+    return tuple(range(which * lanes // members, (which + 1) * lanes // members))
+
+
+def claims(held: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    """Who keeps which lanes: the first of two holders does (its courier was lost for a while, so another took over)."""
+    taken: set[int] = set()
+    kept = []
+    for own in held:
+        kept.append(tuple(lane for lane in own if lane not in taken))
+        taken.update(own)
+    return kept
+
+
+def hand_over(lanes: int, held: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    """The lanes that no member holds, dealt one by one to the member with the fewest (the first of those)."""
+    load = [len(own) for own in held]
+    more: list[list[int]] = [[] for _ in held]
+    for lane in sorted(set(range(lanes)) - {lane for own in held for lane in own}):
+        which = min(range(len(held)), key=lambda i: (load[i], i))
+        more[which].append(lane)
+        load[which] += 1
+    return [tuple(own) for own in more]

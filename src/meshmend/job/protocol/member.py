@@ -19,8 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshmend.job.protocol.agreement import Verdict, check
-from meshmend.job.protocol.division import divide
+from meshmend.job.protocol.agreement import Verdict, check, divide
 from meshmend.job.protocol.operations import Reduce, Steps, Wait, Work
 from meshmend.job.protocol.records import Failure, MemberState, Total
 from meshmend.job.protocol.recovery import Group, recover

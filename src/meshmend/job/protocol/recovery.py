@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from meshmend.job.protocol.division import claims, hand_over
-from meshmend.job.protocol.membership import may_go_on
+from meshmend.job.protocol.agreement import claims, hand_over, may_go_on
 from meshmend.job.protocol.operations import Begin, Cast, Enlist, Gather, Payload, Revoke, Shrink, Steps
 from meshmend.job.protocol.records import Cut, Evicted, Lost, MemberState, Record
 from meshmend.job.protocol.rounds import NEVER

@@ -19,7 +19,7 @@ import numpy as np
 from mpi4py import MPI
 
 from meshmend.job.faults import Fault
-from meshmend.job.faults.process import KILL
+from meshmend.job.faults.kinds import KILL
 from meshmend.job.transport.base import PIECE, patient
 from meshmend.run.doctor.kill_test import SECONDS, VICTIM
 

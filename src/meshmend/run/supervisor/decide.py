@@ -13,8 +13,7 @@ import dataclasses
 from meshmend.base.status import KILLED
 from meshmend.run.supervisor.actions import Action, Adopt, Finish
 from meshmend.run.supervisor.deaths import mind_death, release_rest, start_due
-from meshmend.run.supervisor.exit_status import exit_status
-from meshmend.run.supervisor.halting import begin_halt, mind_halt
+from meshmend.run.supervisor.halting import begin_halt, exit_status, mind_halt
 from meshmend.run.supervisor.health import mind_hangs, mind_size
 from meshmend.run.supervisor.hosts import mind_hosts
 from meshmend.run.supervisor.messages import Attached, Signalled

@@ -8,10 +8,9 @@ from enum import Enum, auto
 from typing import Protocol
 
 from meshmend.run.supervisor.actions import Action, Kill, Release, Say, Start
-from meshmend.run.supervisor.backoff import Backoff
-from meshmend.run.supervisor.hangs import HangJudge
 from meshmend.run.supervisor.messages import HaltReason, Message, WorldReason
 from meshmend.run.supervisor.observations import Cause, Observations
+from meshmend.run.supervisor.patience import Backoff, HangJudge
 from meshmend.run.supervisor.ranks import Rank, RankState, Sign
 
 RESTARTS = 3

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from meshmend.base.progress import SILENT, Tell
+from meshmend.base.terminal import SILENT, Tell
 from meshmend.errors import SimulateError
 from meshmend.mesh import Mesh
 from meshmend.mesh.hole import HOST, KINDS, count

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshmend.base.progress import Tell
+from meshmend.base.terminal import Tell
 from meshmend.errors import MeshmendError
 from meshmend.mesh import Chip, Mesh
 from meshmend.mesh.hole import Hole, alike, count, dangling, dead, kind_of, piece

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from meshmend.base.progress import SILENT, Tell
+from meshmend.base.terminal import SILENT, Tell
 from meshmend.errors import SimulateError
 from meshmend.mesh import Mesh
 from meshmend.simulator.fleet.fleet import Fleet, Outcome, Study, study

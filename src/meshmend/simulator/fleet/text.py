@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from meshmend.base.tables import table
+from meshmend.base.terminal import table
 from meshmend.base.units import HOUR, duration_text, percent, plural
 from meshmend.mesh.hole import KINDS, count
 from meshmend.mesh.planners import ALGORITHMS

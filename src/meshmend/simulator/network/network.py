@@ -144,13 +144,13 @@ class Flight:
     def trace(self, path: str | os.PathLike[str]) -> None:
         """Write a trace for Perfetto (ui.perfetto.dev), with a track for each link."""
         # Downwards and so only when called: what is written is made from a flight.
-        from meshmend.simulator.network.perfetto import write_trace
+        from meshmend.simulator.network.views import write_trace
 
         write_trace(self, path)
 
     def draw(self, path: str | os.PathLike[str]) -> None:
         """Draw how busy each link was over time, as PNG or SVG."""
-        from meshmend.simulator.network.heatmap import draw_heat
+        from meshmend.simulator.network.views import draw_heat
 
         draw_heat(self, path)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from meshmend.base.progress import Tell
 from meshmend.base.registry import Registry
+from meshmend.base.terminal import Tell
 from meshmend.errors import SimulateError
 from meshmend.simulator.papers.dead_host import holes
 from meshmend.simulator.papers.failure_costs import faults

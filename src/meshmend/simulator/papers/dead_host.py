@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from meshmend.base.progress import SILENT, Tell
-from meshmend.base.tables import notes, table
+from meshmend.base.terminal import SILENT, Tell, notes, table
 from meshmend.base.units import milliseconds as ms
 from meshmend.base.units import percent
 from meshmend.mesh import Mesh

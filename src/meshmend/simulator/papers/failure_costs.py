@@ -19,8 +19,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from meshmend.base.progress import SILENT, Tell
-from meshmend.base.tables import notes, table
+from meshmend.base.terminal import SILENT, Tell, notes, table
 from meshmend.base.units import milliseconds as ms
 from meshmend.base.units import percent
 from meshmend.errors import SimulateError

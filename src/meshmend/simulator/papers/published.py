@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from meshmend.base.progress import Tell
+from meshmend.base.terminal import Tell
 from meshmend.simulator.step.hardware import mesh_of
 from meshmend.simulator.step.models import model
 from meshmend.simulator.step.step import Setting, calibrate

@@ -7,15 +7,13 @@ from functools import cache
 
 from meshmend.base.registry import Registry
 from meshmend.errors import SimulateError
-from meshmend.simulator.step.models.alexnet import alexnet
 from meshmend.simulator.step.models.bert import bert
+from meshmend.simulator.step.models.convnets import alexnet, googlenet, resnet50
 from meshmend.simulator.step.models.dlrm import dlrm
-from meshmend.simulator.step.models.googlenet import googlenet
 from meshmend.simulator.step.models.layers import WIRES as WIRES
 from meshmend.simulator.step.models.layers import Layer as Layer
 from meshmend.simulator.step.models.layers import Model as Model
 from meshmend.simulator.step.models.maskrcnn import maskrcnn
-from meshmend.simulator.step.models.resnet import resnet50
 from meshmend.simulator.step.models.ssd import ssd
 from meshmend.simulator.step.models.transformer import transformer
 

@@ -6,8 +6,8 @@ of 800x1344; the heads see 512 sampled regions for boxes and 128 of them for mas
 
 from __future__ import annotations
 
+from meshmend.simulator.step.models.convnets import trunk50
 from meshmend.simulator.step.models.layers import Layer, Model, Trace
-from meshmend.simulator.step.models.resnet import trunk50
 
 IMAGE = (3, 800, 1344)
 CLASSES, WIDTH, ANCHORS = 91, 256, 3

@@ -7,8 +7,8 @@ The trunk ends after the third stage, whose stride is taken out, so that it give
 
 from __future__ import annotations
 
+from meshmend.simulator.step.models.convnets import trunk34
 from meshmend.simulator.step.models.layers import Model, Trace
-from meshmend.simulator.step.models.resnet import trunk34
 
 CLASSES = 81
 ANCHORS = (4, 6, 6, 6, 4, 4)

@@ -1,17 +1,53 @@
-"""How far long work is: one line on a terminal, redrawn in place; elsewhere a few plain lines, or nothing.
+"""What is printed on a terminal: tables, and how far long work is.
 
-with Progress() as progress:
-progress("solving holes", 3, 10)       # drawn at most ten times a second
-progress("calibrating BERT")           # work that cannot be counted
-progress.say("worker 2 died")          # a line that stays, above the one that is redrawn
+A table has columns under heads of one or more lines, and notes below. Progress is one line on a terminal, redrawn in
+place; elsewhere a few plain lines, or nothing:
+
+    with Progress() as progress:
+        progress("solving holes", 3, 10)       # drawn at most ten times a second
+        progress("calibrating BERT")           # work that cannot be counted
+        progress.say("worker 2 died")          # a line that stays, above the one that is redrawn
 """
 
 from __future__ import annotations
 
 import sys
+import textwrap
 import time
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Protocol, TextIO
+
+WIDTH = 118
+"""Columns of a terminal that notes are wrapped to."""
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, gap: str = "  ") -> str:
+    """Cells under their heads, the first `left` columns aligned left and the others right.
+
+    A newline in a head begins its next line; shorter heads stand at the bottom.
+    """
+    cells = [list(row) for row in rows]
+    high = max(head.count("\n") for head in heads) + 1
+    titles = [[""] * (high - 1 - head.count("\n")) + head.split("\n") for head in heads]
+    widths = [max(map(len, (*title, *column))) for title, *column in zip(titles, *cells, strict=True)]
+    lines = [[title[part] for title in titles] for part in range(high)]
+    return "\n".join(_line(line, widths, left, gap) for line in [*lines, *cells])
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], left: int, gap: str) -> str:
+    return gap.join(
+        cell.ljust(width) if index < left else cell.rjust(width)
+        for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ).rstrip()
+
+
+def notes(*texts: str, width: int = WIDTH) -> str:
+    """Sentences below a table, one bullet each, with no line break before a percent sign."""
+    kept = (f"* {text}".replace(" %", "\N{NO-BREAK SPACE}%") for text in texts)
+    filled = (textwrap.fill(text, width, subsequent_indent="  ", break_on_hyphens=False) for text in kept)
+    return "\n".join(filled).replace("\N{NO-BREAK SPACE}", " ")
+
 
 WIDE = 24
 EVERY = 0.1

@@ -1,4 +1,4 @@
-"""Failures of processes: a worker, its courier or mpirun dies, stops, loops, waits, raises or exits."""
+"""Every kind of failure: processes die, stop, loop, wait, raise or exit, and a bit of memory changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import signal
 import threading
 
 from meshmend.base.processes import kill
-from meshmend.job.faults.base import COURIER_POINTS, WORKER_POINTS, Fault, FaultKind, Point, register
+from meshmend.job.faults.base import COURIER_POINTS, WORKER_POINTS, Fault, FaultKind, Point, Target, register
+from meshmend.job.shm.inspect import request_flip
 from meshmend.telemetry import Part
 
 
@@ -83,4 +84,20 @@ COURIER = register(
 )
 MPIRUN = register(
     FaultKind("mpirun", "SIGKILL to mpirun", part=Part.MPIRUN, outside=lambda target: kill(target.mpirun), of_run=True)
+)
+
+
+def _flip(target: Target) -> None:
+    request_flip(target.run, target.rank)
+
+
+FLIP = register(
+    FaultKind(
+        "flip",
+        "a bit of the worker's state changes",
+        (Point.COMMIT,),
+        outside=_flip,
+        members=3,  # of two states that differ, nobody could say which one is right
+        settles=True,
+    )
 )

@@ -1,0 +1,165 @@
+"""The data of a wrapped loop: PyTorch's datasets by id, lanes in the place of its sampler, and samples read ahead.
+
+The lanes of a step are known only when they are requested, so the processes that read ahead are told as late.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from meshmend.errors import JobError
+from meshmend.job.data.source import samples
+from meshmend.job.frameworks.base import LoopJob
+from meshmend.job.frameworks.torch import rng
+from meshmend.job.frameworks.torch.loop import Loop
+
+
+class Rows:
+    """A dataset that returns one sample at a time, as one that takes many ids: `collate` puts the samples together."""
+
+    def __init__(self, dataset: Any, collate: Any = None) -> None:
+        self._dataset = dataset
+        self._collate = collate or torch.utils.data.default_collate
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, ids: Sequence[int]) -> Any:
+        if isinstance(self._dataset, torch.utils.data.TensorDataset):
+            return [column[torch.as_tensor(ids)] for column in self._dataset.tensors]
+        return self._collate([self._dataset[int(one)] for one in ids])
+
+
+def is_dataset(data: Any) -> bool:
+    """Whether this is one of PyTorch's datasets."""
+    return isinstance(data, torch.utils.data.Dataset)
+
+
+class Sampler:
+    """The lanes that a wrapped loop is to compute, for `DataLoader(batch_sampler=…)`.
+
+    An epoch holds the steps that begin in it. A worker that joins late, or resumes, finds the earlier epochs empty.
+    """
+
+    def __init__(self, job: LoopJob) -> None:
+        self._job = job
+        self._epoch: int | None = None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Which epoch the next iteration is."""
+        self._epoch = epoch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        loop = self.loop
+        begin, end = self.bounds()
+        if loop.done < begin:
+            raise JobError(
+                f"epoch {self._epoch} begins with step {begin}, but the job is at step {loop.done}; iterate over all "
+                "epochs from 0 on, those that are done are empty"
+            )
+        while loop.within or loop.done < end:
+            lane = loop.next_lane()
+            yield self._job.training.lanes.ids(self._job.step, lane).tolist()
+
+    @property
+    def loop(self) -> Loop:
+        """The wrapped loop."""
+        loop = Loop.of(self._job)
+        if loop is None:
+            raise JobError("the sampler was asked for a lane before mm.torch.wrap; wrap model and optimizer first")
+        return loop
+
+    def __len__(self) -> int:
+        """Lanes of the epoch for this worker if no worker dies: as many as steps where each worker has one lane."""
+        begin, end = self.bounds()
+        return (end - begin) * -(-self._job.lanes // self._job.training.workers)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the job stands, for a checkpoint of your own."""
+        loop = Loop.of(self._job)
+        return {"epoch": self._epoch, "step": self._job.step if loop is None else loop.done}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Begin there; every worker must do the same."""
+        if self._job.training.framework is not None:
+            raise JobError("the sampler's state was loaded after the job began; load it before mm.torch.wrap")
+        self._epoch, self._job.training.step = state["epoch"], int(state["step"])
+
+    def bounds(self) -> tuple[int, int]:
+        """The first step of the epoch, and that of the next."""
+        if self._epoch is None:
+            raise JobError(
+                "the sampler does not know its epoch; call set_epoch(epoch) before each one, so that a worker that "
+                "joins late knows where the loop stands"
+            )
+        lanes = self._job.training.lanes
+        begin, end = (-(-epoch * lanes.size // lanes.batch) for epoch in (self._epoch, self._epoch + 1))
+        return begin, end
+
+
+class Loader(Sampler):
+    """The job's data for a wrapped loop, read ahead by other processes: replaces both sampler and `DataLoader`.
+
+    They read the lanes that this worker will most likely compute. A lane that turns out not to be needed is dropped,
+    and one that was not read, such as a dead worker's, is read here. Either way a sample drawn with random numbers is
+    the same, because they depend on seed, step and lane. `options` are those of `DataLoader`.
+    """
+
+    def __init__(self, job: LoopJob, num_workers: int = 2, **options: Any) -> None:
+        super().__init__(job)
+        self._options = {"num_workers": num_workers, **options}
+
+    def __iter__(self) -> Iterator[Any]:
+        drawn, emitted = _Seeded(self._job), deque[tuple[int, int]]()
+        ahead = torch.utils.data.DataLoader(
+            drawn, batch_size=None, sampler=_Forecast(self._job, self, emitted), collate_fn=_as_it_is, **self._options
+        )
+        pipe = iter(ahead)
+        for _ in super().__iter__():
+            lane = self.loop.lane
+            assert lane is not None, "it was begun just now"
+            wanted = self._job.step, lane
+            while emitted and emitted[0] < wanted:
+                emitted.popleft()
+                next(pipe)
+            if emitted and emitted[0] == wanted:
+                emitted.popleft()
+                yield next(pipe)
+            else:
+                kept = rng.states()
+                found = drawn[wanted]
+                rng.restore(kept)
+                yield found
+
+
+class _Forecast:
+    """The lanes that this worker will most likely be asked for in this epoch: the same ones as last."""
+
+    def __init__(self, job: LoopJob, loader: Loader, emitted: deque[tuple[int, int]]) -> None:
+        self._job, self._loader, self._emitted = job, loader, emitted
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        for step in range(self._loader.loop.done, self._loader.bounds()[1]):
+            for lane in self._job.training.mine:
+                self._emitted.append((step, lane))
+                yield step, lane
+
+
+class _Seeded:
+    """Samples by step and lane, drawn with random numbers of that lane's own."""
+
+    def __init__(self, job: LoopJob) -> None:
+        # Not the job itself: this object is sent to the processes that read ahead.
+        self._lanes, self._data = job.training.lanes, job.training.data
+
+    def __getitem__(self, place: tuple[int, int]) -> Any:
+        rng.seed((self._lanes.seed, *place, 1))
+        return samples(self._data, self._lanes.ids(*place))
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
