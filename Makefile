@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 WARM = echo "== compiling the hot loops, once" && $(BIN)/meshmend plan 4x4 -chip@1,1 --json $(VENV)/warm.json > /dev/null \
 	&& $(BIN)/meshmend verify $(VENV)/warm.json > /dev/null
 
-.PHONY: help demo test test-jobs test-busy lint bench peers paper pictures clean
+.PHONY: help demo test test-jobs test-busy explore lint bench peers paper pictures clean
 .DEFAULT_GOAL := help
 
 help:
@@ -14,6 +14,7 @@ help:
 	@echo "make test      style, types, all tests but those of test-jobs, and what they cover"
 	@echo "make test-busy make test five times in a row beside four busy loops (an hour)"
 	@echo "make test-jobs more whole jobs of real processes, several hosts, the demo (ten minutes; hosts need root)"
+	@echo "make explore   every single failure, every pair and 20,000 random schedules in the simulator (an hour)"
 	@echo "make bench     the figures of docs/ on this machine (long)"
 	@echo "make peers     compare with DDP, torchft, torchrun and bare mpi4py on the same work (20 minutes)"
 	@echo "make paper     compute the simulated tables and charts of docs/results again (some minutes)"
@@ -58,6 +59,9 @@ test-busy: $(VENV)/dev.stamp
 test-jobs: $(VENV)/dev.stamp
 	@echo "== more whole jobs of real processes, killed for real"
 	$(BIN)/python -m pytest -m jobs -n 2
+
+explore: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest -m explore -n auto -v
 
 bench: $(VENV)/run.stamp
 	$(BIN)/python benchmarks/plans.py

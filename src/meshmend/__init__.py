@@ -7,7 +7,6 @@ would cost, and running it.
 import typing as _typing
 from importlib import import_module as _import_module
 
-from meshmend import testing as testing
 from meshmend.errors import Disconnected as Disconnected
 from meshmend.errors import FormatError as FormatError
 from meshmend.errors import JobError as JobError
@@ -20,48 +19,69 @@ from meshmend.errors import PictureError as PictureError
 from meshmend.errors import PlanError as PlanError
 from meshmend.errors import SimulateError as SimulateError
 from meshmend.errors import VerifyError as VerifyError
-from meshmend.job import Job as Job
-from meshmend.mesh import PRESETS as PRESETS
-from meshmend.mesh import Mesh as Mesh
-from meshmend.mesh.choose import plan as plan
-from meshmend.mesh.executors import reference as _reference
-from meshmend.mesh.planners import ALGORITHMS as ALGORITHMS
-from meshmend.mesh.planners import LINKS as LINKS
-from meshmend.mesh.planners import Bound as Bound
-from meshmend.mesh.planners import Flow as Flow
-from meshmend.mesh.planners import LinkSpeed as LinkSpeed
-from meshmend.mesh.planners import Plan as Plan
-from meshmend.mesh.planners import bound as bound
-from meshmend.mesh.planners import load as load
-from meshmend.mesh.planners import save as save
-from meshmend.mesh.proof import Proof as Proof
-from meshmend.mesh.proof import verify as verify
-from meshmend.mesh.schedule import Schedule as Schedule
-from meshmend.simulator import simulate as simulate
-
-local = _reference
-"""The reference executor, numpy in one process."""
 
 if _typing.TYPE_CHECKING:
+    from meshmend import testing as testing
     from meshmend.job.frameworks import torch as torch
+    from meshmend.job.job import Job as Job
+    from meshmend.mesh import PRESETS as PRESETS
+    from meshmend.mesh import Mesh as Mesh
+    from meshmend.mesh.choose import plan as plan
     from meshmend.mesh.executors import jax as jax
+    from meshmend.mesh.executors import reference as _reference
+    from meshmend.mesh.planners import ALGORITHMS as ALGORITHMS
+    from meshmend.mesh.planners import LINKS as LINKS
+    from meshmend.mesh.planners import Bound as Bound
+    from meshmend.mesh.planners import Flow as Flow
+    from meshmend.mesh.planners import LinkSpeed as LinkSpeed
+    from meshmend.mesh.planners import Plan as Plan
+    from meshmend.mesh.planners import bound as bound
+    from meshmend.mesh.planners import load as load
+    from meshmend.mesh.planners import save as save
+    from meshmend.mesh.proof import Proof as Proof
+    from meshmend.mesh.proof import verify as verify
+    from meshmend.mesh.schedule import Schedule as Schedule
+    from meshmend.simulator import simulate as simulate
 
-_LAZY = {
-    "jax": ("meshmend.mesh.executors.jax", "JAX"),
-    "torch": ("meshmend.job.frameworks.torch", "PyTorch"),
+    local = _reference
+
+_NAMES = {
+    "job.job": ("Job",),
+    "mesh": ("Mesh", "PRESETS"),
+    "mesh.choose": ("plan",),
+    "mesh.planners": ("ALGORITHMS", "Bound", "Flow", "LINKS", "LinkSpeed", "Plan", "bound", "load", "save"),
+    "mesh.proof": ("Proof", "verify"),
+    "mesh.schedule": ("Schedule",),
+    "simulator": ("simulate",),
 }
-"""Parts that need an optional library, and what it is called: imported on first use."""
+"""Where the public names are. They are imported on first use: a courier needs few of them, and every run waits for
+its couriers to start when mpirun dies."""
+_MODULES = {
+    "testing": "testing",
+    "local": "mesh.executors.reference",
+    "jax": "mesh.executors.jax",
+    "torch": "job.frameworks.torch",
+}
+_LIBRARIES = {"jax": "JAX", "torch": "PyTorch"}
+"""Optional libraries that a module of the same name needs."""
 
 
 def __getattr__(name: str) -> _typing.Any:
-    if name not in _LAZY:
+    for place, names in _NAMES.items():
+        if name in names:
+            value = globals()[name] = getattr(_import_module(f"meshmend.{place}"), name)
+            return value
+    if name not in _MODULES:
         raise AttributeError(f"module 'meshmend' has no attribute {name!r}")
-    module, library = _LAZY[name]
     try:
-        return _import_module(module)
+        return _import_module(f"meshmend.{_MODULES[name]}")
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
         raise MissingLibrary(
-            f"mm.{name} needs {library}, which is not installed; run pip install 'meshmend[{name}]'"
+            f"mm.{name} needs {_LIBRARIES[name]}, which is not installed; run pip install 'meshmend[{name}]'"
         ) from None
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES, *(name for names in _NAMES.values() for name in names)})

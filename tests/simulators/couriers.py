@@ -45,6 +45,7 @@ class Courier(Member):
         self.seen_dead_at = 0.0
         """When others can notice: a process that dies is noticed at once, one on a host that dies later."""
         self.believes_dead: set[Courier] = set()
+        self.shrink = 0
         """Those behind a broken network."""
         self._woken = False
 
@@ -108,6 +109,8 @@ class Courier(Member):
         assert self.worker is not None
         repairs = isinstance(operation, (Revoke, Shrink, Gather, Enlist))
         self.worker.repairing = self.model.clock.now if repairs else None
+        if isinstance(operation, Enlist):
+            self.shrink = operation.shrink
         if repairs and not self.mpirun.daemons[self.host.name]:
             self.die()
         if isinstance(operation, (Work, Wait)) and self.worker.agreed != self.worker.world:
@@ -219,14 +222,14 @@ class Net(Ulfm):
     def take(self, member: Member, what: Payload, cargo: Any) -> None:
         assert isinstance(member, Courier) and member.worker is not None
         if what is Payload.TOTAL:
-            member.worker.total[cargo.round] = cargo
+            member.worker.keep(cargo, member.mpirun.number, member.shrink)
         else:
             member.worker.given = cargo
         member.worker.poke()
 
     def keep(self, member: Member, total: Sum) -> None:
         assert isinstance(member, Courier) and member.worker is not None
-        member.worker.total[total.round] = total
+        member.worker.keep(total, member.mpirun.number, member.shrink)
         member.worker.poke()
 
 

@@ -149,7 +149,6 @@ class Agent:
         if rank not in self.seats:
             return
         worker = self.seats[rank].worker
-        worker.released = worker.released or not worker.over
         worker.over = True
         worker.poke()
         if worker.courier is not None:
@@ -239,6 +238,8 @@ class Agent:
             agreed=worker.agreed,
             still=worker.still if status is None else 0,
             step=worker.step,
+            summed_world=worker.summed[0],
+            summed_shrink=worker.summed[1],
             saving=worker.saving,
             exiting=status is None and carried is not CourierState.ALIVE and worker.exiting,
             stuck=worker.repairing is not None and self.model.clock.now - worker.repairing > REPAIR,

@@ -41,8 +41,6 @@ class Ledger:
     written: dict[tuple[int, int], Commit] = field(default_factory=dict)
     """The steps of each attempt that are known to be everybody's."""
     checkpoints: list[int] = field(default_factory=list)
-    doubtful: int = 0
-    """Last steps of members that were let go because they did not hear that all leave: see `write`."""
 
     def check(self, commit: Commit) -> None:
         """A worker has taken a total."""
@@ -51,17 +49,11 @@ class Ledger:
         if commit.state != self.truth[commit.step + 1]:
             raise Violation(f"the state after step {commit.step} is wrong")
 
-    def write(self, commit: Commit, *, released: bool = False) -> None:
-        """A step is written down.
-
-        The supervisor lets a member go that is stuck when the others have left. It cannot see yet whether they left
-        together with it or had done the last step again without it: that takes the number of shrinks in `RankSeen`.
-        """
+    def write(self, commit: Commit) -> None:
+        """A step is written down."""
         self.check(commit)
         before = self.written.setdefault((commit.attempt, commit.step), commit)
-        if before.key != commit.key and released and commit.step == len(self.truth) - 2:
-            self.doubtful += 1
-        elif before.key != commit.key:
+        if before.key != commit.key:
             raise Violation(
                 f"step {commit.step} was committed twice, by workers {before.members} and by workers {commit.members}"
             )

@@ -56,6 +56,7 @@ class Worker:
         self.pending: Commit | None = None
         self.account: Sum | None = None
         self.saved_before = self.step
+        self.summed = (0, 0)
         # the courier's
         self.memory = MemberState(rank)
         self.courier: Courier | None = None
@@ -64,9 +65,11 @@ class Worker:
         self.asked, self.asked_round, self.asked_lanes = 0, NEVER, ()
         self.state_wanted = False
         self.given: tuple[int, int, Commit | None] | None = None
-        self.over = self.afresh = self.released = False
+        self.over = self.afresh = False
         self.repairing: float | None = None
         self.total: dict[int, Sum] = {}
+        self.made: dict[int, tuple[int, int]] = {}
+        """World and shrink in which each total came here."""
 
         self.owing: float | None = None
         self._then: Callable[[], None] | None = None
@@ -225,12 +228,13 @@ class Worker:
             self.state,
         )  # fmt: skip
         self.model.ledger.check(self.pending)
+        self.summed = self.made[self.round]
         self.digested, self.round, self.have = self.round, self.round + 1, {}
 
     def _leave(self) -> None:
         if self.over or not self.wire:  # without a part, it came too late for any step
             if self.pending is not None:
-                self.model.ledger.write(self.pending, released=self.released)
+                self.model.ledger.write(self.pending)
                 self.pending = None
             self._do(self.model.case.tail, self._end)
         elif self.asked != self.answered and self.asked_round == self.round:
@@ -240,7 +244,11 @@ class Worker:
         self.left = self.model.case.tail_status == DONE
         self.exit(self.model.case.tail_status)
 
-    # ── what the courier asks for ──
+    # ── what the courier brings and asks for ──
+
+    def keep(self, total: Sum, world: int, shrink: int) -> None:
+        """Take a total."""
+        self.total[total.round], self.made[total.round] = total, (world, shrink)
 
     def ask(self, round: int, lanes: tuple[int, ...]) -> None:
         """Ask for the part of a round."""

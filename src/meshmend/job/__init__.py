@@ -1,3 +1,1 @@
 """Training that goes on when workers die."""
-
-from meshmend.job.job import Job as Job

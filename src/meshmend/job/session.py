@@ -137,6 +137,7 @@ class WorkerSession:
         """The state after the last round is final, it is the one before this step, and this is its digest."""
         with self._news:
             self._digest, self._digested = digest, self._round - 1
+        self._own.summed_world, self._own.summed_shrink = self.epoch.world, self.epoch.shrink
         self._own.step = step
         self._own.progress += 1
         self._segment.worker_bell.ring()

@@ -15,7 +15,6 @@ from pathlib import Path
 from meshmend.job.courier.courier import Courier, carry
 from meshmend.job.courier.mpi import position
 from meshmend.job.protocol import Failure, Lost
-from meshmend.job.transport.mesh_mpi import Placing
 
 PLANNERS = 2
 """How many couriers of a mesh are ready to plan: the first one left does it for all."""
@@ -24,9 +23,13 @@ PLANNERS = 2
 def main(run: str, folder: Path, hosts: list[list[int]], world: int, mesh: list[str], *, repair: bool) -> None:
     """One courier's process."""
     try:
-        placing = Placing(*mesh) if mesh else None
-        if placing is not None and position() < PLANNERS:
-            placing.warm()
+        placing = None
+        if mesh:
+            from meshmend.job.transport.mesh_mpi import Placing  # planners would delay the start of every world
+
+            placing = Placing(*mesh)
+            if position() < PLANNERS:
+                placing.warm()
         carry(Courier(run, folder, hosts, world, placing), repair=repair)
         sys.stdout.flush()
         os._exit(0)

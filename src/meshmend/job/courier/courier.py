@@ -43,7 +43,7 @@ from meshmend.job.shm import CourierSegment, open_as_courier, open_to_read, rank
 from meshmend.job.shm.mailbox import is_over
 from meshmend.job.shm.memory import SharedMemory
 from meshmend.job.shm.records import Phase
-from meshmend.job.transport.mesh_mpi import Placing
+from meshmend.job.transport.base import MeshPlans
 from meshmend.telemetry import Died, Epoch, How, Log, Part, Repaired
 
 POINTS: dict[type[Operation], Point] = {
@@ -60,7 +60,7 @@ class Courier:
     """One courier."""
 
     def __init__(
-        self, run: str, folder: Path, hosts: list[list[int]], world: int, placing: Placing | None = None
+        self, run: str, folder: Path, hosts: list[list[int]], world: int, placing: MeshPlans | None = None
     ) -> None:
         self.hosts, self.parent = hosts, os.getppid()
         rank = [rank for host in hosts for rank in host][position()]

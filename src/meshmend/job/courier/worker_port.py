@@ -20,15 +20,14 @@ from meshmend.job.shm import HOME, open_to_read
 from meshmend.job.shm.buffers import Buffers
 from meshmend.job.shm.mailbox import CourierSide
 from meshmend.job.shm.segment import CourierSegment
-from meshmend.job.transport.base import Hello
-from meshmend.job.transport.mesh_mpi import Placing
+from meshmend.job.transport.base import Hello, MeshPlans
 from meshmend.job.transport.shared_memory import host
 
 
 class WorkerPort:
     """What `mpi.py` needs of a worker: its part, a place for totals, its state."""
 
-    def __init__(self, segment: CourierSegment, strike: Callable[[Point], None], mesh: Placing | None) -> None:
+    def __init__(self, segment: CourierSegment, strike: Callable[[Point], None], mesh: MeshPlans | None) -> None:
         self.segment = segment
         self.side = CourierSide(segment)
         self.mesh = mesh
@@ -109,7 +108,7 @@ class WorkerPort:
 
     def hello(self) -> Hello:
         """What the other members must know of this one."""
-        down = self.mesh.links.down() if self.mesh is not None else 0
+        down = self.mesh.links_down() if self.mesh is not None else 0
         return Hello(self.segment.rank, host(HOME), self.segment.worker.layout, self.segment.birth, down)
 
     def neighbours(self, members: Sequence[Hello]) -> list[Buffers]:

@@ -150,8 +150,12 @@ class WorkerRecord(Record):
     """The number of the `PartWanted` whose part lies in the buffer; written after the part."""
     state_given = Mailbox(StateGiven)
     """Written after the state file."""
+    summed_world = Int()
+    """The world in which the total of its last step was made."""
+    summed_shrink = Int()
+    """How often the group had shrunk by then."""
     step = Int()
-    """The step it is in."""
+    """The step it is in; written after the two fields above."""
     progress = Int()
     """Signs of progress so far."""
     inside = Flag()

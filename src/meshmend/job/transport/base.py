@@ -87,8 +87,14 @@ class Port(Buffers, Protocol):
 class MeshPlans(Protocol):
     """Makes transports over the links of a mesh; see `mesh_mpi.py`."""
 
+    halfway: Callable[[], None]
+    """Called when half of what comes over the links is there: tests kill there."""
+
     def transport(self, group: Group) -> Transport | None:
         """A transport over the links that are up; None where the mesh falls apart."""
+
+    def links_down(self) -> int:
+        """A bit for each link of this courier's own chip that is down."""
 
 
 @dataclass(frozen=True)

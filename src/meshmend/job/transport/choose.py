@@ -5,16 +5,18 @@ from __future__ import annotations
 from meshmend.errors import JobError
 from meshmend.job.transport.base import Group, Transport
 from meshmend.job.transport.library_mpi import LibraryMpi
-from meshmend.job.transport.mesh_mpi import MeshMpi
 from meshmend.job.transport.shared_memory import SharedMemory
 
-TRANSPORTS: tuple[type[Transport], ...] = (MeshMpi, SharedMemory, LibraryMpi)
-"""In order of preference; a new one is added here."""
+TRANSPORTS: tuple[type[Transport], ...] = (SharedMemory, LibraryMpi)
+"""In order of preference; a new one is added here. Where workers are chips of a mesh, its links come first."""
 
 
 def choose(group: Group) -> Transport:
     """The first transport that can serve this group; all members choose the same one."""
     _check_layouts(group)
+    made = None if group.port.mesh is None else group.port.mesh.transport(group)
+    if made is not None:
+        return made
     for kind in TRANSPORTS:
         made = kind.make(group)
         if made is not None:

@@ -60,7 +60,7 @@ class Placing:
         self._mesh, self._algorithm = Mesh.parse(mesh), algorithm
         self.halfway: Callable[[], None] = lambda: None
         """Called in the middle of every sum."""
-        self.links = Links()
+        self.links_down = Links().down
 
     def warm(self) -> None:
         """Load what planning and proving need, so that it is there when a worker dies."""
@@ -79,7 +79,7 @@ class Placing:
 
         def idle() -> None:
             group.look()
-            if self.links.down() & ~seen:
+            if self.links_down() & ~seen:
                 raise Failure
 
         # A communicator of its own, which is never revoked: in Open MPI 5.0 (ompi #13494) a send that is under way

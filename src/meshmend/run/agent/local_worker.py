@@ -118,6 +118,8 @@ class LocalWorker:
             agreed=courier.agreed,
             still=self.still,
             step=worker.step,
+            summed_world=worker.summed_world,
+            summed_shrink=worker.summed_shrink,
             saving=worker.saving,
             exiting=not ended and state is not CourierState.ALIVE and is_exiting(agent.worker, agent.worker_born),
             stuck=segment.has_courier() and self._is_stuck(),

@@ -53,19 +53,28 @@ def release_rest(turn: Turn) -> None:
     """The last step is done: let go of those that were never needed, or did not hear that all leave.
 
     One that does not go is killed: it may be stopped, or be waiting for a step that the others have done without it.
+    So is one whose last step is another sum than theirs: it was left out of the group, which then summed again.
     What a script does after its last step may take as long as it likes.
     """
     run = turn.run
     last = max(rank.seen.step for rank in run.ranks.values())
+    sums = {_sum_of(rank) for rank in run.ranks.values() if rank.seen.over and rank.seen.active}
     for rank in run.living():
         alone = rank.seen.stuck or rank.seen.courier is not CourierState.ALIVE
-        if not rank.seen.active or (alone and (not rank.seen.over or rank.seen.step < last)):
+        if rank.seen.active and alone and not rank.seen.over and rank.seen.step == last and _sum_of(rank) not in sums:
+            turn.kill(rank, Cause.CUT_OFF)
+        elif not rank.seen.active or (alone and (not rank.seen.over or rank.seen.step < last)):
             turn.release(rank)
         if rank.released is not None and turn.now - rank.released > RELEASE:
             if not rank.seen.active:
                 turn.kill(rank, Cause.RUN_ENDED)
             elif rank.seen.step < last:
                 turn.kill(rank, Cause.CUT_OFF)
+
+
+def _sum_of(rank: Rank) -> tuple[int, int, int]:
+    """Which sum a rank's last step was made from."""
+    return rank.seen.step, rank.seen.summed_world, rank.seen.summed_shrink
 
 
 def start_due(turn: Turn) -> None:

@@ -87,6 +87,10 @@ class RankSeen:
     """0: it makes progress. 1: it has paused for longer than ever before. From `HANGS` on: it hangs."""
     step: int = field(default=0, compare=False)
     """The step that it is in; that this changes is no news."""
+    summed_world: int = field(default=0, compare=False)
+    """The world in which the total of the step before that was made."""
+    summed_shrink: int = field(default=0, compare=False)
+    """How often the group had shrunk by then."""
     saving: bool = False
     """It is writing its last checkpoint."""
     exiting: bool = False

@@ -44,8 +44,10 @@ def open_world(
 ) -> World:
     """Start a world for these ranks, by host; its couriers wait until the world is entered."""
     line = mpirun_line(spec, number, {host: list(ranks) for host, ranks in members.items()}, repair=repair)
+    # A courier multiplies nothing: without threads of OpenBLAS it starts 0.1 s of processor time sooner.
+    environment = {**os.environ, "TMPDIR": str(memory_folder(spec.run)), "OPENBLAS_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        line, env={**os.environ, "TMPDIR": str(memory_folder(spec.run))}, stdin=subprocess.DEVNULL,
+        line, env=environment, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=die_with_parent,
     )  # fmt: skip
     assert process.stdout is not None
