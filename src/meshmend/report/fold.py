@@ -113,8 +113,10 @@ def groups(state: State) -> Iterator[Group]:
         level, victims = _level(was, epoch), removed.get(epoch, [])
         if level is None and not victims:
             continue
-        follows = level is Level.CHECKPOINT and epoch.attempt in state.restarted
-        if group is None or (not follows and _is_over(state, group, epoch, victims)):
+        restarted = level is Level.CHECKPOINT and epoch.attempt in state.restarted
+        if group is None or (
+            not (restarted and group.level is not Level.CHECKPOINT) and _is_over(state, group, epoch, victims)
+        ):
             yield from _close(state, group, [])
             group = Group(was)
         group.epochs.append(epoch)
