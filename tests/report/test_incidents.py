@@ -332,7 +332,7 @@ def test_a_restart_that_a_failure_leads_to_is_the_same_incident() -> None:
 
 
 def test_each_failure_that_leads_to_a_restart_is_an_incident_of_its_own() -> None:
-    thrice = Epoch(2, 1)
+    third = Epoch(2, 1)
     begin = [
         Began(time=time, epoch=Epoch(attempt), workers=3, spares=0, on_failure="checkpoint", restarted=True)
         for attempt, time in ((1, 9.0), (2, 19.0))
@@ -340,7 +340,7 @@ def test_each_failure_that_leads_to_a_restart_is_an_incident_of_its_own() -> Non
     first, second = incidents([
         *BEFORE, *begin,
         killed(2, 4.0, FIRST, step=30), formed(9.1, RESUMED, Why.BEGIN), *commits(steady(25, 40, 10.0), epoch=RESUMED),
-        killed(1, 12.0, RESUMED, step=40), formed(19.1, thrice, Why.BEGIN), *commits(steady(35, 50, 20.0), epoch=thrice),
+        killed(1, 12.0, RESUMED, step=40), formed(19.1, third, Why.BEGIN), *commits(steady(35, 50, 20.0), epoch=third),
     ])  # fmt: skip
     assert (first.level, first.begin, first.end) == (Level.CHECKPOINT, 4.0, 10.0)
     assert (second.level, second.begin, second.end) == (Level.CHECKPOINT, 12.0, 20.0)
