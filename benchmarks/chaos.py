@@ -1,6 +1,6 @@
 """Hundreds of random failures of all kinds in one run; then its audit, and its states beside an undisturbed run's.
 
-    python benchmarks/chaos.py [--failures 200] [--every 0.7] [--seed 0] [--keep FOLDER]
+    python benchmarks/chaos.py [--failures 200] [--every 0.7] [--seed 0] [--workers 4] [--keep FOLDER]
 
 Kinds: SIGKILL or SIGSTOP of a worker, SIGKILL of a courier or of mpirun, a flipped bit in a worker's state.
 """
@@ -22,8 +22,9 @@ from meshmend.job.shm import ranks_of
 from meshmend.telemetry import Struck, read
 
 SCRIPT = Path(__file__).parent / "loops" / "recover.py"
-WORKERS = 4
 KINDS = "kill,hang,courier,mpirun,flip"
+LANES = 8
+"""At least; as many as workers where those are more."""
 STEPS = 130
 """Steps for each failure: the run must last as long as the chaos."""
 
@@ -33,6 +34,7 @@ def main() -> int:
     parser.add_argument("--failures", type=int, default=200)
     parser.add_argument("--every", type=float, default=0.7)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--keep", help="a folder for the runs, which is not removed")
     chosen = parser.parse_args()
     if chosen.keep:
@@ -40,10 +42,10 @@ def main() -> int:
     with nullcontext(chosen.keep) if chosen.keep else tempfile.TemporaryDirectory() as folder:
         os.environ.update(MESHMEND_RUNS=folder, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
         meshmend = [sys.executable, "-m", "meshmend"]
-        script = [str(SCRIPT), "1", str(STEPS * chosen.failures), "exact"]
+        script = [str(SCRIPT), "1", str(STEPS * chosen.failures), "exact", str(max(LANES, chosen.workers))]
         begin = time.monotonic()
         with Path(folder, "log").open("w+") as log:
-            run = [*meshmend, "run", "-n", str(WORKERS), "--name", "chaos", *script]
+            run = [*meshmend, "run", "-n", str(chosen.workers), "--name", "chaos", *script]
             job = subprocess.Popen(run, stdout=log, stderr=log)
             while not ranks_of("chaos") and job.poll() is None:
                 time.sleep(0.1)

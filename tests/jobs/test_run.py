@@ -18,7 +18,7 @@ from meshmend.run import entry as start
 from meshmend.run.console import halt_reason, sentence
 from meshmend.run.spec import RunSpec
 from meshmend.run.supervisor.messages import Halting, StateLost, TooFew
-from meshmend.telemetry import Began, How, Raised, Repaired, Saved, Skipped, Why, read
+from meshmend.telemetry import Began, How, Opened, Raised, Repaired, Saved, Skipped, Why, read
 from meshmend.testing import Fault
 from tests.jobs.facts import deaths, one_line, worlds
 from tests.jobs.jobs import SCRIPT, Job, wait_for
@@ -102,10 +102,12 @@ def test_a_worker_that_hangs_is_found_and_ended(job: Job, kind: str, undisturbed
 @pytest.mark.parametrize("policy", ["replace", "restart"])
 def test_a_dead_worker_is_replaced(job: Job, policy: str, undisturbed: Undisturbed) -> None:
     job.faults = [kill(1, 5)]
-    options = ["steps=100", "pause=0.05"]
-    job.run("--on-failure", policy, "-n", "3", script=[SCRIPT, *options])
+    job.start("--on-failure", policy, "-n", "3", script=[SCRIPT, "steps=100", "gate=60"])
+    wait_for(lambda: sum(isinstance(event, Opened) and event.rank == 1 for event in read(job.path)) == 2)
+    job.open_gate()
+    job.finish()
     assert job.status == 0, job.output
-    assert job.weights == [undisturbed(*options)] * 3, job.output
+    assert job.weights == [undisturbed("steps=100")] * 3, job.output
     job.assert_clean()
 
 
