@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from meshmend.base.processes import born, is_alive
+from meshmend.base.processes import born, is_alive, running
 from meshmend.errors import JobError
 from meshmend.job.shm import AgentSegment, create_as_agent, remove_run
 from meshmend.job.shm.inspect import members
@@ -125,6 +125,31 @@ def test_mpirun_is_replaceable(job: Job, undisturbed: Undisturbed) -> None:
     assert {event.rank for event in repairs} == {0, 1, 2}
     assert all(event.times["re-form"] > 0 for event in repairs)
     job.assert_clean()
+
+
+@pytest.mark.parametrize("which", ["courier", "mpirun"])
+def test_a_courier_or_mpirun_that_is_stopped_is_replaced(job: Job, which: str, undisturbed: Undisturbed) -> None:
+    job.start("-n", "3", script=[SCRIPT, "steps=120", "gate=60"]).until("step 30 ")
+    os.kill(getattr(members(job.name)[1], which), signal.SIGSTOP)
+    os.kill(members(job.name)[2].worker, signal.SIGKILL)
+    job.open_gate()
+    job.finish()
+    assert job.status == 0, job.output
+    assert set(job.weights) == {undisturbed("steps=120")}, job.output
+    assert (2, Why.STOPPED) in worlds(job)
+    job.assert_clean()
+
+
+def test_couriers_end_with_a_launcher_that_is_killed_while_they_start(job: Job) -> None:
+    job.start("-n", "2", script=[SCRIPT, "steps=20"])
+    wait_for(lambda: running("meshmend.job.courier", job.name))
+    assert job.process is not None
+    job.process.kill()
+    job.process.communicate()
+    wait_for(lambda: not running("meshmend.job.courier", job.name))
+    for one in members(job.name):
+        os.kill(one.worker, signal.SIGKILL)
+    remove_run(job.name)
 
 
 def test_a_killed_launcher_can_be_replaced(job: Job, undisturbed: Undisturbed) -> None:

@@ -54,6 +54,7 @@ WORLDS: list[tuple[m.WorldReason, list[str]]] = [
     (m.Joined((3,)), ["worker 3 joins"]),
     (m.Joined((3, 4)), ["workers 3 and 4 join"]),
     (m.MpirunLost(), ["mpirun"]),
+    (m.CouriersStopped(), ["mpirun", "stopped"]),
     (m.RepairStuck(), []),
     (m.HostGone("node7"), ["node7"]),
     (m.NetworkSplit(("node7", "node8")), ["node7", "node8"]),

@@ -148,8 +148,8 @@ def test_a_world_is_entered_on_all_hosts_and_killed(launcher: Launcher, capsys: 
         (death(status=3), Died, {"rank": 2, "how": How.EXIT, "value": 3, "epoch": Epoch(0, 5, 1)}),
         (death(status=-9, cause=Cause.HANG), Died, {"rank": 2, "how": How.HANG, "member": True}),
         (actions.NoteHostLost("b", (seen(),)), Died, {"what": Part.HOST, "host": "b", "ranks": [2]}),
-        (actions.NoteMpirunLost(late=True), Died, {"what": Part.MPIRUN, "how": How.LATE}),
-        (actions.NoteMpirunLost(late=False), Died, {"what": Part.MPIRUN, "how": How.LOST}),
+        (actions.NoteMpirunLost(actions.Loss.LATE), Died, {"what": Part.MPIRUN, "how": How.LATE}),
+        (actions.NoteMpirunLost(actions.Loss.GONE), Died, {"what": Part.MPIRUN, "how": How.LOST}),
     ],
 )
 def test_what_happened_is_written_down(launcher: Launcher, action: Action, kind: type, values: dict[str, Any]) -> None:

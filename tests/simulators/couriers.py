@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from meshmend.base.clocks import COURIER_LOOK
 from meshmend.job.protocol import (
     Cut,
     Divergence,
@@ -45,8 +46,10 @@ class Courier(Member):
         self.seen_dead_at = 0.0
         """When others can notice: a process that dies is noticed at once, one on a host that dies later."""
         self.believes_dead: set[Courier] = set()
-        self.shrink = 0
         """Those behind a broken network."""
+        self.shrink = 0
+        self.stopped: float | None = None
+        """Since when."""
         self._woken = False
 
     def come_up(self) -> None:
@@ -65,14 +68,14 @@ class Courier(Member):
 
     def wake(self) -> None:
         """Something changed."""
-        if not self._woken and self.alive:
+        if not self._woken and self.alive and self.stopped is None:
             self._woken = True
             self.model.clock.after(self.model.dice.uniform(0.0002, 0.002), self._move)
 
     def _move(self) -> None:
         self._woken = False
         worker = self.worker
-        if not self.alive or worker is None:
+        if not self.alive or worker is None or self.stopped is not None:
             return
         if self.waits:
             if not self.mpirun.daemons[self.host.name]:
@@ -180,6 +183,8 @@ class Net(Ulfm):
             return False
         if other.alive or (other.left and not self.model.leavers_look_dead):
             return True
+        if member.mpirun.stopped is not None and other.seen_dead_at > member.mpirun.stopped:
+            return True  # mpirun would have to tell
         if other.host is member.host:
             return False
         return other.seen_dead_at > self.model.clock.now or not self.reaches(member, other)
@@ -239,6 +244,8 @@ class Mpirun:
     def __init__(self, model: Model, number: int, members: Mapping[str, Mapping[int, int]], *, repair: bool) -> None:
         self.model, self.number, self.members, self.repair = model, number, members, repair
         self.alive = True
+        self.stopped: float | None = None
+        """Since when."""
         self.daemons = dict.fromkeys(members, True)
         self.couriers = [Courier(self, rank, model.hosts[host]) for host, ranks in members.items() for rank in ranks]
         group = model.net.group(self.couriers)
@@ -259,6 +266,12 @@ class Mpirun:
         for courier in self.couriers:
             if not stalled or (courier.host.name not in stalled and dice.random() < 0.5):
                 model.clock.after(model.case.open * dice.uniform(0.5, 1.5), courier.come_up)
+
+    def stop(self) -> None:
+        """SIGSTOP: it tells nobody anything any more."""
+        if self.alive and self.stopped is None:
+            self.stopped = self.model.clock.now
+            self.model.clock.after(3 * COURIER_LOOK, self.model.changed)
 
     def courier_ended(self) -> None:
         """mpirun ends after its last courier."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+from meshmend.base.clocks import COURIER_LOOK
 from meshmend.base.status import DONE, FAILED
 from tests.simulators.workers import Mode
 
@@ -27,7 +28,10 @@ class Kind(Enum):
     """It pauses, and continues."""
     COURIER = auto()
     """Its courier alone dies."""
+    COURIER_STOP = auto()
     MPIRUN = auto()
+    MPIRUN_STOP = auto()
+    """It is stopped: nobody is told of deaths any more."""
     NEXT_MPIRUN = auto()
     """The one that is being made ready."""
     STALL = auto()
@@ -44,7 +48,7 @@ class Kind(Enum):
     SIGNAL = auto()
 
 
-ON_RANKS = (Kind.KILL, Kind.EXIT, Kind.RAISE, Kind.HANG, Kind.STOP, Kind.SLOW, Kind.COURIER)
+ON_RANKS = (Kind.KILL, Kind.EXIT, Kind.RAISE, Kind.HANG, Kind.STOP, Kind.SLOW, Kind.COURIER, Kind.COURIER_STOP)
 ON_HOSTS = (Kind.STALL, Kind.AGENT, Kind.HOST, Kind.CUT, Kind.CUT_MPI)
 
 
@@ -84,8 +88,10 @@ def strike(model: Model, fault: Fault) -> None:
         model.signal()
     else:
         current, ready = model.worlds
-        world = current if fault.kind is Kind.MPIRUN else ready
-        if world in model.mpiruns:
+        world = ready if fault.kind is Kind.NEXT_MPIRUN else current
+        if world in model.mpiruns and fault.kind is Kind.MPIRUN_STOP:
+            model.mpiruns[world].stop()
+        elif world in model.mpiruns:
             model.mpiruns[world].die()
 
 
@@ -112,6 +118,10 @@ def _strike_rank(model: Model, fault: Fault) -> None:
         case Kind.COURIER:
             if worker.courier is not None:
                 worker.courier.die()
+        case Kind.COURIER_STOP:
+            if worker.courier is not None:
+                worker.courier.stopped = model.clock.now
+                model.clock.after(3 * COURIER_LOOK, model.changed)
 
 
 def _strike_host(model: Model, fault: Fault, host: Host) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from meshmend.base.clocks import (
     AGENT_ALONE,
     BEAT,
+    COURIER_LOOK,
     HOST_QUIET,
     HOST_SILENCE,
     ORPHAN,
@@ -221,7 +222,9 @@ class Agent:
         courier = worker.courier
         carried = CourierState.NONE if courier is None else CourierState.LOST
         if courier is not None and courier.alive:
-            carried = CourierState.ALIVE
+            stopped = courier.stopped if courier.stopped is not None else courier.mpirun.stopped
+            still = stopped is not None and self.model.clock.now - stopped > 2 * COURIER_LOOK
+            carried = CourierState.STOPPED if still else CourierState.ALIVE
         raised = bool(status) and worker.raised
         return RankSeen(
             rank=worker.rank,

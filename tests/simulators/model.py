@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from meshmend.run.supervisor.actions import Finish
+from meshmend.run.supervisor.messages import Minority, WrongSide
 from tests.simulators.clock import Clock
 from tests.simulators.couriers import Mpirun, Net
 from tests.simulators.faults import Fault, strike
@@ -115,6 +116,11 @@ class Model:
         """Something changed that agents can see."""
         if self.launcher is not None:
             self.launcher.nudge()
+
+    @property
+    def is_minority(self) -> bool:
+        """Whether the launcher stops its side because the other one is larger."""
+        return self.launcher is not None and isinstance(self.launcher.state.halt_reason, (Minority, WrongSide))
 
     def block(self, seconds: float) -> None:
         """The launcher waits for an agent that does not answer."""

@@ -3,6 +3,7 @@
     a worker dies ── EXIT_POLL ──► its courier kills itself ──► MPI tells the other couriers (ULFM, 10 to 20 ms)
                   └─ AGENT_POLL ─► its agent sees it ─► the supervisor acts on it; at most EXIT_WAIT if it is exiting
     a courier dies ─ SETTLE ─► it died alone, so its worker is killed; otherwise mpirun is gone: a new world
+    a courier or mpirun is stopped ─ 2 x COURIER_LOOK ─► a new world
     a repair hangs ─ REPAIR ─► a new world         couriers never come up ─ WORLD_START ─► another world
     a host is silent ─ HOST_QUIET ─► nothing is decided about it ─ HOST_SILENCE ─► a new agent is sent for
                      ─ HOST_REJOIN ─► the host is lost; it is tried again every HOST_REJOIN
@@ -23,6 +24,8 @@ AGENT_POLL = 0.02
 """An agent or the launcher at everybody; the end of a process wakes them at once."""
 OWNER_POLL = 0.5
 """A worker at whether its agent is still there, and at its courier's questions if a doorbell was missed."""
+COURIER_LOOK = 0.25
+"""An agent at whether couriers are stopped."""
 STATE_POLL = 0.01
 """A courier at a worker that exports its state."""
 
@@ -52,6 +55,8 @@ REPAIR = 5.0
 """How long one operation of a repair may take; it takes milliseconds, also on a busy machine."""
 WORLD_START = 60.0
 """How long the couriers of a world may take to come up: when daemons cannot reach each other, they never do."""
+COURIER_START = 120
+"""A courier whose MPI does not come up for this long ends: mpirun is gone. Above WORLD_START."""
 WORLD_BACKOFF = 10.0
 """The longest pause between two attempts to form a world."""
 COURIER_EXIT = 5.0

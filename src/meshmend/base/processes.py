@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import select
 import signal
-from collections.abc import Iterable
 from pathlib import Path
 
 TICK = 1 / os.sysconf("SC_CLK_TCK")
@@ -35,6 +33,12 @@ def is_exiting(process: int, since: int) -> bool:
     """
     found = _stat(process)
     return found is None or int(found[19]) != since or bool(int(found[6]) & EXITING)
+
+
+def is_stopped(process: int) -> bool:
+    """Whether a process was stopped by a signal; by a debugger does not count."""
+    found = _stat(process)
+    return found is not None and found[0] == "T"
 
 
 def name(process: int) -> str:
@@ -105,29 +109,6 @@ class ExitProbe:
             return self._file >= 0 and bool(int(os.pread(self._file, 1024, 0).rpartition(b")")[2].split()[6]) & EXITING)
         except ProcessLookupError:
             return True
-
-
-class ExitWaiter:
-    """Sleeps until one of some processes ends, so that they need not be polled."""
-
-    def __init__(self) -> None:
-        self._files: dict[int, int] = {}
-
-    def wait(self, processes: Iterable[int], seconds: float, *others: int) -> None:
-        """Sleep until one of these ends or one of the other files can be read, at most for so long."""
-        wanted = {process for process in processes if process > 0}
-        for process in self._files.keys() - wanted:
-            self._forget(process)
-        for process in wanted - self._files.keys():
-            with contextlib.suppress(OSError):  # it is gone already, which the caller will see
-                self._files[process] = os.pidfd_open(process)
-        ready = select.select([*self._files.values(), *others], [], [], seconds)[0]
-        for process, file in list(self._files.items()):
-            if file in ready:
-                self._forget(process)
-
-    def _forget(self, process: int) -> None:
-        os.close(self._files.pop(process))
 
 
 def doing(process: int) -> tuple[str, float]:

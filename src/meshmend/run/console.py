@@ -16,6 +16,7 @@ from meshmend.run.supervisor.messages import (
     AllStill,
     Attached,
     Begin,
+    CouriersStopped,
     GivenUp,
     Halting,
     HaltReason,
@@ -171,6 +172,8 @@ def world_reason(reason: WorldReason) -> str:
             return f"{workers(ranks)} join{'s' * (len(ranks) == 1)}"
         case MpirunLost():
             return "mpirun was lost"
+        case CouriersStopped():
+            return "mpirun or a courier was stopped"
         case RepairStuck():
             return "the couriers could not finish their repair"
         case HostGone(host=host):

@@ -8,6 +8,7 @@ from meshmend.run.supervisor import actions
 from meshmend.run.supervisor.messages import (
     Attached,
     Begin,
+    CouriersStopped,
     HostGone,
     Joined,
     MpirunLost,
@@ -27,10 +28,16 @@ HOW = {
     Cause.RESTARTED: How.RESTARTED,
     Cause.REPLACED: How.RESTARTED,
 }
+LOSSES = {
+    actions.Loss.GONE: How.LOST,
+    actions.Loss.STOPPED: How.STOPPED,
+    actions.Loss.LATE: How.LATE,
+}
 WHY: dict[type[WorldReason], Why] = {
     Begin: Why.BEGIN,
     Joined: Why.JOIN,
     MpirunLost: Why.MPIRUN_LOST,
+    CouriersStopped: Why.STOPPED,
     RepairStuck: Why.STUCK,
     HostGone: Why.HOST_LOST,
     NetworkSplit: Why.PARTITION,
@@ -63,8 +70,8 @@ class Journal:
                 epoch = Epoch(self.epoch.attempt, world, shrink)
                 gone = [one.rank for one in ranks]
                 self._write(Died(epoch=epoch, what=Part.HOST, how=How.LOST, host=host, ranks=gone))
-            case actions.NoteMpirunLost(late=late):
-                self._write(Died(epoch=self.epoch, what=Part.MPIRUN, how=How.LATE if late else How.LOST))
+            case actions.NoteMpirunLost(how=how):
+                self._write(Died(epoch=self.epoch, what=Part.MPIRUN, how=LOSSES[how]))
 
     def started(self, rank: int, process: int, host: str) -> None:
         """A worker was started."""

@@ -42,6 +42,8 @@ class How(Enum):
     """A worker: its courier died and the others have gone on without it."""
     CUT_OFF = auto()
     """A worker: it was on the smaller side of a network partition."""
+    STOPPED = auto()
+    """Mpirun: it or a courier was stopped, so another one took its place."""
     LATE = auto()
     """A world of couriers never came up."""
     LOST = auto()
@@ -64,6 +66,8 @@ class Why(Enum):
     JOIN = auto()
     """Workers join, to replace dead ones; nothing failed."""
     MPIRUN_LOST = auto()
+    STOPPED = auto()
+    """Mpirun or a courier was stopped."""
     STUCK = auto()
     """The couriers could not agree by themselves."""
     HOST_LOST = auto()

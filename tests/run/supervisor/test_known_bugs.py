@@ -120,6 +120,17 @@ def _saving_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "decide", changed)
 
 
+def _stopped_couriers_look_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    def changed(run: RunState, seen: Observations, now: float) -> list[actions.Action]:
+        ranks = {
+            number: replace(rank, courier=CourierState.ALIVE) if rank.courier is CourierState.STOPPED else rank
+            for number, rank in seen.ranks.items()
+        }
+        return decide(run, replace(seen, ranks=ranks), now)
+
+    monkeypatch.setattr(supervisor, "decide", changed)
+
+
 def _over_when_somebody_ended(run: RunState) -> bool:
     return any(rank.seen.over or rank.seen.status == DONE for rank in run.ranks.values())
 
@@ -174,10 +185,26 @@ def _lost_is_lost_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 SPARE = Case(workers=2, spares=1, policy="spare")
+SHRINK = Case(policy="shrink", steps=8)
 TWO = Case(workers=2, hosts=2)
 THREE = Case(workers=3, hosts=3)
 FOUR = Case(workers=4, hosts=2)
 KNOWN = [
+    Known(
+        "A courier was stopped (SIGSTOP)",
+        at_all(Case(steps=6), Fault(Kind.COURIER_STOP, 0, 1), begin=30, step=5),
+        mutant=_stopped_couriers_look_alive,
+    ),
+    Known(
+        "Mpirun was stopped and then a worker died",
+        at_all(SHRINK, Fault(Kind.MPIRUN_STOP, 0), Fault(Kind.KILL, 0, 1, after=0.01), begin=30, step=5),
+        mutant=_stopped_couriers_look_alive,
+    ),
+    Known(
+        "A member that was left out of the last sum was let go with its own",
+        at_all(Case(policy="shrink", hosts=2, steps=3), Fault(Kind.CUT_MPI, 0, 1, lasts=6.0), begin=40, step=1),
+        mutant=_patch(deaths, "_sum_of", lambda rank: rank.seen.step),
+    ),
     Known(
         "A member lacked the last step when the others had done it without it and left",
         at_all(Case(policy="shrink", hosts=2, steps=3), Fault(Kind.CUT_MPI, 0, 1, lasts=6.0), begin=40, step=3),

@@ -8,7 +8,7 @@ import pytest
 
 from meshmend.base.clocks import EXIT_WAIT, REPAIR, SETTLE, WORLD_START
 from meshmend.base.status import MISUSED
-from meshmend.run.supervisor.actions import EnterWorld, Finish, KillWorld, NoteMpirunLost, OpenWorld, Release
+from meshmend.run.supervisor.actions import EnterWorld, Finish, KillWorld, Loss, NoteMpirunLost, OpenWorld, Release
 from meshmend.run.supervisor.messages import (
     Attached,
     Begin,
@@ -103,7 +103,7 @@ def test_a_world_whose_couriers_never_come_up_is_given_up() -> None:
     run.comes_up(0)
     assert run.turns(WORLD_START - 1, every=0.5).opened == []
     orders = run.turns(2, every=0.5)
-    assert orders.of(NoteMpirunLost) == [NoteMpirunLost(late=True)] and orders.opened == [[0, 1]]
+    assert orders.of(NoteMpirunLost) == [NoteMpirunLost(Loss.LATE)] and orders.opened == [[0, 1]]
 
 
 def test_a_world_for_newcomers_is_made_while_they_load_unless_the_last_one_was_in_vain() -> None:

@@ -12,8 +12,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from meshmend.job.courier.courier import Courier, carry
-from meshmend.job.courier.mpi import position
+from meshmend.base.clocks import COURIER_START
 from meshmend.job.protocol import Failure, Lost
 
 PLANNERS = 2
@@ -22,7 +21,11 @@ PLANNERS = 2
 
 def main(run: str, folder: Path, hosts: list[list[int]], world: int, mesh: list[str], *, repair: bool) -> None:
     """One courier's process."""
+    signal.alarm(COURIER_START)  # where mpirun dies while MPI comes up, that never ends
     try:
+        from meshmend.job.courier.courier import Courier, carry  # begins MPI
+        from meshmend.job.courier.mpi import position
+
         placing = None
         if mesh:
             from meshmend.job.transport.mesh_mpi import Placing  # planners would delay the start of every world

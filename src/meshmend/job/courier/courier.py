@@ -11,9 +11,10 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from meshmend.base.clocks import WORLD_POLL
+from meshmend.base.clocks import COURIER_START, WORLD_POLL
 from meshmend.base.processes import born, kill
 from meshmend.errors import JobError
 from meshmend.job.courier.mpi import Mpi, position
@@ -70,8 +71,7 @@ class Courier:
             for number in {open_to_read(run, other).worker.kind for other in ranks_of(run)} - {0}:
                 kind_of(number).warm()
         self.enter(world)
-        while not self.segment.worker.ready:
-            time.sleep(WORLD_POLL)
+        self.wait_until(lambda: self.segment.worker.ready)
         self.memory = SharedMemory(self.segment)
         self.log = Log(folder, f"courier-{rank}")
         self.faults = Faults(rank, folder, self.log, lambda: self.epoch, self.segment.agent.worker)
@@ -84,8 +84,7 @@ class Courier:
         """Wait until the couriers of the world before this one are gone."""
         record, agent = self.record, self.segment.agent
         record.standby = world
-        while agent.world < world:
-            time.sleep(WORLD_POLL)
+        self.wait_until(lambda: agent.world >= world)
         self.end_with_world(world)
         record.process, record.born, record.daemon = os.getpid(), born(os.getpid()), self.parent
         self.epoch, record.shrink = Epoch(agent.attempt, world), 0
@@ -93,6 +92,15 @@ class Courier:
         record.phase = Phase.CARRYING
         record.world = world
         self.end_with_world(world)
+
+    def wait_until(self, true: Callable[[], bool]) -> None:
+        """Wait for what others do; without mpirun nobody will, as its launcher has given this world up or is dead."""
+        while not true():
+            if os.getppid() != self.parent:
+                os.kill(os.getpid(), signal.SIGKILL)
+            signal.alarm(COURIER_START)
+            time.sleep(WORLD_POLL)
+        signal.alarm(0)
 
     def end_with_world(self, world: int) -> None:
         """End if this world is over already; the agent may just not have seen this courier."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 from pathlib import Path
+
+from meshmend.base.waiting import readable
 
 
 class Doorbell:
@@ -26,7 +27,7 @@ class Doorbell:
     def wait(self, seconds: float) -> None:
         """Sleep until it rings, at most for so long."""
         file = self._open()
-        if select.select([file], [], [], seconds)[0]:
+        if readable([file], seconds):
             with contextlib.suppress(BlockingIOError):
                 os.read(file, 4096)
 

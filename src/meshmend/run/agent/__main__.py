@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import signal
 import sys
 import time
@@ -10,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from meshmend.base.clocks import AGENT_ALONE, BEAT
+from meshmend.base.waiting import readable
 from meshmend.run.agent.agent import Agent
 from meshmend.run.agent.messages import Beat, Hello, Report, pack, read_lines, unpack_command, write_line
 from meshmend.run.probe import ProbeListener
@@ -27,7 +27,7 @@ def main(run: str, folder: str) -> None:
         did = 0
         agent.wait(0)
         probes.answer()
-        if select.select([0], [], [], 0)[0]:
+        if readable([0], 0):
             lines = read_lines(0, buffer)
             if lines is None:
                 return

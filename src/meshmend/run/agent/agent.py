@@ -16,7 +16,8 @@ from pathlib import Path
 
 from meshmend.base.clocks import AGENT_POLL, COURIER_EXIT
 from meshmend.base.env import Settings
-from meshmend.base.processes import ExitWaiter, born, kill, running
+from meshmend.base.processes import born, kill, running
+from meshmend.base.waiting import ExitWaiter
 from meshmend.job.shm import clean_stale, create_as_agent, open_as_agent, ranks_of, remove_run
 from meshmend.job.shm.mailbox import tell
 from meshmend.job.shm.records import Order

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from meshmend.base.clocks import REPAIR
-from meshmend.base.processes import doing, is_alive, is_exiting, kill, kill_group, name
+from meshmend.base.processes import doing, is_alive, is_exiting, is_stopped, kill, kill_group, name
 from meshmend.base.status import DONE, HALTED, KILLED
 from meshmend.job.shm import AgentSegment
 from meshmend.job.shm.mailbox import is_over, owes
 from meshmend.job.shm.records import Phase
 from meshmend.run.agent.output import PIECE, Tail
-from meshmend.run.agent.pulse import Pulse
+from meshmend.run.agent.pulse import CourierPulse, Pulse
 from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, WorkerError
 
 DAEMON = "prted"
@@ -32,6 +32,7 @@ class LocalWorker:
     status: int | None = None
     cause: Cause = Cause.NONE
     pulse: Pulse = field(default_factory=Pulse)
+    carries: CourierPulse = field(default_factory=CourierPulse)
     still: int = 0
     tail: Tail = field(default_factory=Tail)
 
@@ -99,7 +100,11 @@ class LocalWorker:
         agent, worker, courier = segment.agent, segment.worker, segment.courier
         state = CourierState.NONE
         if segment.has_courier():
-            state = CourierState.ALIVE if is_alive(courier.process, courier.born) else CourierState.LOST
+            state = CourierState.LOST
+            if is_alive(courier.process, courier.born):
+                both = courier.process, courier.daemon
+                stopped = self.carries.stopped(time.monotonic(), lambda: any(map(is_stopped, both)))
+                state = CourierState.STOPPED if stopped else CourierState.ALIVE
         ended = self.status is not None
         error = segment.files.read_error() if self.status else None
         return RankSeen(

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import log2
 
-from meshmend.base.clocks import HANG_FIRST, HANG_FLOOR, HANG_LAPSE, HANG_OUTSIDE, HANG_PATIENCE
+from meshmend.base.clocks import COURIER_LOOK, HANG_FIRST, HANG_FLOOR, HANG_LAPSE, HANG_OUTSIDE, HANG_PATIENCE
 from meshmend.run.supervisor.observations import HANGS, STOPPED
 
 SEEN = 8
@@ -80,3 +80,22 @@ class Pulse:
         if self.own <= most:
             return 1
         return STOPPED if what == "stopped" else HANGS + int(log2(self.own / most))
+
+
+@dataclass
+class CourierPulse:
+    """Whether a courier, or the process of mpirun that it belongs to, is stopped: seen so twice in a row.
+
+    Others wait for it, and nothing else shows: it is neither dead nor late. Looking costs as much as a small sum, so
+    that happens rarely.
+    """
+
+    looked: float = 0.0
+    seen: int = 0
+
+    def stopped(self, now: float, look: Callable[[], bool]) -> bool:
+        """Whether it is, as far as that is known now."""
+        if now - self.looked > COURIER_LOOK:
+            self.looked = now
+            self.seen = self.seen + 1 if look() else 0
+        return self.seen > 1

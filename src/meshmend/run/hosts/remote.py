@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from meshmend.base.clocks import BEAT, HOST_QUIET, HOST_SILENCE
+from meshmend.base.waiting import readable
 from meshmend.errors import JobError
 from meshmend.run.agent.messages import (
     VERSION,
@@ -71,7 +71,7 @@ class Remote:
         """Read what the agent reports, and tell it every second that the launcher is there."""
         buffer, spoken = bytearray(), 0.0
         while not self.closed:
-            if select.select([self._from], [], [], BEAT)[0]:
+            if readable([self._from], BEAT):
                 messages = read_lines(self._from, buffer)
                 if messages is None:
                     break

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from meshmend.run.supervisor.messages import HaltReason, Message, WorldReason
 from meshmend.run.supervisor.observations import Cause, RankSeen
@@ -152,11 +153,22 @@ class NoteHostLost:
     """Its ranks, as they were seen last."""
 
 
+class Loss(Enum):
+    """How a world was lost."""
+
+    GONE = auto()
+    """Mpirun, or all its couriers, died."""
+    STOPPED = auto()
+    """Mpirun or a courier is stopped."""
+    LATE = auto()
+    """Its couriers never came up."""
+
+
 @dataclass(frozen=True)
 class NoteMpirunLost:
-    """Write down: mpirun is gone, or its couriers never came up."""
+    """Write down: a world is lost."""
 
-    late: bool
+    how: Loss
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,11 @@ class MpirunLost:
 
 
 @dataclass(frozen=True)
+class CouriersStopped:
+    """A world: mpirun, its daemon on a host, or a courier was stopped (SIGSTOP)."""
+
+
+@dataclass(frozen=True)
 class RepairStuck:
     """A world: the couriers could not finish their repair by themselves."""
 
@@ -56,7 +61,9 @@ class NetworkSplit:
     hosts: tuple[str, ...]
 
 
-WorldReason = Begin | Attached | Restarted | Joined | MpirunLost | RepairStuck | HostGone | NetworkSplit
+WorldReason = (
+    Begin | Attached | Restarted | Joined | MpirunLost | CouriersStopped | RepairStuck | HostGone | NetworkSplit
+)
 """Why a world is formed."""
 
 

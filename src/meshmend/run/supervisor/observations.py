@@ -15,6 +15,8 @@ class CourierState(Enum):
 
     NONE = auto()
     ALIVE = auto()
+    STOPPED = auto()
+    """It, or the process of mpirun that it belongs to, is stopped and will not continue by itself."""
     LOST = auto()
 
 

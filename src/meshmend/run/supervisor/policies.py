@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from meshmend.run.supervisor.deaths import replace
-from meshmend.run.supervisor.messages import MpirunLost, WorldReason
+from meshmend.run.supervisor.messages import WorldReason
 from meshmend.run.supervisor.ranks import Rank
 from meshmend.run.supervisor.restart import restart_all
 from meshmend.run.supervisor.state import Policy, Turn
@@ -24,9 +24,9 @@ class Shrink:
     def after_death(self, turn: Turn, rank: Rank) -> None:
         """The couriers repair their group; nobody is started."""
 
-    def after_mpirun(self, turn: Turn) -> None:
+    def after_mpirun(self, turn: Turn, reason: WorldReason) -> None:
         """A new world under the workers that live."""
-        form(turn, MpirunLost())
+        form(turn, reason)
 
     def after_hosts(self, turn: Turn, reason: WorldReason) -> None:
         """A new world without those that are gone."""
@@ -83,8 +83,9 @@ class Checkpoint(Shrink):
         del rank
         restart_all(turn)
 
-    def after_mpirun(self, turn: Turn) -> None:
+    def after_mpirun(self, turn: Turn, reason: WorldReason) -> None:
         """The same."""
+        del reason
         restart_all(turn)
 
     def after_hosts(self, turn: Turn, reason: WorldReason) -> None:

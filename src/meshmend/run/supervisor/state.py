@@ -41,8 +41,8 @@ class Policy(Protocol):
     def after_death(self, turn: Turn, rank: Rank) -> None:
         """A worker has died that was still needed."""
 
-    def after_mpirun(self, turn: Turn) -> None:
-        """Mpirun is gone; the workers live."""
+    def after_mpirun(self, turn: Turn, reason: WorldReason) -> None:
+        """Mpirun or its couriers are gone or stopped; the workers live."""
 
     def after_hosts(self, turn: Turn, reason: WorldReason) -> None:
         """Hosts are gone, and those left are a majority."""

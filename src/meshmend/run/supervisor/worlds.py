@@ -13,11 +13,20 @@ from meshmend.run.supervisor.actions import (
     EnterWorld,
     Finish,
     KillWorld,
+    Loss,
     NoteMpirunLost,
     OpenWorld,
     Probe,
 )
-from meshmend.run.supervisor.messages import Begin, Joined, RepairStuck, Restarted, WorldReason
+from meshmend.run.supervisor.messages import (
+    Begin,
+    CouriersStopped,
+    Joined,
+    MpirunLost,
+    RepairStuck,
+    Restarted,
+    WorldReason,
+)
 from meshmend.run.supervisor.observations import Cause, CourierState
 from meshmend.run.supervisor.ranks import Rank, RankState
 from meshmend.run.supervisor.state import RESTARTS, Phase, Turn, World
@@ -57,13 +66,15 @@ def mind_world(turn: Turn) -> None:
         run.unsure.clear()
     # Without repair, a world ends with its first failure, and its couriers by themselves, one after another.
     gone = world.number in turn.seen.ended_worlds or (bool(lost) and not run.config.policy.repairs)
+    stopped = any(rank.seen.courier is CourierState.STOPPED for rank in members)
     if _settled(turn, world, members) and any(rank.seen.stuck for rank in members):
         if turn.seen.hosts_known and network_is_whole(turn):
             form(turn, RepairStuck())
-    elif members and (gone or _late(turn, world, members)):
+    elif members and (gone or stopped or _late(turn, world, members)):
         # While a host may be lost, a new mpirun would only end again.
         if turn.seen.hosts_known and turn.now >= run.backoff.again and network_is_whole(turn):
-            _mpirun_lost(turn, world, members, late=not gone)
+            how = Loss.GONE if gone else Loss.STOPPED if stopped else Loss.LATE
+            _mpirun_lost(turn, world, members, how)
     elif len(lost) < len(members):
         _kill_lost(turn, lost)
 
@@ -147,9 +158,9 @@ def _abandon(turn: Turn) -> None:
             rank.joining = run.world is not None and not run.world.has(rank)
 
 
-def _mpirun_lost(turn: Turn, world: World, members: list[Rank], *, late: bool) -> None:
+def _mpirun_lost(turn: Turn, world: World, members: list[Rank], how: Loss) -> None:
     run = turn.run
-    turn.do(NoteMpirunLost(late))
+    turn.do(NoteMpirunLost(how))
     came_up = any(rank.seen.standby == world.number for rank in members)
     run.backoff.failed(max(rank.seen.step for rank in members), came_up=came_up, now=turn.now)
     if run.backoff.fruitless >= RESTARTS and run.fresh:
@@ -158,7 +169,7 @@ def _mpirun_lost(turn: Turn, world: World, members: list[Rank], *, late: bool) -
     elif run.backoff.hopeless is not None:
         run.halt_reason = run.backoff.hopeless
     else:
-        run.config.policy.after_mpirun(turn)
+        run.config.policy.after_mpirun(turn, CouriersStopped() if how is Loss.STOPPED else MpirunLost())
 
 
 def _awaits_exit(turn: Turn) -> bool:

@@ -1,0 +1,42 @@
+"""Sleeping until something happens: a file can be read, or a process ends. With `poll`, which knows no highest file.
+
+`select` refuses files from number 1,024 on, and a worker with a large data set may well have that many open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+from collections.abc import Iterable
+
+
+def readable(files: Iterable[int], seconds: float) -> list[int]:
+    """Sleep until one of these files can be read or has ended, at most for so long; those of which that is true."""
+    poll = select.poll()
+    for file in files:
+        poll.register(file, select.POLLIN)
+    return [file for file, _ in poll.poll(1e3 * seconds)]
+
+
+class ExitWaiter:
+    """Sleeps until one of some processes ends, so that they need not be polled."""
+
+    def __init__(self) -> None:
+        self._files: dict[int, int] = {}
+
+    def wait(self, processes: Iterable[int], seconds: float, *others: int) -> None:
+        """Sleep until one of these ends or one of the other files can be read, at most for so long."""
+        wanted = {process for process in processes if process > 0}
+        for process in self._files.keys() - wanted:
+            self._forget(process)
+        for process in wanted - self._files.keys():
+            with contextlib.suppress(OSError):  # it is gone already, which the caller will see
+                self._files[process] = os.pidfd_open(process)
+        ready = readable([*self._files.values(), *others], seconds)
+        for process, file in list(self._files.items()):
+            if file in ready:
+                self._forget(process)
+
+    def _forget(self, process: int) -> None:
+        os.close(self._files.pop(process))
