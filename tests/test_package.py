@@ -67,6 +67,15 @@ LAW: dict[str, list[str]] = {
     "mesh/proof": ["plan", "schedule", "proof"],
     "mesh/executors": ["base", "slots", "placement", "reference", "jax", "mpi"],
     "mesh/drawing": ["text", "svg"],
+    "base": [
+        "status", "clocks", "units", "env", "processes", "waiting", "kernels", "registry", "terminal", "theme",
+    ],
+    "testbed": ["privileges", "routes", "namespaces", "wiring", "network"],
+    "demo": ["digits", "screen", "story"],
+    "cli": [
+        "app", "plan", "run", "audit", "chaos", "demo", "doctor", "simulate", "simulate_fleet", "simulate_step",
+        "testbed",
+    ],
     "simulator": ["network", "fleet", "step", "papers"],
     "simulator/network": ["engine", "network", "views"],
     "simulator/fleet": [
