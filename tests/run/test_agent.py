@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -104,6 +106,18 @@ def test_an_attempt_ends_what_the_one_before_has_left_in_ranks_it_does_not_have(
     finally:
         agent.act(messages.Remove())
         leave(RUN)
+
+
+def test_an_agent_refuses_a_host_where_mpirun_would_use_what_another_user_put_there(tmp_path: Path) -> None:
+    if os.geteuid() or not shutil.which("unshare"):
+        pytest.skip("needs root, to act as another user in a /dev/shm of its own")
+    plant = f"import os; os.setuid(65534); os.mkdir('/dev/shm/meshmend-{os.geteuid()}', 0o777)"
+    line = f"mount -t tmpfs -o mode=1777 tmpfs /dev/shm && {shlex.join([sys.executable, '-c', plant])} || exit 9"
+    agent = shlex.join([sys.executable, "-m", "meshmend.run.agent", RUN, str(tmp_path)])
+    command = ["unshare", "-m", "sh", "-c", f"{line}; {agent}"]
+    found = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert found.returncode == 1 and found.stdout == "" and found.stderr.count("\n") == 1, found
+    assert f"/dev/shm/meshmend-{os.geteuid()} " in found.stderr
 
 
 def test_memory_of_worlds_that_are_over_is_given_back(worker: LocalWorker, tmp_path: Path) -> None:

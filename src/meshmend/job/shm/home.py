@@ -52,6 +52,15 @@ def home() -> Path:
         raise JobError(f"{MEMORY} cannot be used ({why}): mount a writable tmpfs there") from None
 
 
+def require_usual() -> None:
+    """Refuse a host where the usual name is taken: mpirun has one path for all hosts, and would use what lies there."""
+    if home().name != _usual():
+        raise JobError(
+            f"{MEMORY / _usual()} on {os.uname().nodename} is not a private folder of this user, and a run on several "
+            "hosts needs that name: remove it there"
+        )
+
+
 def folder_of(run: str) -> Path:
     """The folder of a run that has processes on this host; `SegmentGone` if there is none."""
     require_name(run)

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from meshmend.base.clocks import AGENT_ALONE, BEAT
+from meshmend.errors import JobError
 from meshmend.job.shm import leave
+from meshmend.job.shm.home import require_usual
 from meshmend.run.agent.agent import Agent
 from meshmend.run.agent.messages import Beat, Hello, Report, pack, read_lines, unpack_command, write_line
 from meshmend.run.probe import ProbeListener
@@ -18,17 +20,9 @@ from meshmend.run.supervisor.observations import RankSeen
 
 
 def main(run: str, folder: str) -> None:
-    """Serve until the launcher closes the line or falls silent; workers live on, and keep their memory."""
-    try:
-        serve(run, Path(folder))
-    finally:
-        leave(run)
-
-
-def serve(run: str, folder: Path) -> None:
-    """Do what the launcher says, and tell it how the workers are."""
+    """Serve until the launcher closes the line or falls silent; workers live on."""
     signal.alarm(AGENT_ALONE)  # it also ends an agent that is stuck writing into a dead line
-    agent, probes = Agent(run, folder), ProbeListener()
+    agent, probes = Agent(run, Path(folder)), ProbeListener()
     write_line(1, pack(Hello(port=probes.port)))
     said: Sequence[RankSeen] | None = None
     last, buffer = 0.0, bytearray()
@@ -53,4 +47,10 @@ def serve(run: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        require_usual()
+        main(*sys.argv[1:])
+    except JobError as mistake:
+        sys.exit(f"meshmend: {mistake}")
+    finally:
+        leave(sys.argv[1])
