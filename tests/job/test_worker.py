@@ -42,7 +42,6 @@ CHILDREN = """
     import multiprocessing, os, subprocess, sys
     import numpy as np, meshmend as mm
     from meshmend.base.env import Settings
-from meshmend.base.processes import Identity
 
     def train(*_):
         assert Settings.here() is None

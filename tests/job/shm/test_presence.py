@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from meshmend.base.processes import Identity
 from meshmend.errors import JobError, SegmentGone
 from meshmend.job.reduction.base import WireFormat
 from meshmend.job.reduction.float32 import Float32
@@ -138,7 +139,9 @@ def test_a_run_has_one_launcher(home: Path) -> None:
     with running(home.parent, "it = manage('mine'); it.__enter__()") as first:
         with pytest.raises(JobError, match=f"process {first.pid} .* or another"), manage("mine", ", or another"):
             pytest.fail("two launchers")
+        who = Identity.of(first.pid)
         first.kill()
+        wait_for(lambda: who.exiting)
         with manage("mine"):  # also while the kernel still ends the other
             assert (home / "mine" / LAUNCHER).exists()
     assert not (home / "mine").exists()
