@@ -217,20 +217,24 @@ def doing(process: int) -> tuple[str, float]:
     used = (int(found[11]) + int(found[12])) * TICK
     if found[0] in "Tt":
         return ("stopped" if found[0] == "T" else "traced"), used
-    threads = Path(f"/proc/{process}/task")
     with contextlib.suppress(OSError):
-        if any(state[0] == "R" for state in map(_words, threads.glob("*/stat")) if state):
+        threads = (f"/proc/{process}/task/{thread}/stat" for thread in os.listdir(f"/proc/{process}/task"))
+        if any(state[0] == "R" for state in map(_words, threads) if state):
             return "running", used
     return "waiting", used
 
 
 def _stat(process: int) -> list[str] | None:
-    return _words(Path(f"/proc/{process}/stat")) if process > 0 else None
+    return _words(f"/proc/{process}/stat") if process > 0 else None
 
 
-def _words(path: Path) -> list[str] | None:
+def _words(path: str) -> list[str] | None:
     """The words after the name, which may hold anything."""
     try:
-        return path.read_text().rpartition(")")[2].split()
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(file, 4096).rpartition(b")")[2].decode().split()
+        finally:
+            os.close(file)
     except OSError:
         return None

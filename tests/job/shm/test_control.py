@@ -70,16 +70,12 @@ def test_anything_else_is_refused_and_not_mapped(
     assert path.parent == home / "mine"
     spoil, says = BAD[name]
     spoil(path)
-    if name == "a pipe":
-        keep = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # or opening it to read would wait for a writer
     monkeypatch.setattr(control.mmap, "mmap", lambda *_, **__: pytest.fail("it was mapped"))
     with pytest.raises(JobError, match=says) as refused:
         open_("mine", 0)
     assert str(path) in str(refused.value) and "remove" in str(refused.value)
     assert not isinstance(refused.value, SegmentGone)
     monkeypatch.undo()
-    if name == "a pipe":
-        os.close(keep)
 
 
 def test_a_link_is_not_followed(home: Path) -> None:

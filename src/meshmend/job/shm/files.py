@@ -57,7 +57,7 @@ class RankFiles:
     def open(self, suffix: str, flags: int) -> int:
         """Open one of them; `SegmentGone` where it has been removed."""
         try:
-            return os.open(self.path(suffix), flags | os.O_CLOEXEC | os.O_NOFOLLOW)
+            return os.open(self.path(suffix), flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)  # or a pipe waits
         except FileNotFoundError:
             raise SegmentGone(
                 f"the shared memory of run {self.run!r}, rank {self.rank} is gone: the launcher has ended"
