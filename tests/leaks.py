@@ -2,8 +2,9 @@
 
 Several tests run at once, in several pytest workers, beside whatever else the machine does; so a thing counts as left
 by a test only if it bears the test's mark. Processes inherit a variable that is set while the test runs. Namespaces and
-files in shared memory bear the number of the process that made them, or the name of a run: they count if that is the
-number of this process or of one that the test has started, or a word of a command that the test has started.
+folders in shared memory bear the number of the process that made them, or the name of a run: they count if one of the
+words in that name is the number of this process or of one that the test has started, or if the name is a word of a
+command that the test has started.
 
 A look costs about a millisecond: only processes that are new since the test began are read.
 """
@@ -24,12 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from meshmend.base.processes import is_alive, kill
+from meshmend.job.shm import home
 from meshmend.testbed import namespaces
 
 VARIABLE = "MESHMEND_TEST"
 PATIENCE = 120.0
 """Seconds in which what is about to end may end."""
-MEMORY = Path("/dev/shm")
 ENDURING = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver")
 """Helpers of Python's own that serve all tests of a process."""
 NUMBERS = count()
@@ -88,11 +89,10 @@ class Watch:
         return [path for path in sorted(set(_things()) - self.things) if self._made(path.name)]
 
     def _made(self, name: str) -> bool:
-        owner = namespaces.owner_of(name)
+        owner = namespaces.owner_of(name) if name.startswith(namespaces.PREFIX) else 0  # else it is a run's name
         if owner:
             return owner in self.numbers
-        run = name.removeprefix(namespaces.PREFIX).rpartition("-")[0]
-        return run in self.words or any(f"-{number}-" in name for number in self.numbers)
+        return name in self.words or not {str(number) for number in self.numbers}.isdisjoint(name.split("-"))
 
     def remains(self, patience: float = PATIENCE) -> list[str]:
         """Name what is left of this test, once what was about to end has ended, and remove it."""
@@ -135,9 +135,13 @@ def _read(process: int, what: str) -> bytes:
 
 
 def _things() -> Iterator[Path]:
-    for folder in (MEMORY, namespaces.RUN):
+    """Runs, which lie in the private folders of this user, and whatever else bears our name."""
+    ours = home.homes()
+    yield from home.runs()
+    for folder in (home.MEMORY, namespaces.RUN):
         with contextlib.suppress(OSError):
-            yield from (folder / name for name in os.listdir(folder) if name.startswith(namespaces.PREFIX))
+            found = (folder / name for name in os.listdir(folder) if name.startswith(namespaces.PREFIX))
+            yield from (path for path in found if path not in ours)
 
 
 def _remove(path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from meshmend.base.processes import is_alive
+from meshmend.job.shm import home
 from meshmend.testbed import namespaces
 from tests import leaks
 from tests.leaks import VARIABLE, Watch
@@ -66,23 +67,22 @@ def test_what_is_about_to_end_may_end() -> None:
 
 
 def test_shared_memory_is_named_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaks, "MEMORY", tmp_path)
-    (tmp_path / "meshmend-old-0.control").touch()
+    monkeypatch.setattr(home, "MEMORY", tmp_path)
+    (home.home() / "old").mkdir()
     watch = Watch()
     with watch.marking():
         child = subprocess.Popen(["true", "--name", "ours"])
         child.wait()
-    ours = [
-        "meshmend-ours-0.control",
-        "meshmend-ours-mpi",
-        f"meshmend-{child.pid}-testbed-x",
-        f"meshmend-a-{child.pid}-0.bulk",
-    ]
-    others = ["meshmend-other-0.control", f"meshmend-{os.getppid()}-testbed-x", "meshmend-0101-000000-1-0.control"]
+    ours = [f"meshmend-{child.pid}-testbed-x", f"meshmend-doctor-{child.pid}-x"]
+    others = [f"meshmend-{os.getppid()}-testbed-x", "meshmend-65534", home.home().name]
+    our_runs, other_runs = ["ours", f"a-{child.pid}", f"0101-000000-{child.pid}"], ["other", "ours-1", "0101-000000-1"]
     for name in ours + others:
-        (tmp_path / name).mkdir() if name.endswith(("mpi", "x")) else (tmp_path / name).touch()
-    assert sorted(Path(line).name for line in watch.remains(patience=0)) == sorted(ours)
-    assert {path.name for path in tmp_path.iterdir()} == {"meshmend-old-0.control", *others}
+        (tmp_path / name).mkdir(exist_ok=True)
+    for name in our_runs + other_runs:
+        (home.home() / name).mkdir()
+    assert sorted(Path(line).name for line in watch.remains(patience=0)) == sorted(ours + our_runs)
+    assert {path.name for path in tmp_path.iterdir()} == set(others)
+    assert {path.name for path in home.home().iterdir()} == {"old", *other_runs}
 
 
 def test_namespaces_are_named_and_removed() -> None:

@@ -38,8 +38,8 @@ LAW: dict[str, list[str]] = {
     "job/frameworks/torch": ["rng", "state_dict", "state", "loop", "data"],
     "job/transport": ["base", "carrier", "shared_memory", "library_mpi", "mesh_mpi", "choose"],
     "job/shm": [
-        "words", "records", "files", "buffers", "doorbell", "control", "segment", "mailbox", "memory", "cleanup",
-        "inspect",
+        "words", "records", "home", "files", "presence", "buffers", "doorbell", "control", "segment", "mailbox",
+        "memory", "inspect",
     ],
     "job/faults": ["base", "kinds", "inject"],
     "job/courier": ["timings", "mpi", "worker_port", "courier", "__main__"],

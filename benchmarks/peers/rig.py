@@ -93,7 +93,7 @@ class Rig:
         for child in self.children:
             child.wait(10)
         shutil.rmtree(self.folder, ignore_errors=True)
-        for left in MEMORY.glob(f"*{self.name}*"):
+        for left in [*MEMORY.glob(f"*{self.name}*"), *MEMORY.glob(f"meshmend-*/{self.name}*")]:
             shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
 
     def _begin(self) -> None:

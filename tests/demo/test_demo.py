@@ -14,6 +14,7 @@ import pytest
 from meshmend import JobError
 from meshmend.demo import demo, story
 from meshmend.job.shm import ranks_of
+from meshmend.job.shm.home import runs
 from meshmend.telemetry import Log
 from tests.jobs.jobs import processes, wait_for
 from tests.report.made import Attempt, run
@@ -29,7 +30,7 @@ def start(folder: Path, steps: int) -> subprocess.Popen[str]:
 
 
 def left_of(name: str) -> list[object]:
-    return [*ranks_of(name), *Path("/dev/shm").glob(f"meshmend-{name}-*"), *processes(name)]
+    return [*ranks_of(name), *(path for path in runs() if path.name == name), *processes(name)]
 
 
 @pytest.mark.jobs

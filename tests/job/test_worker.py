@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from meshmend.base.env import Settings
-from meshmend.job.shm import AgentSegment, create_as_agent, remove_run
+from meshmend.base.processes import Identity
+from meshmend.job.shm import AgentSegment, create_as_agent, leave
 from meshmend.job.worker import OURS, shown
 
 Worked = tuple[AgentSegment, str]
@@ -27,14 +28,14 @@ def work(tmp_path: Path) -> Iterator[Callable[[str], Worked]]:
     def worked(script: str) -> Worked:
         (tmp_path / "script.py").write_text(dedent(script))
         segment = create_as_agent(run, 0)
-        segment.agent.owner, segment.agent.wanted, segment.agent.ranks = os.getpid(), 1, 1
+        segment.agent.owner, segment.agent.wanted, segment.agent.ranks = Identity.of(os.getpid()), 1, 1
         words = [sys.executable, "-W", "ignore", "-m", "meshmend.job.worker", str(tmp_path / "script.py")]
         told = Settings(run=run, rank=0, folder=tmp_path).environment()
         found = subprocess.run(words, env={**os.environ, **told}, capture_output=True, text=True, check=False)
         return segment, found.stdout + found.stderr
 
     yield worked
-    remove_run(run)
+    leave(run)
 
 
 CHILDREN = """

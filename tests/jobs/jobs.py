@@ -17,7 +17,9 @@ import pytest
 
 import meshmend as mm
 from meshmend import report
+from meshmend.errors import SegmentGone
 from meshmend.job.shm import ranks_of
+from meshmend.job.shm.home import folder_of
 from meshmend.telemetry import read
 from tests.processes import wait_for as wait_for
 
@@ -90,11 +92,18 @@ class Job:
     def weights(self) -> list[str]:
         return re.findall(r"weights (\w+) after", self.output)
 
+    def memory(self) -> list[str]:
+        """What the run has in shared memory on this host."""
+        try:
+            return sorted(os.listdir(folder_of(self.name)))
+        except (SegmentGone, FileNotFoundError):
+            return []
+
     def assert_clean(self) -> None:
         """The ledger is right, and nothing is left behind."""
         assert report.check(read(self.path)).findings == [], self.output
         assert ranks_of(self.name) == []
-        assert list(Path("/dev/shm").glob(f"meshmend-{self.name}-*")) == []
+        assert self.memory() == []
         assert processes(self.name) == []
 
     def clean_up(self) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from meshmend.job.shm import create_as_agent
+from meshmend.job.shm import create_as_agent, leave
 from meshmend.run.agent.agent import Agent
 from meshmend.run.agent.local_worker import LocalWorker
 from meshmend.run.agent.messages import read_lines, write_line
@@ -77,7 +77,7 @@ def test_all_that_was_written_before_the_end_is_shown(job: Job, tmp_path: Path) 
     agent.workers[0] = LocalWorker(0, segment, status=0)
     (tmp_path / "output" / "worker-0.log").write_bytes(b"".join(b"%08d\n" % i for i in range(400_000)) + b"end")
     lines = agent.output()
-    segment.files.remove()
+    leave(job.name)
     assert len(lines) == 400_001 and lines[-1] == (0, "end") and agent.output() == []
 
 

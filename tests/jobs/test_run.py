@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 import signal
+import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from meshmend.base.processes import born, is_alive, running
-from meshmend.errors import JobError
-from meshmend.job.shm import AgentSegment, create_as_agent, remove_run
+from meshmend.base.processes import Identity, is_alive, running
+from meshmend.job.shm import clean_stale, create_as_agent, leave, presence
+from meshmend.job.shm.home import folder_of
 from meshmend.job.shm.inspect import members
-from meshmend.run import entry as start
 from meshmend.run.console import halt_reason, sentence
-from meshmend.run.spec import RunSpec
 from meshmend.run.supervisor.messages import Halting, StateLost, TooFew
 from meshmend.telemetry import Began, How, Opened, Raised, Repaired, Saved, Skipped, Why, read
 from meshmend.testing import Fault
@@ -115,6 +117,8 @@ def test_mpirun_is_replaceable(job: Job, undisturbed: Undisturbed) -> None:
     options = ["steps=120", "pause=0.01"]
     job.start("-n", "3", script=[SCRIPT, *options, "gate=60"]).until("step 30 ")
     os.kill(members(job.name)[0].mpirun, signal.SIGKILL)
+    job.until("step 59 ")
+    assert [name for name in job.memory() if name.startswith("world")] == ["world-2"]  # nothing is kept of the first
     job.open_gate()
     job.finish()
     assert job.status == 0, job.output
@@ -147,9 +151,11 @@ def test_couriers_end_with_a_launcher_that_is_killed_while_they_start(job: Job) 
     job.process.kill()
     job.process.communicate()
     wait_for(lambda: not running("meshmend.job.courier", job.name))
-    for one in members(job.name):
-        os.kill(one.worker, signal.SIGKILL)
-    remove_run(job.name)
+    workers = [one.worker for one in members(job.name)]
+    for worker in workers:
+        os.kill(worker, signal.SIGKILL)
+    wait_for(lambda: not any(map(is_alive, workers)))
+    clean_stale()
 
 
 def test_a_killed_launcher_can_be_replaced(job: Job, undisturbed: Undisturbed) -> None:
@@ -168,11 +174,12 @@ def test_a_killed_launcher_can_be_replaced(job: Job, undisturbed: Undisturbed) -
 
 
 @pytest.mark.jobs
-def test_one_who_has_a_launcher_is_not_attached_to(job: Job, tmp_path: Path) -> None:
+def test_a_run_has_one_launcher(job: Job, tmp_path: Path) -> None:
     job.start("-n", "2", script=[SCRIPT, "steps=20", "gate=10"]).until("step 3 ")
-    other = Job(tmp_path, job.name).start("--attach", job.name, script=[], name=False).finish()
     assert job.process is not None
-    assert (other.status, f"process {job.process.pid}" in other.output) == (2, True), other.output
+    for how in ("--attach", "--resume"):
+        other = Job(tmp_path, job.name).start(how, job.name, script=[], name=False).finish()
+        assert other.status == 2 and one_line(other, f"process {job.process.pid}"), other.output
     job.open_gate()
     job.finish()
     assert job.status == 0, job.output
@@ -320,36 +327,38 @@ def test_a_run_of_the_same_name_in_another_folder_is_left_alone(
     job.assert_clean()
 
 
-def left_by_a_dead_agent(job: Job, worker_born: int) -> AgentSegment:
-    segment = create_as_agent(job.name, 0)
-    segment.agent.owner, segment.agent.worker, segment.agent.worker_born = 2**22 + 1, os.getpid(), worker_born
-    return segment
-
-
 def test_what_a_dead_run_of_the_same_name_has_left_is_no_hindrance(job: Job) -> None:
-    left_by_a_dead_agent(job, worker_born=1)
+    """Its worker's number is another process's by now."""
+    create_as_agent(job.name, 0).agent.worker = replace(Identity.of(os.getpid()), born=1)
+    os.close(presence._present.pop(folder_of(job.name)))  # as if this process were dead
     job.run("-n", "1", script=[SCRIPT, "steps=2"])
     assert job.status == 0, job.output
     job.assert_clean()
 
 
 def test_workers_that_wait_for_a_launcher_are_not_overrun(job: Job) -> None:
-    segment = left_by_a_dead_agent(job, worker_born=born(os.getpid()))
-    job.run("-n", "1")
-    segment.files.remove()
+    """Neither by another run of that name nor by --resume, which would drop what they know."""
+    job.run("-n", "1", script=[SCRIPT, "steps=2"])
+    create_as_agent(job.name, 0).agent.worker = Identity.of(os.getpid())
+    job.output = ""
+    job.start("--resume", job.name, script=[SCRIPT, "steps=3"], name=False).finish()
     assert job.status == 2 and one_line(job, str(os.getpid()), f"--attach {job.name}"), job.output
+    elsewhere = job.folder / "elsewhere"
+    elsewhere.mkdir()
+    other = Job(elsewhere, job.name).run("-n", "1")
+    leave(job.name)
+    assert other.status == 2 and one_line(other, str(os.getpid()), f"--attach {job.name}"), other.output
 
 
-def test_a_run_of_another_user_is_one_sentence(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    create_as_agent(job.name, 0)
-    monkeypatch.setattr(start, "open_to_read", refuse)
-    monkeypatch.setenv("MESHMEND_RUNS", str(job.folder))
-    with pytest.raises(JobError, match=rf"{job.name}.*another user.*--name"):
-        start.launch(RunSpec(run=job.name, script=[str(SCRIPT)], workers=1))
-    remove_run(job.name)
+def test_a_name_that_another_user_has_taken_in_shared_memory_is_no_hindrance(job: Job) -> None:
+    if os.geteuid() or not shutil.which("unshare"):
+        pytest.skip("needs root, to act as another user in a /dev/shm of its own")
+    plant = f"import os; os.setuid(65534); os.mkdir('/dev/shm/meshmend-{os.geteuid()}', 0o777)"
+    inside = f"mount -t tmpfs -o mode=1777 tmpfs /dev/shm && {shlex.join([sys.executable, '-c', plant])} || exit 9"
+    after = '"$@"; s=$?; ls -A /dev/shm/*; exit $s'
+    job.on = lambda *words: ["unshare", "-m", "sh", "-c", f"{inside}; {after}", "sh", *words]
+    job.run("-n", "2", script=[SCRIPT, "steps=2"])
+    assert job.status == 0 and "Traceback" not in job.output and "control" not in job.output, job.output
 
 
 @pytest.mark.jobs

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from meshmend.base import processes
 from meshmend.base.clocks import REPAIR
-from meshmend.base.processes import EXITING, born, is_alive
+from meshmend.base.processes import EXITING, Identity, is_alive
 from meshmend.base.status import DONE, HALTED, KILLED
-from meshmend.job.shm import create_as_agent, open_as_courier, open_as_worker, remove_run
+from meshmend.job.shm import create_as_agent, leave, open_as_courier, open_as_worker, ranks_of, world_folder
 from meshmend.job.shm.mailbox import CourierSide, tell
 from meshmend.job.shm.records import Order, Phase
 from meshmend.run.agent import local_worker, messages
@@ -34,14 +37,97 @@ RUN = f"test-agent-{os.getpid()}"
 @pytest.fixture
 def worker() -> Iterator[LocalWorker]:
     yield LocalWorker(0, create_as_agent(RUN, 0))
-    remove_run(RUN)
+    leave(RUN)
 
 
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(["sleep", "100"]) as child:
+    with subprocess.Popen(["sleep", "100"], start_new_session=True) as child:
         yield child
         child.kill()
+
+
+def others_with_its_number(one: Identity) -> list[Identity]:
+    """Processes that had this number before, before the last boot, or have it in another container."""
+    return [
+        replace(one, born=one.born - 1), replace(one, boot=one.boot ^ 1), replace(one, space=one.space + 1),
+    ]  # fmt: skip
+
+
+def test_nobody_is_killed_for_having_the_number_of_another(
+    worker: LocalWorker, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a session leader, whose number is that of a dead worker's group."""
+    monkeypatch.setattr(local_worker, "name", lambda _: local_worker.DAEMON)
+    courier = open_as_courier(RUN, 0).courier
+    for wrong in others_with_its_number(Identity.of(process.pid)):
+        worker.segment.agent.worker = courier.process = courier.daemon = wrong
+        worker.segment.agent.world = courier.world = courier.world + 1
+        worker.status = None
+        worker.poll_exit()
+        assert worker.status == KILLED
+        worker.end_courier()
+        worker.kill(Cause.HANG)
+        worker.end()
+        assert worker.cause is Cause.NONE and process.poll() is None
+    worker.segment.agent.worker = Identity.of(process.pid)
+    worker.kill(Cause.HANG)
+    assert process.wait(60) == -signal.SIGKILL and worker.cause is Cause.HANG
+
+
+def test_an_agent_leaves_workers_of_other_containers_and_innocents_alone(
+    worker: LocalWorker, process: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    before, boot, container = others_with_its_number(Identity.of(process.pid))
+    agent = Agent(RUN, tmp_path)
+    for owner, theirs, adopts in [(before, before, True), (boot, before, True), (container, container, False)]:
+        agent.workers.clear()
+        worker.segment.agent.owner, worker.segment.agent.worker = owner, theirs
+        agent.act(messages.Adopt(ranks=[0]))
+        assert list(agent.workers) == [0] * adopts
+        assert (worker.segment.agent.owner == Identity.of(os.getpid())) == adopts
+        assert process.poll() is None
+
+
+def test_an_attempt_ends_what_the_one_before_has_left_in_ranks_it_does_not_have(tmp_path: Path) -> None:
+    """As after `--resume -n 1` of a run with three workers, two of them cut off from its launcher."""
+    (tmp_path / "script.py").write_text("import time; time.sleep(100)")
+    script, ended = [str(tmp_path / "script.py")], Agent(RUN, tmp_path)
+    agent = Agent(RUN, tmp_path)
+    try:
+        for rank in range(3):
+            ended.act(messages.Start(rank=rank, wanted=3, ranks=3, attempt=0, resume="", every="", script=script))
+        container = create_as_agent(RUN, 3)
+        container.agent.worker = replace(Identity.of(os.getpid()), space=1)
+        agent.act(messages.Start(rank=0, wanted=1, ranks=1, attempt=1, resume="", every="", script=script))
+        for worker in ended.workers.values():
+            assert worker.child is not None and worker.child.wait(60) == -signal.SIGKILL
+        assert ranks_of(RUN) == [0, 3]
+    finally:
+        agent.act(messages.Remove())
+        leave(RUN)
+
+
+def test_an_agent_refuses_a_host_where_mpirun_would_use_what_another_user_put_there(tmp_path: Path) -> None:
+    if os.geteuid() or not shutil.which("unshare"):
+        pytest.skip("needs root, to act as another user in a /dev/shm of its own")
+    plant = f"import os; os.setuid(65534); os.mkdir('/dev/shm/meshmend-{os.geteuid()}', 0o777)"
+    line = f"mount -t tmpfs -o mode=1777 tmpfs /dev/shm && {shlex.join([sys.executable, '-c', plant])} || exit 9"
+    agent = shlex.join([sys.executable, "-m", "meshmend.run.agent", RUN, str(tmp_path)])
+    command = ["unshare", "-m", "sh", "-c", f"{line}; {agent}"]
+    found = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert found.returncode == 1 and found.stdout == "" and found.stderr.count("\n") == 1, found
+    assert f"/dev/shm/meshmend-{os.geteuid()} " in found.stderr
+
+
+def test_memory_of_worlds_that_are_over_is_given_back(worker: LocalWorker, tmp_path: Path) -> None:
+    agent = Agent(RUN, tmp_path)
+    agent.workers[0] = worker
+    for number in range(1, 5):
+        (world_folder(RUN, number) / "segment").write_bytes(bytes(1000))
+    agent.act(messages.Enter(world=3, mpirun=1, formed=0, fresh=False))
+    folder = worker.segment.files.folder
+    assert sorted(path.name for path in folder.glob("world-*")) == ["world-3", "world-4"]  # 4 is being prepared
 
 
 @pytest.mark.parametrize("paused", [False, True])
@@ -65,7 +151,7 @@ def test_one_that_already_ends_is_not_said_to_have_been_ended_by_us(
     worker: LocalWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its courier goes with it at once, and the launcher may miss that before the worker is gone."""
-    worker.segment.agent.worker, worker.segment.agent.worker_born = 7, 1
+    worker.segment.agent.worker = replace(Identity.of(os.getpid()), number=7, born=1)
     stat = ["R", *"12345", str(EXITING), *"789", *"0123456789", *"0123456789"]
     stat[19] = "1"
     monkeypatch.setattr(processes, "_stat", lambda _: stat)
@@ -78,14 +164,16 @@ def test_a_courier_that_comes_for_a_dead_worker_is_ended_too(
     worker: LocalWorker, process: subprocess.Popen[bytes]
 ) -> None:
     courier = open_as_courier(RUN, 0).courier
-    courier.process, courier.born = process.pid, born(process.pid)
+    right = Identity.of(process.pid)
+    courier.process = right
     worker.end_courier()
     assert is_alive(process.pid)
     worker.status = -signal.SIGKILL
-    courier.born += 1  # another process that got the courier's number
-    worker.end_courier()
-    assert is_alive(process.pid)
-    courier.born -= 1
+    for wrong in others_with_its_number(right):
+        courier.process = wrong
+        worker.end_courier()
+        assert is_alive(process.pid)
+    courier.process = right
     worker.end_courier()
     assert process.wait(60) == -signal.SIGKILL
 
@@ -93,7 +181,7 @@ def test_a_courier_that_comes_for_a_dead_worker_is_ended_too(
 def test_a_courier_is_lost_until_its_world_is_cleared(worker: LocalWorker, process: subprocess.Popen[bytes]) -> None:
     courier = open_as_courier(RUN, 0).courier
     assert worker.observe().courier is CourierState.NONE
-    courier.process, courier.born = process.pid, born(process.pid)
+    courier.process = Identity.of(process.pid)
     worker.segment.agent.world = courier.world = 1
     assert worker.observe().courier is CourierState.ALIVE
     process.kill()
@@ -145,6 +233,7 @@ def test_a_worker_is_killed_for_a_cause(tmp_path: Path) -> None:
         assert (seen.status, seen.cause) == (-signal.SIGKILL, Cause.HANG)
     finally:
         agent.act(messages.Remove())
+        leave(RUN)
     assert agent.look() == []
 
 
@@ -194,7 +283,7 @@ def test_an_agent_of_another_version_is_refused_with_both_versions(
 def test_a_worker_that_was_taken_over_leaves_word_of_how_it_ended(worker: LocalWorker, flag: str, status: int) -> None:
     """It is no child of the agent that took over, which cannot ask the kernel for its status."""
     child = subprocess.Popen(["true"])
-    worker.segment.agent.worker, worker.segment.agent.worker_born = child.pid, born(child.pid)
+    worker.segment.agent.worker = Identity.of(child.pid)
     child.wait()
     if flag:
         setattr(open_as_worker(RUN, 0).worker, flag, True)

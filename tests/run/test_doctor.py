@@ -151,7 +151,7 @@ def test_little_shared_memory_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage(1 << 26, 0, 1 << 26))
     few = finding("shared memory")
     assert (few.good, few.what) == (None, "/dev/shm has only 64 MiB free") and "--shm-size" in few.advice
-    monkeypatch.setattr(doctor, "HOME", tmp_path / "nowhere")
+    monkeypatch.setattr(doctor, "MEMORY", tmp_path / "nowhere")
     assert finding("shared memory").good is False
 
 

@@ -93,10 +93,9 @@ def act(launcher: Launcher, action: Action) -> None:
     launcher._act(action, began=5)
 
 
-def mpirun(number: int) -> World:
-    return World(
-        number, ["mpirun"], subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True)
-    )
+def mpirun(number: int, memory: Path) -> World:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True)
+    return World(number, ["mpirun"], process, memory)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +125,9 @@ def test_a_start_is_told_and_written_down(launcher: Launcher) -> None:
 
 
 def test_a_world_is_entered_on_all_hosts_and_killed(launcher: Launcher, capsys: pytest.CaptureFixture[str]) -> None:
-    world = launcher._worlds[2] = mpirun(2)
+    memory = launcher.spec.folder / "memory"
+    memory.mkdir(parents=True)
+    world = launcher._worlds[2] = mpirun(2, memory)
     act(launcher, actions.EnterWorld(2, fresh=False, reason=m.HostGone("c"), ranks=(0, 2)))
     enter = messages.Enter(world=2, mpirun=world.process.pid, formed=5, fresh=False)
     assert told(launcher, "a") == told(launcher, "b") == [enter]
@@ -135,7 +136,7 @@ def test_a_world_is_entered_on_all_hosts_and_killed(launcher: Launcher, capsys: 
     assert "world 2" in capsys.readouterr().err
     assert not world.ended
     act(launcher, actions.KillWorld(2))
-    assert world.ended and launcher._worlds == {}
+    assert world.ended and launcher._worlds == {} and not memory.exists()
     assert world.process.stdin is not None
     world.process.stdin.close()
 
@@ -175,7 +176,7 @@ def test_the_answers_to_questions_are_seen_once(launcher: Launcher) -> None:
 
 
 def test_what_agents_see_is_what_the_supervisor_sees(launcher: Launcher, capsys: pytest.CaptureFixture[str]) -> None:
-    launcher._worlds[1] = mpirun(1)
+    launcher._worlds[1] = mpirun(1, launcher.spec.folder / "memory")
     launcher._interrupted(signal.SIGTERM, None)
     seen = launcher._observe()
     assert seen.ranks == {2: RankSeen(2, process=77)} and seen.reachable == {"a", "b"}

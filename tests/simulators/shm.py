@@ -16,6 +16,7 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -385,7 +386,7 @@ class SteppedFiles(RankFiles):
     """State files in memory: what `RankFiles` does with names, each a step."""
 
     def __init__(self, simulation: Simulation) -> None:
-        super().__init__("simulated", 0)
+        super().__init__("simulated", 0, Path())
         self._simulation = simulation
         self.there: dict[str, bytes] = {}
 

@@ -93,5 +93,3 @@ ORPHAN = 600.0
 """How long a worker waits for somebody to attach to a run whose launcher was killed."""
 STANDSTILL = 1800.0
 """How long all workers may make no progress: what they wait for may come, or it is a deadlock; nobody can tell."""
-LEFTOVER = 60.0
-"""After this, a folder for Open MPI without any rank's memory is what a dead run left."""

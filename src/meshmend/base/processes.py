@@ -1,11 +1,17 @@
-"""Processes by number, including those that are not our children: /proc tells if they live and what they do."""
+"""Processes, including those that are not our children: /proc tells if they live and what they do.
+
+Whoever will kill a process that it has not just started keeps its `Identity`, not its number.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import signal
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 TICK = 1 / os.sysconf("SC_CLK_TCK")
@@ -41,6 +47,75 @@ def is_stopped(process: int) -> bool:
     return found is not None and found[0] == "T"
 
 
+@dataclass(frozen=True)
+class Identity:
+    """Which process, for ever: numbers are used again, and mean nothing after a boot or in another container."""
+
+    number: int = 0
+    """0 for nobody."""
+    born: int = 0
+    boot: int = 0
+    """A number for the boot of the machine."""
+    space: int = 0
+    """The PID namespace that the number belongs to."""
+
+    @classmethod
+    def of(cls, process: int) -> Identity:
+        """That of a process which has this number now; nobody's if there is none."""
+        since = born(process)
+        return cls(process, since, *_place(os.getpid())) if since else cls()
+
+    @property
+    def visible(self) -> bool:
+        """Whether this process could tell if it lives: the number is of this boot and of this PID namespace."""
+        return (self.boot, self.space) == _place(os.getpid())
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is known to live."""
+        return self.visible and is_alive(self.number, self.born)
+
+    @property
+    def exiting(self) -> bool:
+        """Whether it has begun to exit, or is gone already."""
+        return not self.visible or is_exiting(self.number, self.born)
+
+    def kill(self, how: int = signal.SIGKILL) -> None:
+        """Send it a signal, and never to another process that has its number by now."""
+        if not self.alive:
+            return
+        try:
+            file = os.pidfd_open(self.number)
+        except OSError as error:
+            if error.errno == errno.ENOSYS:  # an old kernel: the moment since we looked has to do
+                kill(self.number, how)
+            return
+        try:
+            if self.alive:  # so the file is of this one, and stays so
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    signal.pidfd_send_signal(file, how)
+        finally:
+            os.close(file)
+
+    def kill_group(self) -> None:
+        """Kill all that it has started, if it leads a session, even if it is gone itself.
+
+        The kernel gives its number to no other process while the group exists: where another one has it, the group is
+        gone and the number leads somebody else's.
+        """
+        if self.number > 0 and self.visible and born(self.number) in (0, self.born):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.number, signal.SIGKILL)
+
+
+@cache
+def _place(process: int) -> tuple[int, int]:
+    """(boot, PID namespace) of this process, whose number is given because a child may be in another namespace."""
+    del process
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
+    return int(boot[:15], 16), os.stat("/proc/self/ns/pid").st_ino
+
+
 def name(process: int) -> str:
     """The name of a process's program; empty if it is gone."""
     try:
@@ -50,21 +125,29 @@ def name(process: int) -> str:
 
 
 def running(*words: str) -> list[int]:
-    """Processes of this host whose command line has these words one after another.
+    """Processes of this user on this host whose command line has these words one after another.
 
-    A process in another network namespace counts as on another host, even if it has a number here (containers,
+    A process in another network or PID namespace counts as on another host, even if it has a number here (containers,
     `meshmend testbed`).
     """
-    wanted, found, here = "\0".join(["", *words, ""]).encode(), [], _network(os.getpid())
+    wanted, found = "\0".join(["", *words, ""]).encode(), []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            if wanted in path.read_bytes() and _network(int(path.parent.name)) == here:
+            if wanted in path.read_bytes() and path.stat().st_uid == os.geteuid() and is_here(int(path.parent.name)):
                 found.append(int(path.parent.name))
     return found
 
 
-def _network(process: int) -> str:
-    return os.readlink(f"/proc/{process}/ns/net")
+def is_here(process: int) -> bool:
+    """Whether a process is on this host: in the same network and PID namespace as this one."""
+    try:
+        return _spaces(process) == _spaces(os.getpid())
+    except OSError:
+        return False
+
+
+def _spaces(process: int) -> tuple[str, str]:
+    return os.readlink(f"/proc/{process}/ns/net"), os.readlink(f"/proc/{process}/ns/pid")
 
 
 def kill(process: int, how: int = signal.SIGKILL) -> None:
@@ -72,13 +155,6 @@ def kill(process: int, how: int = signal.SIGKILL) -> None:
     if process > 0:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process, how)
-
-
-def kill_group(leader: int) -> None:
-    """Kill all that a session leader has started, even if the leader itself is gone."""
-    if leader > 0:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(leader, signal.SIGKILL)
 
 
 def signal_name(number: int) -> str:
@@ -97,11 +173,11 @@ def die_with_parent() -> None:
 class ExitProbe:
     """Tells if one process has begun to exit. Its file stays open, so a look takes a fifth of the time."""
 
-    def __init__(self, process: int, since: int) -> None:
+    def __init__(self, process: Identity) -> None:
         self._file = -1
-        if not is_exiting(process, since):  # else it is in another PID namespace, or gone
+        if not process.exiting:  # else it is in another PID namespace, or gone
             with contextlib.suppress(OSError):
-                self._file = os.open(f"/proc/{process}/stat", os.O_RDONLY | os.O_CLOEXEC)
+                self._file = os.open(f"/proc/{process.number}/stat", os.O_RDONLY | os.O_CLOEXEC)
 
     def is_exiting(self) -> bool:
         """Whether it has; False if it cannot be seen from here."""
@@ -119,20 +195,24 @@ def doing(process: int) -> tuple[str, float]:
     used = (int(found[11]) + int(found[12])) * TICK
     if found[0] in "Tt":
         return ("stopped" if found[0] == "T" else "traced"), used
-    threads = Path(f"/proc/{process}/task")
     with contextlib.suppress(OSError):
-        if any(state[0] == "R" for state in map(_words, threads.glob("*/stat")) if state):
+        threads = (f"/proc/{process}/task/{thread}/stat" for thread in os.listdir(f"/proc/{process}/task"))
+        if any(state[0] == "R" for state in map(_words, threads) if state):
             return "running", used
     return "waiting", used
 
 
 def _stat(process: int) -> list[str] | None:
-    return _words(Path(f"/proc/{process}/stat")) if process > 0 else None
+    return _words(f"/proc/{process}/stat") if process > 0 else None
 
 
-def _words(path: Path) -> list[str] | None:
+def _words(path: str) -> list[str] | None:
     """The words after the name, which may hold anything."""
     try:
-        return path.read_text().rpartition(")")[2].split()
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(file, 4096).rpartition(b")")[2].decode().split()
+        finally:
+            os.close(file)
     except OSError:
         return None

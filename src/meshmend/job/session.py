@@ -14,7 +14,6 @@ from typing import Any
 
 from meshmend.base.clocks import OWNER_POLL
 from meshmend.base.env import Settings
-from meshmend.base.processes import kill
 from meshmend.base.status import HALTED
 from meshmend.errors import JobError
 from meshmend.job.faults import Fault, Faults, Point
@@ -23,7 +22,7 @@ from meshmend.job.frameworks.base import Accumulator
 from meshmend.job.protocol import NEVER, Total, divide
 from meshmend.job.reduction.footer import Footer
 from meshmend.job.shm.buffers import make_buffers
-from meshmend.job.shm.files import free, too_small
+from meshmend.job.shm.home import free, too_small
 from meshmend.job.shm.mailbox import WorkerSide
 from meshmend.job.shm.records import Order
 from meshmend.job.shm.segment import open_as_worker
@@ -201,7 +200,7 @@ class WorkerSession:
             return Fault(rank=self._segment.rank, step=self._own.step, point=point.value, kind=FLIP.name)
         fault = self.faults.strike(point, self._own.step) if self.faults is not None else None
         if fault is not None and fault.kind == COURIER.name:
-            kill(self._segment.courier.process)
+            self._segment.courier.process.kill()
         return fault
 
     @contextmanager

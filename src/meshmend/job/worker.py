@@ -17,7 +17,6 @@ from types import TracebackType
 
 from meshmend.base.clocks import HALT_ALONE, ORPHAN, OWNER_POLL
 from meshmend.base.env import Settings
-from meshmend.base.processes import is_alive
 from meshmend.errors import MeshmendError, NotFinite
 from meshmend.job.shm.segment import WorkerSegment, open_as_worker
 from meshmend.telemetry import Log, Raised
@@ -82,7 +81,7 @@ def end_with_owner(segment: WorkerSegment) -> None:
     gone = 0.0
     while gone < ORPHAN:
         time.sleep(OWNER_POLL)
-        gone = 0.0 if is_alive(segment.agent.owner) else gone + OWNER_POLL
+        gone = 0.0 if segment.agent.owner.alive else gone + OWNER_POLL
         if gone and not segment.files.path("control").exists():
             break  # the run has been cleaned up
     segment.worker.orphaned = True  # a worker that can writes a checkpoint and ends

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from meshmend.base.processes import is_alive
-from meshmend.errors import JobError, SegmentGone
-from meshmend.job.shm import Segment, open_to_read, ranks_of
+from meshmend.base.processes import Identity, is_here
+from meshmend.errors import JobError
+from meshmend.job.shm import clean_stale, manage, open_to_read, ranks_of
 from meshmend.run.checks import check
 from meshmend.run.doctor.checks import require_tolerance
 from meshmend.run.launcher import Launcher
@@ -24,19 +24,27 @@ def launch(spec: RunSpec) -> int:
         raise JobError(
             f"{spec.folder} already holds a run: continue it with --resume {spec.run}, or give another --name"
         )
-    _require_free_name(spec.run)
-    require_tolerance()
-    launcher = Launcher(spec)
-    with _disk_errors(spec):
-        launcher.pool.open()
-        spec.save()
-        return _summarized(launcher, launcher.run())
+    clean_stale()
+    with manage(spec.run, ", or give another --name"):
+        _require_free_name(spec.run)
+        require_tolerance()
+        launcher = Launcher(spec)
+        with _disk_errors(spec):
+            launcher.pool.open()
+            spec.save()
+            return _summarized(launcher, launcher.run())
 
 
 def resume(spec: RunSpec) -> int:
     """Resume a run from its last checkpoint, in new processes; one that is done only if its script has changed."""
     check(spec)
-    _require_no_launcher(spec)
+    clean_stale()
+    with manage(spec.run):
+        _require_no_workers(spec)
+        return _resumed(spec)
+
+
+def _resumed(spec: RunSpec) -> int:
     events = read(spec.folder, "launcher")
     launcher = Launcher(spec, attempt=max((e.epoch.attempt for e in events if isinstance(e, Began)), default=-1) + 1)
     say = launcher.console.say
@@ -64,15 +72,17 @@ def attach(spec: RunSpec) -> int:
             f"run {spec.run!r} was started by meshmend {version}, and this is meshmend {VERSION}: attach with meshmend "
             f"{version}, or end its workers and use --resume {spec.run}"
         )
-    _require_no_launcher(spec)
-    living = [segment for segment in _segments(spec.run) if is_alive(segment.agent.worker, segment.agent.worker_born)]
-    if not living and not spec.hosts:
-        raise JobError(f"run {spec.run!r} has no living workers on this host: continue it with --resume {spec.run}")
-    begun = [event for event in read(spec.folder, "launcher") if isinstance(event, Began)]
-    launcher = Launcher(spec, attempt=max((event.epoch.attempt for event in begun), default=0), attached=True)
-    with _disk_errors(spec):
-        launcher.pool.open(attached=True)
-        return _summarized(launcher, launcher.run())
+    with manage(spec.run):
+        waiting = _waiting(spec.run)
+        if waiting and not spec.hosts and not any(worker.visible for worker in waiting):
+            raise JobError(f"the workers of run {spec.run!r} are in another container: use --attach {spec.run} there")
+        if not waiting and not spec.hosts:
+            raise JobError(f"run {spec.run!r} has no living workers on this host: continue it with --resume {spec.run}")
+        begun = [event for event in read(spec.folder, "launcher") if isinstance(event, Began)]
+        launcher = Launcher(spec, attempt=max((event.epoch.attempt for event in begun), default=0), attached=True)
+        with _disk_errors(spec):
+            launcher.pool.open(attached=True)
+            return _summarized(launcher, launcher.run())
 
 
 def _summarized(launcher: Launcher, status: int) -> int:
@@ -86,7 +96,7 @@ def _summarized(launcher: Launcher, status: int) -> int:
     return status
 
 
-@contextmanager
+@contextlib.contextmanager
 def _disk_errors(spec: RunSpec) -> Iterator[None]:
     """Make one sentence of a full or read-only disk, wherever it is met."""
     try:
@@ -98,33 +108,40 @@ def _disk_errors(spec: RunSpec) -> Iterator[None]:
 
 
 def _require_free_name(run: str) -> None:
-    """Refuse the name of a run that is alive on this host: shared memory is named by the run alone."""
-    agents = [segment.agent for segment in _segments(run)]
-    owners = [agent.owner for agent in agents if is_alive(agent.owner)]
-    workers = [agent.worker for agent in agents if is_alive(agent.worker, agent.worker_born)]
-    if owners or workers:
-        who = f"launcher: process {owners[0]}" if owners else f"worker {workers[0]} is waiting for run --attach {run}"
+    """Refuse the name of a run that lives on this host; dead ones have just been cleaned up."""
+    if ranks_of(run):
+        who = _named(_waiting(run)) or "one of its processes"
         raise JobError(
-            f"run {run!r} is already alive on this host ({who}): give another --name, or stop that run first"
+            f"run {run!r} is already alive on this host ({who} waits for --attach {run}): give another --name, or stop "
+            "that run first"
         )
 
 
-def _require_no_launcher(spec: RunSpec) -> None:
-    for segment in _segments(spec.run):
-        if is_alive(segment.agent.owner):
-            raise JobError(
-                f"run {spec.run!r} is already managed by process {segment.agent.owner}: stop that launcher first"
-            )
+def _require_no_workers(spec: RunSpec) -> None:
+    """Refuse to resume a run whose workers wait for a launcher: they know more than any checkpoint.
+
+    On other hosts there may be some behind a broken network, which their agent ends.
+    """
+    waiting = [one for one in _waiting(spec.run) if (is_here(one.number) if one.visible else not spec.hosts)]
+    if waiting:
+        raise JobError(
+            f"run {spec.run!r} still has living workers, whose state is newer than any checkpoint ({_named(waiting)}): "
+            f"continue with --attach {spec.run}, or end them first with kill -9"
+        )
 
 
-def _segments(run: str) -> list[Segment]:
-    """What a run has in shared memory on this host."""
+def _waiting(run: str) -> list[Identity]:
+    """The workers of a run on this host that live, or cannot be seen to be dead."""
     found = []
     for rank in ranks_of(run):
-        try:
-            found.append(open_to_read(run, rank))
-        except PermissionError:
-            raise JobError(f"run {run!r} on this host belongs to another user: give another --name") from None
-        except SegmentGone:
-            continue  # it is being removed
-    return found
+        with contextlib.suppress(JobError):  # it has just been removed, or cannot be read
+            found.append(open_to_read(run, rank).agent.worker)
+    return [worker for worker in found if worker.alive or (worker.number and not worker.visible)]
+
+
+def _named(workers: list[Identity]) -> str:
+    """Such as "processes 11 12"."""
+    seen = [str(worker.number) for worker in workers if worker.visible]
+    if not seen:
+        return "processes in another container" if workers else ""
+    return f"process{'es' * (len(seen) > 1)} {' '.join(seen)}"

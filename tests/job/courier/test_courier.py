@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from meshmend.job.shm import create_as_agent, open_as_worker, remove_run
+from meshmend.base.processes import Identity
+from meshmend.job.shm import create_as_agent, leave, open_as_worker
 
 RUN = f"test-courier-{os.getpid()}"
 BEGIN = """
@@ -43,10 +44,10 @@ print(len(killed), killed[0] == (os.getpid(), worker_port.signal.SIGKILL))
 @pytest.fixture
 def run() -> Iterator[str]:
     agent = create_as_agent(RUN, 0).agent
-    agent.ranks, agent.worker, agent.worker_born = 3, 7, 1
+    agent.ranks, agent.worker = 3, Identity(7, 1)
     open_as_worker(RUN, 0).worker.lanes = 1
     yield RUN
-    remove_run(RUN)
+    leave(RUN)
 
 
 def courier(run: str, script: str) -> list[str]:

@@ -16,7 +16,7 @@ from meshmend.job.faults import KINDS, Fault, Faults, Point, Target, chaos_kinds
 from meshmend.job.faults.base import COURIER_POINTS, WORKER_POINTS
 from meshmend.job.faults.inject import VARIABLE
 from meshmend.job.faults.kinds import FLIP, RAISE
-from meshmend.job.shm import create_as_agent, files, open_as_worker
+from meshmend.job.shm import create_as_agent, home, leave, open_as_worker
 from meshmend.job.shm.mailbox import WorkerSide
 from meshmend.telemetry import Epoch, Log, Struck, read
 
@@ -94,7 +94,7 @@ Faults(0, folder, Log(folder, "worker-0"), lambda: Epoch(0)).strike(Point.COMPUT
 
 
 def test_a_flip_from_outside_reaches_the_worker_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "HOME", tmp_path)
+    monkeypatch.setattr(home, "MEMORY", tmp_path)
     create_as_agent("mine", 2)
     worker = WorkerSide(open_as_worker("mine", 2))
     assert not worker.flip()
@@ -102,3 +102,4 @@ def test_a_flip_from_outside_reaches_the_worker_once(tmp_path: Path, monkeypatch
         assert FLIP.outside is not None
         FLIP.outside(Target("mine", 2, 0, 0, 0))
         assert [worker.flip(), worker.flip()] == [True, False]
+    assert leave("mine")

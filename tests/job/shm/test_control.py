@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 
 from meshmend.errors import JobError, SegmentGone
-from meshmend.job.shm import clean_stale, control, create_as_agent, open_as_agent, open_as_courier, open_to_read
+from meshmend.job.shm import (
+    clean_stale,
+    control,
+    create_as_agent,
+    leave,
+    open_as_agent,
+    open_as_courier,
+    open_to_read,
+    ranks_of,
+)
 from meshmend.job.shm.control import FORMAT, SIZE, WORD
 from meshmend.job.shm.inspect import member
 
@@ -58,19 +67,15 @@ def test_anything_else_is_refused_and_not_mapped(
     home: Path, name: str, open_: Callable[[str, int], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = create_as_agent("mine", 0).files.path("control")
-    assert path.parent == home
+    assert path.parent == home / "mine"
     spoil, says = BAD[name]
     spoil(path)
-    if name == "a pipe":
-        keep = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # or opening it to read would wait for a writer
     monkeypatch.setattr(control.mmap, "mmap", lambda *_, **__: pytest.fail("it was mapped"))
     with pytest.raises(JobError, match=says) as refused:
         open_("mine", 0)
     assert str(path) in str(refused.value) and "remove" in str(refused.value)
     assert not isinstance(refused.value, SegmentGone)
     monkeypatch.undo()
-    if name == "a pipe":
-        os.close(keep)
 
 
 def test_a_link_is_not_followed(home: Path) -> None:
@@ -82,19 +87,19 @@ def test_a_link_is_not_followed(home: Path) -> None:
 
 
 def test_what_is_gone_is_gone(home: Path) -> None:
-    del home
-    with pytest.raises(SegmentGone, match="'mine', rank 3"):
-        open_to_read("mine", 3)
-    assert member("mine", 3) is None
+    for run, about in [("mine", "'mine', rank 3"), ("other", "'other'")]:
+        create_as_agent("mine", 0)
+        with pytest.raises(SegmentGone, match=about):
+            open_to_read(run, 3)
+        assert member(run, 3) is None
+    assert not (home / "other").exists()
 
 
-def test_memory_of_another_version_is_left_alone(home: Path) -> None:
-    for rank in range(2):
-        create_as_agent("theirs", rank)
-    word(1, FORMAT + 1)(home / "meshmend-theirs-1.control")
-    assert clean_stale() == []
-    create_as_agent("theirs", 1)
-    assert clean_stale() == ["theirs"]
+def test_memory_of_another_version_is_left_alone_while_its_run_lives(home: Path) -> None:
+    create_as_agent("theirs", 0)
+    word(1, FORMAT + 1)(home / "theirs" / "0.control")
+    assert clean_stale() == [] and ranks_of("theirs") == [0]
+    assert leave("theirs")
 
 
 def test_the_memory_of_the_next_worker_is_told_apart(home: Path) -> None:
@@ -114,4 +119,4 @@ def test_a_control_file_is_whole_when_it_gets_its_name(home: Path, monkeypatch: 
     monkeypatch.setattr(control.mmap, "mmap", full)
     with pytest.raises(OSError, match="allocate"):
         create_as_agent("mine", 0)
-    assert not (home / "meshmend-mine-0.control").exists()
+    assert not (home / "mine" / "0.control").exists()

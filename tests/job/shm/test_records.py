@@ -31,7 +31,18 @@ from meshmend.job.shm.records import (
     WritableWorkerRecord,
 )
 from meshmend.job.shm.segment import Segment, open_for_chaos
-from meshmend.job.shm.words import MOST_LANES, Choice, Flag, Int, Mailbox, Record, Time, pack_lanes, unpack_lanes
+from meshmend.job.shm.words import (
+    MOST_LANES,
+    Choice,
+    Flag,
+    Int,
+    Mailbox,
+    Process,
+    Record,
+    Time,
+    pack_lanes,
+    unpack_lanes,
+)
 
 OPEN = {"agent": open_as_agent, "worker": open_as_worker, "courier": open_as_courier, "chaos": open_for_chaos}
 WRITES = {
@@ -100,7 +111,7 @@ def test_records_do_not_overlap_and_every_field_is_explained() -> None:
         assert explained >= set(kind.fields) - {"flip_wanted"}
     ends = [(PLACES[kind].start, PLACES[kind].stop) for kind in ORDER]
     assert all(before[1] == after[0] for before, after in pairwise(ends))
-    assert {type(f) for kind in ORDER for f in kind.fields.values()} == {Int, Flag, Time, Choice, Mailbox}
+    assert {type(f) for kind in ORDER for f in kind.fields.values()} == {Int, Flag, Time, Choice, Mailbox, Process}
 
 
 def test_a_field_has_its_type() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from meshmend.base.clocks import COURIER_START, WORLD_POLL
-from meshmend.base.processes import born, kill
+from meshmend.base.processes import Identity
 from meshmend.errors import JobError
 from meshmend.job.courier.mpi import Mpi, position
 from meshmend.job.courier.timings import Phase as RepairPhase
@@ -74,7 +74,7 @@ class Courier:
         self.wait_until(lambda: self.segment.worker.ready)
         self.memory = SharedMemory(self.segment)
         self.log = Log(folder, f"courier-{rank}")
-        self.faults = Faults(rank, folder, self.log, lambda: self.epoch, self.segment.agent.worker)
+        self.faults = Faults(rank, folder, self.log, lambda: self.epoch, self.segment.agent.worker.number)
         self.port = WorkerPort(self.segment, self.strike, placing)
         if placing is not None:
             placing.halfway = lambda: self.strike(Point.RELAY)
@@ -86,7 +86,7 @@ class Courier:
         record.standby = world
         self.wait_until(lambda: agent.world >= world)
         self.end_with_world(world)
-        record.process, record.born, record.daemon = os.getpid(), born(os.getpid()), self.parent
+        record.process, record.daemon = Identity.of(os.getpid()), Identity.of(self.parent)
         self.epoch, record.shrink = Epoch(agent.attempt, world), 0
         self._was = self.segment.epoch if record.done_world else self.epoch
         record.phase = Phase.CARRYING
@@ -191,7 +191,7 @@ def carry(courier: Courier, *, repair: bool) -> None:
         print(f"meshmend: {error}: it is ended", file=sys.stderr, flush=True)
         courier.log.write(
             Died(epoch=courier.epoch, what=Part.WORKER, how=How.EVICTED, rank=segment.rank,
-                 process=segment.agent.worker, step=segment.worker.step)
+                 process=segment.agent.worker.number, step=segment.worker.step)
         )  # fmt: skip
     except JobError as error:
         segment.files.write_error(segment.worker.step, str(error), "", mistake=True)
@@ -201,5 +201,5 @@ def carry(courier: Courier, *, repair: bool) -> None:
         print(f"meshmend: {error}: they wait", file=sys.stderr, flush=True)
         courier.wait_for_world()
         raise Failure from None
-    kill(segment.agent.worker)
+    segment.agent.worker.kill()
     raise Failure

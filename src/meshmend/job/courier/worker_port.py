@@ -16,7 +16,7 @@ from meshmend.job.faults import Point
 from meshmend.job.protocol import Failure, Total
 from meshmend.job.reduction.base import WireFormat
 from meshmend.job.reduction.footer import Footer
-from meshmend.job.shm import HOME, open_to_read
+from meshmend.job.shm import MEMORY, open_to_read
 from meshmend.job.shm.buffers import Buffers
 from meshmend.job.shm.mailbox import CourierSide
 from meshmend.job.shm.segment import CourierSegment
@@ -35,7 +35,7 @@ class WorkerPort:
         self.afresh = False
         """Whether the worker must compute the next part from nothing."""
         self.footer = Footer(segment.worker.lanes, segment.agent.ranks)
-        self.exit = ExitProbe(segment.agent.worker, segment.agent.worker_born)
+        self.exit = ExitProbe(segment.agent.worker)
         self.account = Total((), {}, 0)
         """What the last total said."""
 
@@ -109,7 +109,7 @@ class WorkerPort:
     def hello(self) -> Hello:
         """What the other members must know of this one."""
         down = self.mesh.links_down() if self.mesh is not None else 0
-        return Hello(self.segment.rank, host(HOME), self.segment.worker.layout, self.segment.birth, down)
+        return Hello(self.segment.rank, host(MEMORY), self.segment.worker.layout, self.segment.birth, down)
 
     def neighbours(self, members: Sequence[Hello]) -> list[Buffers]:
         """The buffers of these workers of this host: the memory of one that dies is soon another worker's."""

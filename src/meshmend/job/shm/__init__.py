@@ -1,13 +1,18 @@
 """The memory that a worker, its courier and its agent share.
 
 `words.py` says what a record is made of, `records.py` who writes what, `mailbox.py` draws how they talk to each other.
+`home.py` says where it lies, and `presence.py` how long.
 """
 
-from meshmend.job.shm.cleanup import clean_stale as clean_stale
-from meshmend.job.shm.cleanup import ranks_of as ranks_of
-from meshmend.job.shm.cleanup import remove_run as remove_run
-from meshmend.job.shm.cleanup import stale_runs as stale_runs
-from meshmend.job.shm.files import HOME as HOME
+from meshmend.job.shm.files import ranks_of as ranks_of
+from meshmend.job.shm.files import remove_worlds as remove_worlds
+from meshmend.job.shm.files import world_folder as world_folder
+from meshmend.job.shm.home import MEMORY as MEMORY
+from meshmend.job.shm.presence import clean_stale as clean_stale
+from meshmend.job.shm.presence import enter as enter
+from meshmend.job.shm.presence import leave as leave
+from meshmend.job.shm.presence import manage as manage
+from meshmend.job.shm.presence import stale_runs as stale_runs
 from meshmend.job.shm.segment import AgentSegment as AgentSegment
 from meshmend.job.shm.segment import CourierSegment as CourierSegment
 from meshmend.job.shm.segment import Segment as Segment

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 from pathlib import Path
-
-from meshmend.base.waiting import readable
 
 
 class Doorbell:
@@ -14,6 +13,7 @@ class Doorbell:
 
     def __init__(self, path: Path) -> None:
         self._path, self._file = path, -1
+        self._poll = select.poll()  # not select, which knows no file above 1,023
 
     def make(self) -> None:
         """Create it."""
@@ -27,11 +27,12 @@ class Doorbell:
     def wait(self, seconds: float) -> None:
         """Sleep until it rings, at most for so long."""
         file = self._open()
-        if readable([file], seconds):
+        if self._poll.poll(seconds * 1000):
             with contextlib.suppress(BlockingIOError):
                 os.read(file, 4096)
 
     def _open(self) -> int:
         if self._file < 0:
-            self._file = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            self._file = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+            self._poll.register(self._file, select.POLLIN)
         return self._file

@@ -1,17 +1,22 @@
-"""The files of a rank in shared memory: where they lie, how room for them is taken, and the two that hold no words.
+"""The files of a rank in its run's folder: how room for them is taken, and those that hold no words.
 
-meshmend-RUN-RANK.control   the records of agent, worker and courier
-meshmend-RUN-RANK.buffers   the part, and the totals of the last two rounds
-meshmend-RUN-RANK.worker    the worker's doorbell, a named pipe;  .courier  the courier's
-meshmend-RUN-RANK.state     the worker's state, exported for another worker
-meshmend-RUN-RANK.given     another worker's state, for this one to begin with
-meshmend-RUN-RANK.error     the exception that ended the worker
+RANK.control   the records of agent, worker and courier
+RANK.buffers   the part, and the totals of the last two rounds
+RANK.worker    the worker's doorbell, a named pipe;  RANK.courier  the courier's
+RANK.state     the worker's state, exported for another worker
+RANK.given     another worker's state, for this one to begin with
+RANK.error     the exception that ended the worker
+
+world-NUMBER/  beside them: what Open MPI keeps of a world, removed when the next one has been entered
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import mmap
 import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -20,26 +25,28 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import JobError, SegmentGone
+from meshmend.job.shm.home import folder_of, too_small
 
-HOME = Path("/dev/shm")
+CREATE = os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class RankFiles:
     """The files of one rank."""
 
-    def __init__(self, run: str, rank: int) -> None:
+    def __init__(self, run: str, rank: int, folder: Path | None = None) -> None:
         self.run, self.rank = run, rank
+        self.folder = folder_of(run) if folder is None else folder
 
     def path(self, suffix: str) -> Path:
         """Where one of them lies."""
-        return HOME / f"meshmend-{self.run}-{self.rank}.{suffix}"
+        return self.folder / f"{self.rank}.{suffix}"
 
     def reserve(self, suffix: str, size: int) -> int:
         """Make a file of this size, open to read and write.
 
         Memory is taken now: where there is none, a later write would end the process with SIGBUS.
         """
-        file = os.open(self.path(suffix), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        file = os.open(self.path(suffix), os.O_RDWR | CREATE, 0o600)
         try:
             os.posix_fallocate(file, 0, size)
         except OSError as error:
@@ -50,7 +57,7 @@ class RankFiles:
     def open(self, suffix: str, flags: int) -> int:
         """Open one of them; `SegmentGone` where it has been removed."""
         try:
-            return os.open(self.path(suffix), flags | os.O_CLOEXEC | os.O_NOFOLLOW)
+            return os.open(self.path(suffix), flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)  # or a pipe waits
         except FileNotFoundError:
             raise SegmentGone(
                 f"the shared memory of run {self.run!r}, rank {self.rank} is gone: the launcher has ended"
@@ -63,7 +70,7 @@ class RankFiles:
 
     def read_state(self) -> npt.NDArray[np.uint8]:
         """The exported state: a view of the file, which stays as it is even when a newer state takes its name."""
-        return np.asarray(np.memmap(self.path("state"), np.uint8, "r"))
+        return self._map("state")
 
     def put_given(self, pieces: Iterable[Any]) -> None:
         """Put down the state that this rank's worker must begin with."""
@@ -73,19 +80,25 @@ class RankFiles:
         """Do the same with the state that another rank of this host has exported, without a copy."""
         fresh = self.path("given.new")
         fresh.unlink(missing_ok=True)
-        os.link(RankFiles(self.run, rank).path("state"), fresh)
+        os.link(RankFiles(self.run, rank, self.folder).path("state"), fresh)
         os.replace(fresh, self.path("given"))
 
     def take_given(self) -> npt.NDArray[np.uint8]:
         """The state to begin with; the file is removed, and its memory is given back with the array."""
-        path = self.path("given")
-        found = np.asarray(np.memmap(path, np.uint8, "r"))
-        path.unlink()
+        found = self._map("given")
+        self.path("given").unlink()
         return found
+
+    def _map(self, suffix: str) -> npt.NDArray[np.uint8]:
+        file = os.open(self.path(suffix), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            return np.frombuffer(mmap.mmap(file, 0, access=mmap.ACCESS_READ), np.uint8)
+        finally:
+            os.close(file)
 
     def _write(self, suffix: str, pieces: Iterable[Any]) -> None:
         fresh = self.path(f"{suffix}.new")
-        file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        file = os.open(fresh, os.O_WRONLY | CREATE, 0o600)
         with os.fdopen(file, "wb") as out:
             for piece in pieces:
                 out.write(piece)
@@ -93,9 +106,8 @@ class RankFiles:
 
     def write_error(self, step: int, error: str, trace: str, *, mistake: bool) -> None:
         """Put down the exception that ends this worker."""
-        file = os.open(self.path("error"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(file, "w") as out:
-            json.dump({"step": step, "error": error, "trace": trace, "mistake": mistake}, out)
+        said = {"step": step, "error": error, "trace": trace, "mistake": mistake}
+        self._write("error", [json.dumps(said).encode()])
 
     def read_error(self) -> dict[str, Any] | None:
         """The exception that ended the worker, if one did."""
@@ -106,21 +118,40 @@ class RankFiles:
 
     def remove(self) -> None:
         """Remove them all."""
-        for path in HOME.glob(f"meshmend-{self.run}-{self.rank}.*"):
-            path.unlink(missing_ok=True)
+        for name in _names(self.folder):
+            if name.partition(".")[0] == str(self.rank):
+                (self.folder / name).unlink(missing_ok=True)
 
 
-def free() -> int:
-    """Unused bytes of shared memory."""
-    place = os.statvfs(HOME)
-    return place.f_bavail * place.f_frsize
+def ranks_of(run: str) -> list[int]:
+    """The ranks of a run that have memory on this host."""
+    try:
+        names = _names(folder_of(run))
+    except SegmentGone:
+        return []
+    found = (name.removesuffix(".control") for name in names if name.endswith(".control"))
+    return sorted(int(rank) for rank in found if rank.isdecimal())
 
 
-def too_small(size: int, error: OSError | None = None) -> str:
-    """The rest of a sentence about something that needs this many bytes of shared memory."""
-    place = os.statvfs(HOME)
-    why = f" ({os.strerror(error.errno)})" if error is not None and error.errno else ""
-    return (
-        f"needs {size / 1e6:.1f} MB of shared memory, but {HOME} ({place.f_blocks * place.f_frsize / 1e6:.1f} MB) "
-        f"has no room for that{why}: enlarge it (in a container: --shm-size) or free some"
-    )
+def world_folder(run: str, world: int) -> Path:
+    """The folder for what Open MPI keeps of a world; made if it is missing."""
+    folder = folder_of(run) / f"world-{world}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def remove_worlds(run: str, before: int) -> None:
+    """Give back what Open MPI kept of the worlds before this one: killed couriers and daemons leave all of it."""
+    with contextlib.suppress(SegmentGone):
+        folder = folder_of(run)
+        for name in _names(folder):
+            kind, _, number = name.partition("-")
+            if kind == "world" and number.isdecimal() and int(number) < before:
+                shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []  # the run has just been removed

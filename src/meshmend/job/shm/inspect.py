@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meshmend.base.processes import is_alive
+from meshmend.base.processes import Identity
 from meshmend.errors import SegmentGone
-from meshmend.job.shm.cleanup import ranks_of
+from meshmend.job.shm.files import ranks_of
 from meshmend.job.shm.mailbox import is_over
 from meshmend.job.shm.records import FlipWanted
 from meshmend.job.shm.segment import Segment, open_for_chaos, open_to_read
@@ -22,10 +22,10 @@ class Member:
 
     run: str
     rank: int
-    worker: int
-    worker_born: int
-    courier: int
-    """0 if none works there."""
+    process: Identity
+    """Its worker."""
+    carrier: Identity
+    """Its courier; nobody if none works there."""
     daemon: int
     """The parent of the courier: mpirun, or its daemon on this host."""
     mpirun: int
@@ -37,14 +37,24 @@ class Member:
     """Whether it takes part in rounds, and the job is not over."""
 
     @property
+    def worker(self) -> int:
+        """The number of its worker's process."""
+        return self.process.number
+
+    @property
+    def courier(self) -> int:
+        """The number of its courier's process; 0 if none works there."""
+        return self.carrier.number
+
+    @property
     def alive(self) -> bool:
         """Whether its worker is."""
-        return is_alive(self.worker, self.worker_born)
+        return self.process.alive
 
     @property
     def has_courier(self) -> bool:
         """Whether its courier is alive."""
-        return is_alive(self.courier)
+        return self.carrier.alive
 
 
 def member(run: str, rank: int) -> Member | None:
@@ -71,12 +81,11 @@ def _member(segment: Segment) -> Member:
     return Member(
         run=segment.run,
         rank=segment.rank,
-        worker=agent.worker,
-        worker_born=agent.worker_born,
-        courier=courier.process if works else 0,
-        daemon=courier.daemon if works else 0,
+        process=agent.worker,
+        carrier=courier.process if works else Identity(),
+        daemon=courier.daemon.number if works else 0,
         mpirun=agent.mpirun,
-        agent=agent.owner,
+        agent=agent.owner.number,
         step=segment.worker.step,
         epoch=Epoch(agent.attempt, agent.world, courier.shrink),
         active=courier.active and not is_over(segment),

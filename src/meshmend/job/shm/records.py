@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from meshmend.job.protocol import NEVER
-from meshmend.job.shm.words import Choice, Flag, Int, Mailbox, Message, Record, Time, Writable
+from meshmend.job.shm.words import Choice, Flag, Int, Mailbox, Message, Process, Record, Time, Writable
 
 
 class Order(IntEnum):
@@ -100,18 +100,16 @@ class AgentRecord(Record):
     """What the agent says about a rank."""
 
     __slots__ = ()
-    owner = Int()
-    """The agent's process; a worker whose owner stays away for long ends."""
+    owner = Process()
+    """The agent; a worker whose owner stays away for long ends."""
     attempt = Int()
     """How often the run has been resumed from a checkpoint."""
     wanted = Int()
     """Members that the job should have."""
     ranks = Int()
     """Ranks of the run, spares included."""
-    worker = Int()
-    """The worker's process."""
-    worker_born = Int()
-    """When that was started, in the kernel's ticks: a process number may be used again."""
+    worker = Process()
+    """The worker."""
     shown = Int()
     """Bytes of the worker's output that have been passed on."""
     formed = Time()
@@ -180,14 +178,12 @@ class CourierRecord(Record):
     __slots__ = ()
     standby = Int()
     """The world whose courier has started and waits to be let in, or works already."""
-    process = Int()
+    process = Process()
     """The courier that works."""
-    born = Int()
-    """When it was started, in the kernel's ticks."""
-    daemon = Int()
+    daemon = Process()
     """Its parent: mpirun, or the daemon that mpirun has on this host."""
     world = Int()
-    """The world it belongs to; written after the three fields above."""
+    """The world it belongs to; written after the two fields above."""
     shrink = Int()
     """How often the group has shrunk in this world."""
     agreed = Int()

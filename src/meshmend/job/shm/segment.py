@@ -4,7 +4,8 @@
     open_as_courier  writes the courier's            open_for_chaos   writes requests for failures
     open_to_read     writes nothing
 
-All of them read everything. What must outlive a courier, an agent or the launcher lies here.
+All of them read everything. What must outlive a courier, an agent or the launcher lies here. An agent and a worker are
+present in their run from then on (presence.py); a courier, which is replaceable, need not be.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from meshmend.errors import JobError
 from meshmend.job.shm.buffers import Buffers
 from meshmend.job.shm.control import Control, attach, create
 from meshmend.job.shm.doorbell import Doorbell
-from meshmend.job.shm.files import RankFiles, free, too_small
+from meshmend.job.shm.files import RankFiles
+from meshmend.job.shm.home import free, too_small
+from meshmend.job.shm.presence import enter
 from meshmend.job.shm.records import (
     AgentRecord,
     ChaosRecord,
@@ -102,7 +105,7 @@ class ChaosSegment(Segment):
 
 def create_as_agent(run: str, rank: int) -> AgentSegment:
     """Make a rank's shared memory for a new worker; what was there before is removed."""
-    files = RankFiles(run, rank)
+    files = RankFiles(run, rank, enter(run, make=True))
     files.remove()
     if free() < LEAST:
         raise JobError(f"rank {rank} of run {run!r} {too_small(LEAST)}")
@@ -113,13 +116,13 @@ def create_as_agent(run: str, rank: int) -> AgentSegment:
 
 def open_as_agent(run: str, rank: int) -> AgentSegment:
     """In the agent that takes over from another one."""
-    files = RankFiles(run, rank)
+    files = RankFiles(run, rank, enter(run))
     return AgentSegment(files, attach(files, writable=True))
 
 
 def open_as_worker(run: str, rank: int) -> WorkerSegment:
     """In the worker."""
-    files = RankFiles(run, rank)
+    files = RankFiles(run, rank, enter(run))
     return WorkerSegment(files, attach(files, writable=True))
 
 

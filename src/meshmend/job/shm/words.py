@@ -28,7 +28,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, get_origin, get_type_hints, overload
 
-T = TypeVar("T")
+from meshmend.base.processes import Identity
+
 E = TypeVar("E", bound=IntEnum)
 
 
@@ -146,6 +147,26 @@ class Choice(Field[E, E]):
 
     def store(self, words: Words, value: E) -> None:
         words[self.place] = int(value)
+
+
+class Process(Field[Identity, Identity]):
+    """Which process. Its number is 0 while the rest is being written, so no number ever has another one's birth."""
+
+    size = 4
+
+    def load(self, words: Words) -> Identity:
+        place = self.place
+        while True:
+            number = words[place]
+            found = Identity(number, words[place + 1], words[place + 2], words[place + 3])
+            if words[place] == number:
+                return found
+
+    def store(self, words: Words, value: Identity) -> None:
+        place = self.place
+        words[place] = 0
+        words[place + 1], words[place + 2], words[place + 3] = value.born, value.boot, value.space
+        words[place] = value.number
 
 
 MOST_LANES = 4096

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from meshmend.base.clocks import AGENT_ALONE, BEAT
 from meshmend.base.waiting import readable
+from meshmend.errors import JobError
+from meshmend.job.shm import leave
+from meshmend.job.shm.home import require_usual
 from meshmend.run.agent.agent import Agent
 from meshmend.run.agent.messages import Beat, Hello, Report, pack, read_lines, unpack_command, write_line
 from meshmend.run.probe import ProbeListener
@@ -44,4 +47,10 @@ def main(run: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        require_usual()
+        main(*sys.argv[1:])
+    except JobError as mistake:
+        sys.exit(f"meshmend: {mistake}")
+    finally:
+        leave(sys.argv[1])

@@ -7,6 +7,7 @@ shared memory. So a new one can take over from a dead one, and workers live on m
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -16,16 +17,16 @@ from pathlib import Path
 
 from meshmend.base.clocks import AGENT_POLL, COURIER_EXIT
 from meshmend.base.env import Settings
-from meshmend.base.processes import born, kill, running
+from meshmend.base.processes import Identity, running
 from meshmend.base.waiting import ExitWaiter
-from meshmend.job.shm import clean_stale, create_as_agent, open_as_agent, ranks_of, remove_run
+from meshmend.errors import JobError
+from meshmend.job.shm import clean_stale, create_as_agent, open_as_agent, ranks_of, remove_worlds
 from meshmend.job.shm.mailbox import tell
 from meshmend.job.shm.records import Order
 from meshmend.run.agent import messages
 from meshmend.run.agent.local_worker import LocalWorker
 from meshmend.run.agent.messages import Command
 from meshmend.run.supervisor.observations import Cause, RankSeen
-from meshmend.run.world.mpirun import memory_folder
 
 
 class Agent:
@@ -35,6 +36,7 @@ class Agent:
         self.run, self.folder = run, folder
         self.workers: dict[int, LocalWorker] = {}
         self._exits = ExitWaiter()
+        self._attempt = -1
         (folder / "output").mkdir(parents=True, exist_ok=True)
         clean_stale()
 
@@ -65,23 +67,39 @@ class Agent:
         """Take over the workers that another agent of this host has left."""
         for rank in set(ranks) & set(ranks_of(self.run)):
             segment = open_as_agent(self.run, rank)
-            if segment.agent.owner in set(running("meshmend.run.agent", self.run)) - {os.getpid()}:
-                kill(segment.agent.owner)  # an agent that has not noticed yet that the line to it is dead
-            segment.agent.owner = os.getpid()
-            self.workers[rank] = LocalWorker(rank, segment)
+            worker, owner = LocalWorker(rank, segment), segment.agent.owner
+            if worker.hidden:
+                continue
+            if owner.number in set(running("meshmend.run.agent", self.run, str(self.folder))) - {os.getpid()}:
+                owner.kill()  # an agent that has not noticed yet that the line to it is dead
+            segment.agent.owner = Identity.of(os.getpid())
+            self.workers[rank] = worker
+
+    def _end_earlier(self, attempt: int) -> None:
+        """End what an earlier attempt has left on this host, also in ranks that this attempt does not have."""
+        if attempt == self._attempt:
+            return
+        self._attempt = attempt
+        for rank in set(ranks_of(self.run)) - self.workers.keys():
+            with contextlib.suppress(JobError):
+                worker = LocalWorker(rank, open_as_agent(self.run, rank))
+                if worker.segment.agent.attempt < attempt and not worker.elsewhere:
+                    worker.end()
+                    worker.segment.files.remove()
 
     def _start(self, start: messages.Start) -> None:
         """Start a worker on fresh memory; one that was left waiting there, behind a broken network, is killed."""
         rank = start.rank
+        self._end_earlier(start.attempt)
         if rank not in self.workers:
             self._adopt([rank])
             self._clear([rank])
             if rank in self.workers:
                 self.workers[rank].kill(Cause.REPLACED)
-        memory_folder(self.run)
         segment = create_as_agent(self.run, rank)
         agent = segment.agent
-        agent.owner, agent.wanted, agent.ranks, agent.attempt = os.getpid(), start.wanted, start.ranks, start.attempt
+        agent.owner = Identity.of(os.getpid())
+        agent.wanted, agent.ranks, agent.attempt = start.wanted, start.ranks, start.attempt
         settings = Settings(
             run=self.run, rank=rank, folder=self.folder, attempt=start.attempt, resume=start.resume, every=start.every
         )
@@ -93,7 +111,7 @@ class Agent:
                 [sys.executable, "-m", "meshmend.job.worker", *start.script],
                 env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
             )  # fmt: skip
-        agent.worker_born, agent.worker = born(child.pid), child.pid
+        agent.worker = Identity.of(child.pid)
         self.workers[rank] = LocalWorker(rank, segment, child)
 
     def _clear(self, only: Sequence[int] | None = None) -> None:
@@ -109,6 +127,7 @@ class Agent:
             agent = worker.segment.agent
             agent.formed, agent.fresh, agent.mpirun = enter.formed / 1e9, enter.fresh, enter.mpirun
             agent.world = enter.world
+        remove_worlds(self.run, before=enter.world)
 
     def _remove(self) -> None:
         """End everything, and leave nothing behind."""
@@ -122,10 +141,11 @@ class Agent:
         self.workers.clear()
         deadline = time.monotonic() + COURIER_EXIT
         while not ranks_of(self.run) and time.monotonic() < deadline:
-            couriers = running("meshmend.job.courier", self.run)  # also those that were just starting
+            # also those that were just starting
+            couriers = [Identity.of(one) for one in running("meshmend.job.courier", self.run, str(self.folder))]
             for courier in couriers:
-                kill(courier)
-            if not remove_run(self.run) and not couriers:
+                courier.kill()
+            if not couriers:
                 break
             time.sleep(AGENT_POLL)
 

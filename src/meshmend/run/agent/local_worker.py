@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from meshmend.base.clocks import REPAIR
-from meshmend.base.processes import doing, is_alive, is_exiting, is_stopped, kill, kill_group, name
+from meshmend.base.processes import doing, is_here, is_stopped, name
 from meshmend.base.status import DONE, HALTED, KILLED
 from meshmend.job.shm import AgentSegment
 from meshmend.job.shm.mailbox import is_over, owes
@@ -39,8 +39,20 @@ class LocalWorker:
     @property
     def processes(self) -> list[int]:
         """Those whose end the agent must notice."""
-        courier = self.segment.courier.process if self.segment.has_courier() else 0
-        return [self.segment.agent.worker, courier]
+        courier = self.segment.courier.process.number if self.segment.has_courier() else 0
+        return [self.segment.agent.worker.number, courier]
+
+    @property
+    def hidden(self) -> bool:
+        """Whether it is in another container: whether it lives cannot be seen from here."""
+        worker = self.segment.agent.worker
+        return worker.number > 0 and not worker.visible
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another host is to look after it, which has this memory in common with us."""
+        worker = self.segment.agent.worker
+        return self.hidden or (worker.alive and not is_here(worker.number))
 
     @property
     def done(self) -> bool:
@@ -52,7 +64,7 @@ class LocalWorker:
         agent = self.segment.agent
         if self.child is not None:
             status = self.child.poll()
-        elif is_alive(agent.worker, agent.worker_born):
+        elif agent.worker.alive:
             status = None
         else:
             worker = self.segment.worker
@@ -61,11 +73,11 @@ class LocalWorker:
             return
         self.status = status
         if not self.done:
-            kill_group(agent.worker)
+            agent.worker.kill_group()
 
     def poll_pulse(self, now: float) -> None:
         """See whether it makes progress."""
-        worker, process = self.segment.worker, self.segment.agent.worker
+        worker, process = self.segment.worker, self.segment.agent.worker.number
         owing = self.status is None and owes(self.segment) and not worker.paused
         self.still = self.pulse.still(worker.progress, worker.inside, owing, now, lambda: doing(process))
 
@@ -75,24 +87,29 @@ class LocalWorker:
             self._kill_courier()
 
     def _kill_courier(self) -> None:
-        courier = self.segment.courier
-        if is_alive(courier.process, courier.born):
-            kill(courier.process)
+        self.segment.courier.process.kill()
 
     def clear(self) -> None:
         """Kill the courier of the world that works; from now on, this world is over here."""
         worked = self.segment.has_courier()
         self.segment.agent.cleared = self.segment.agent.world  # first: a courier that enters just now sees it and ends
-        if worked and name(self.segment.courier.daemon) == DAEMON:
-            kill(self.segment.courier.daemon)  # cut off from mpirun, it would stay for long
+        daemon = self.segment.courier.daemon
+        if worked and name(daemon.number) == DAEMON:
+            daemon.kill()  # cut off from mpirun, it would stay for long
         self._kill_courier()
 
     def kill(self, cause: Cause) -> None:
         """Kill it, unless it already exits: then that is how it ended."""
-        agent = self.segment.agent
-        if not is_exiting(agent.worker, agent.worker_born):
+        worker = self.segment.agent.worker
+        if not worker.exiting:
             self.cause = cause
-            kill(agent.worker)
+            worker.kill()
+
+    def end(self) -> None:
+        """Kill it with its courier and all that it has started; nobody asks how it ended."""
+        self.clear()
+        self.segment.agent.worker.kill()
+        self.segment.agent.worker.kill_group()
 
     def observe(self) -> RankSeen:
         """How it is."""
@@ -101,15 +118,15 @@ class LocalWorker:
         state = CourierState.NONE
         if segment.has_courier():
             state = CourierState.LOST
-            if is_alive(courier.process, courier.born):
-                both = courier.process, courier.daemon
+            if courier.process.alive:
+                both = courier.process.number, courier.daemon.number
                 stopped = self.carries.stopped(time.monotonic(), lambda: any(map(is_stopped, both)))
                 state = CourierState.STOPPED if stopped else CourierState.ALIVE
         ended = self.status is not None
         error = segment.files.read_error() if self.status else None
         return RankSeen(
             rank=self.rank,
-            process=agent.worker,
+            process=agent.worker.number,
             status=self.status,
             cause=self.cause if ended else Cause.NONE,
             error=None if error is None else WorkerError(**error),
@@ -126,7 +143,7 @@ class LocalWorker:
             summed_world=worker.summed_world,
             summed_shrink=worker.summed_shrink,
             saving=worker.saving,
-            exiting=not ended and state is not CourierState.ALIVE and is_exiting(agent.worker, agent.worker_born),
+            exiting=not ended and state is not CourierState.ALIVE and agent.worker.exiting,
             stuck=segment.has_courier() and self._is_stuck(),
         )
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from meshmend.errors import JobError
-from meshmend.job.shm import HOME, stale_runs
+from meshmend.job.shm import MEMORY, stale_runs
 from meshmend.run.clusters import current
 from meshmend.run.doctor.kill_test import kill_test
 from meshmend.run.doctor.programs import child, found, installed, last, version_of
@@ -93,14 +93,14 @@ def _proc(_: bool) -> Result:
 
 def _memory(_: bool) -> Result:
     try:
-        with tempfile.TemporaryFile(dir=HOME):
-            free = shutil.disk_usage(HOME).free
+        with tempfile.TemporaryFile(dir=MEMORY):
+            free = shutil.disk_usage(MEMORY).free
     except OSError as error:
-        return False, f"{HOME} cannot be used: {error.strerror}", f"mount a writable tmpfs at {HOME}"
+        return False, f"{MEMORY} cannot be used: {error.strerror}", f"mount a writable tmpfs at {MEMORY}"
     if free < ROOM:
         advice = "a worker needs three times its gradients: docker run --shm-size=8g, or an emptyDir of medium Memory"
-        return None, f"{HOME} has only {free / 2**20:.0f} MiB free", advice
-    return True, f"{HOME} is writable, {free / 2**30:.1f} GiB free"
+        return None, f"{MEMORY} has only {free / 2**20:.0f} MiB free", advice
+    return True, f"{MEMORY} is writable, {free / 2**30:.1f} GiB free"
 
 
 def _leftovers(_: bool) -> Result:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from meshmend.base.processes import kill, running
 from meshmend.errors import JobError
-from meshmend.job.shm import HOME
+from meshmend.job.shm import MEMORY
 from meshmend.run.world.mpirun import ON_HOSTS, OPTIONS, mpirun
 
 SECONDS = 60
@@ -29,7 +29,7 @@ _LEFT = [rank for rank in range(PROCESSES) if rank != VICTIM]
 
 def kill_test(seconds: float = SECONDS) -> float:
     """Return the milliseconds from the kill to the last survivor's next sum; a JobError says what failed."""
-    memory = str(HOME) if os.access(HOME, os.W_OK) else None
+    memory = str(MEMORY) if os.access(MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(
         prefix=f"meshmend-doctor-{os.getpid()}-", dir=memory, ignore_cleanup_errors=True
     ) as name:

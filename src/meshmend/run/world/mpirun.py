@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from meshmend.errors import JobError
-from meshmend.job.shm import HOME
+from meshmend.job.shm import world_folder
 from meshmend.run.clusters.hosts import HERE
 from meshmend.run.clusters.ssh import Ssh
 from meshmend.run.spec import RunSpec
@@ -39,18 +39,12 @@ def mpirun() -> str:
     return found
 
 
-def memory_folder(run: str) -> Path:
-    """The folder for the shared memory of this run's couriers; made if it is missing."""
-    folder = HOME / f"meshmend-{run}-mpi"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder
-
-
 def mpirun_line(spec: RunSpec, world: int, ranks: Mapping[str, Sequence[int]], *, repair: bool) -> list[str]:
     """The command that starts a world of couriers: one per rank, by host."""
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    # A folder of our own, so that what killed couriers leave can be removed.
-    memory = ["--mca", "btl_sm_backing_directory", str(memory_folder(spec.run))]
+    # A folder of its own, so that what killed couriers leave can be removed with it.
+    folder = world_folder(spec.run, world)
+    memory = ["--mca", "btl_sm_backing_directory", str(folder)]
     every = "/".join(",".join(map(str, some)) for some in ranks.values())
     words = [spec.run, str(spec.folder), every, str(world), "repair" if repair else "restart"]
     words += [spec.mesh, spec.algorithm] if spec.mesh else []
@@ -58,6 +52,6 @@ def mpirun_line(spec: RunSpec, world: int, ranks: Mapping[str, Sequence[int]], *
     line = [mpirun(), *root, *OPTIONS, *ON_HOSTS, *memory, *(ON_MESH if spec.mesh else [])]
     if list(ranks) == [HERE]:
         return [*line, "-n", str(len(ranks[HERE])), *courier]
-    line += Ssh(spec.launch_agent).mpirun_options(memory_folder(spec.run))
+    line += Ssh(spec.launch_agent).mpirun_options(folder)
     worlds = [["--host", f"{host}:{len(some)}", "-n", str(len(some)), *courier] for host, some in ranks.items() if some]
     return [*line, *worlds[0], *(word for world in worlds[1:] for word in (":", *world))]

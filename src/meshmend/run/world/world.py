@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +17,9 @@ from pathlib import Path
 from typing import IO
 
 from meshmend.base.processes import die_with_parent
+from meshmend.job.shm import world_folder
 from meshmend.run.spec import RunSpec
-from meshmend.run.world.mpirun import memory_folder, mpirun_line
+from meshmend.run.world.mpirun import mpirun_line
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class World:
     number: int
     line: Sequence[str]
     process: subprocess.Popen[str]
+    memory: Path
+    """What Open MPI keeps of it on this host; the agents remove the rest when the next world is entered."""
 
     @property
     def ended(self) -> bool:
@@ -34,25 +38,27 @@ class World:
         return self.process.poll() is not None
 
     def kill(self) -> None:
-        """Kill mpirun at once: what it would clean up is in our own folder."""
+        """Kill mpirun at once, and clean up in its place."""
         self.process.kill()
         self.process.wait()
+        shutil.rmtree(self.memory, ignore_errors=True)
 
 
 def open_world(
     spec: RunSpec, number: int, members: Mapping[str, Mapping[int, int]], say: Callable[[str], None], *, repair: bool
 ) -> World:
     """Start a world for these ranks, by host; its couriers wait until the world is entered."""
+    memory = world_folder(spec.run, number)
     line = mpirun_line(spec, number, {host: list(ranks) for host, ranks in members.items()}, repair=repair)
     # A courier multiplies nothing: without threads of OpenBLAS it starts 0.1 s of processor time sooner.
-    environment = {**os.environ, "TMPDIR": str(memory_folder(spec.run)), "OPENBLAS_NUM_THREADS": "1"}
+    environment = {**os.environ, "TMPDIR": str(memory), "OPENBLAS_NUM_THREADS": "1"}
     process = subprocess.Popen(
         line, env=environment, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=die_with_parent,
     )  # fmt: skip
     assert process.stdout is not None
     _pump(process.stdout, output_of(spec), say)
-    return World(number, line, process)
+    return World(number, line, process, memory)
 
 
 def output_of(spec: RunSpec) -> Path:

@@ -1,0 +1,125 @@
+"""The private folder of a user in shared memory, and in it one folder per run.
+
+    /dev/shm/meshmend-1000/          this user's alone: mode 0700
+        lr-0.1/                      a run, while one of its processes lives on this host
+            lock                     who is present (presence.py)
+            launcher                 who manages it
+            0.control, 0.buffers …   the files of rank 0 (files.py)
+            world-7/                 what Open MPI keeps of world 7
+
+Everybody may write to /dev/shm, so anything may lie there under the usual name, by accident or on purpose. A folder is
+used only if it is a real one that this user owns and nobody else may enter. Where the usual name is taken, a folder
+with a random ending serves instead: meshmend-1000.k2x94a. A run is looked for in all folders of its user, so all of its
+processes find the same one, whatever becomes of the usual name meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from meshmend.errors import JobError, SegmentGone
+
+MEMORY = Path("/dev/shm")
+LONGEST = 255
+"""Bytes in the name of a file."""
+
+
+def homes() -> list[Path]:
+    """The private folders of this user that are there, the usual one first."""
+    try:
+        names = sorted(os.listdir(MEMORY))
+    except OSError:
+        return []
+    usual = _usual()
+    ours = (MEMORY / name for name in names if name == usual or name.startswith(f"{usual}."))
+    return [path for path in ours if _is_private(path)]
+
+
+def home() -> Path:
+    """The one in which new runs begin; made if there is none."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(MEMORY / _usual(), 0o700)
+        if not homes():
+            tempfile.mkdtemp(prefix=f"{_usual()}.", dir=MEMORY)
+        return homes()[0]
+    except (OSError, IndexError) as error:
+        why = error.strerror if isinstance(error, OSError) else "a folder made there is not this user's"
+        raise JobError(f"{MEMORY} cannot be used ({why}): mount a writable tmpfs there") from None
+
+
+def require_usual() -> None:
+    """Refuse a host where the usual name is taken: mpirun has one path for all hosts, and would use what lies there."""
+    if home().name != _usual():
+        raise JobError(
+            f"{MEMORY / _usual()} on {os.uname().nodename} is not a private folder of this user, and a run on several "
+            "hosts needs that name: remove it there"
+        )
+
+
+def folder_of(run: str) -> Path:
+    """The folder of a run that has processes on this host; `SegmentGone` if there is none."""
+    require_name(run)
+    for path in homes():
+        if _is_folder(path / run):
+            return path / run
+    raise SegmentGone(f"run {run!r} has no shared memory on this host: it has ended, or runs elsewhere")
+
+
+def runs() -> list[Path]:
+    """The folders of all runs of this user."""
+    found = []
+    for path in homes():
+        with contextlib.suppress(OSError):
+            found += [path / name for name in sorted(os.listdir(path)) if _is_folder(path / name)]
+    return found
+
+
+def require_name(run: str) -> None:
+    """Refuse a name that cannot be a folder's."""
+    if run in ("", ".", "..") or not {"/", "\0", "~"}.isdisjoint(run) or len(os.fsencode(run)) > LONGEST:
+        raise JobError(
+            f"a run cannot be called {run[:40]!r}: expected at most {LONGEST} letters, digits, dots, dashes and "
+            "underscores"
+        )
+
+
+def free() -> int:
+    """Unused bytes of shared memory."""
+    place = os.statvfs(MEMORY)
+    return place.f_bavail * place.f_frsize
+
+
+def too_small(size: int, error: OSError | None = None) -> str:
+    """The rest of a sentence about something that needs this many bytes of shared memory."""
+    place = os.statvfs(MEMORY)
+    why = f" ({os.strerror(error.errno)})" if error is not None and error.errno else ""
+    return (
+        f"needs {size / 1e6:.1f} MB of shared memory, but {MEMORY} ({place.f_blocks * place.f_frsize / 1e6:.1f} MB) "
+        f"has no room for that{why}: enlarge it (in a container: --shm-size) or free some"
+    )
+
+
+def _usual() -> str:
+    return f"meshmend-{os.geteuid()}"
+
+
+def _is_private(path: Path) -> bool:
+    """Whether it is a folder that this user owns and nobody else may enter."""
+    try:
+        about = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not stat.S_IMODE(about.st_mode) & 0o077
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether it is a folder, and not a link to one."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False

@@ -1,0 +1,186 @@
+"""Who of a run is on this host: a lock that each of its processes holds, and one that its launcher holds.
+
+The kernel gives a lock back when its holder dies, however it dies, and knows holders of all containers that share this
+memory. So whether a run lives is asked of the lock, never of process numbers:
+
+    lock       shared by agents, workers and the launcher; who gets it alone knows that all of them are gone
+    launcher   held by the launcher alone, and says which process that is
+
+The folder of a run is removed by the last process that leaves, or else by the next meshmend of this user. It is renamed
+first, with the lock held alone: who comes in that moment finds another file under the lock's name, and begins again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from meshmend.base.clocks import AGENT_POLL, EXIT_WAIT
+from meshmend.base.processes import Identity
+from meshmend.errors import JobError, SegmentGone
+from meshmend.job.shm.files import ranks_of
+from meshmend.job.shm.home import folder_of, home, runs
+
+LOCK, LAUNCHER = "lock", "launcher"
+REMOVED = "~"
+"""Begins the name of a folder that is being removed; no run has it in its name."""
+_WHO = "=4q"
+
+_present: dict[Path, int] = {}
+"""The locks that this process holds, by folder. They are closed in programs that it executes."""
+
+
+def enter(run: str, *, make: bool = False) -> Path:
+    """Be a process of this run, until it leaves or ends; the run's folder, made if it is missing and `make` is set."""
+    deadline = time.monotonic() + EXIT_WAIT
+    while time.monotonic() < deadline:
+        try:
+            folder = folder_of(run)
+        except SegmentGone:
+            if not make:
+                raise
+            folder = home() / run
+            _mkdir(folder)
+        if folder in _present and _is(_present[folder], folder / LOCK):
+            return folder
+        with contextlib.suppress(FileNotFoundError):  # somebody has just removed the folder
+            file = _open(folder / LOCK)
+            if _try(file, fcntl.LOCK_SH) and _is(file, folder / LOCK):
+                _present[folder] = file
+                return folder
+            os.close(file)
+        time.sleep(0.001)
+    raise JobError(f"{folder / LOCK} is held by a process that removes run {run!r}: end that process")
+
+
+def leave(run: str, patience: float = EXIT_WAIT) -> bool:
+    """No longer be one. The last one removes the run's folder; whether it is gone.
+
+    Where no rank has memory any more, those that are still there have been killed: they are given time to end.
+    """
+    try:
+        folder = folder_of(run)
+    except SegmentGone:
+        return True
+    if folder in _present:
+        os.close(_present.pop(folder))
+    deadline = time.monotonic() + patience
+    while not (gone := _remove(folder)) and not ranks_of(run) and time.monotonic() < deadline:
+        time.sleep(AGENT_POLL)
+    return gone
+
+
+@contextlib.contextmanager
+def manage(run: str, otherwise: str = "") -> Iterator[None]:
+    """Be the launcher of this run on this host; `JobError` if another process is, with what to do otherwise."""
+    file, patience = _open(enter(run, make=True) / LAUNCHER), 0.0
+    try:
+        if not _take(file):
+            holder = _holder(file)
+            who = f"process {holder.number}" if holder.visible else "a process in another container"
+            raise JobError(f"run {run!r} is already managed by {who} on this host: stop that launcher first{otherwise}")
+        patience = EXIT_WAIT
+        os.pwrite(file, struct.pack(_WHO, *vars(Identity.of(os.getpid())).values()), 0)
+        yield
+    finally:
+        leave(run, patience)
+        os.close(file)
+
+
+def stale_runs() -> list[str]:
+    """Runs of this user that left something behind although all of their processes are dead."""
+    return [folder.name for folder in runs() if not folder.name.startswith(REMOVED) and _is_left(folder)]
+
+
+def clean_stale() -> list[str]:
+    """Remove what dead runs of this user left behind; their names. What cannot be removed stays, without a word."""
+    removed = []
+    for folder in runs():
+        if folder.name.startswith(REMOVED):
+            shutil.rmtree(folder, ignore_errors=True)  # whoever began with that was killed, or does it now
+        elif _remove(folder):
+            removed.append(folder.name)
+    return removed
+
+
+def _take(file: int) -> bool:
+    """Take the launcher's lock; one that has just been killed holds it until the kernel is through with it."""
+    deadline = time.monotonic() + EXIT_WAIT
+    while not _try(file, fcntl.LOCK_EX):
+        if not _holder(file).exiting or time.monotonic() > deadline:
+            return False
+        time.sleep(AGENT_POLL)
+    return True
+
+
+def _holder(file: int) -> Identity:
+    said = os.pread(file, struct.calcsize(_WHO), 0)
+    return Identity(*struct.unpack(_WHO, said)) if len(said) == struct.calcsize(_WHO) else Identity()
+
+
+def _is_left(folder: Path) -> bool:
+    """Whether all processes of a run are dead."""
+    try:
+        file = _open(folder / LOCK, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        return _try(file, fcntl.LOCK_EX)
+    finally:
+        os.close(file)
+
+
+def _remove(folder: Path) -> bool:
+    """Remove a run's folder, unless one of its processes lives or it is not what we make; whether it is gone."""
+    try:
+        file = _open(folder / LOCK, os.O_RDWR)
+    except OSError:
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # where it is empty, its maker was killed at once, or begins again
+        return not folder.exists()
+    try:
+        if not _try(file, fcntl.LOCK_EX) or not _is(file, folder / LOCK):
+            return False
+        doomed = folder.with_name(f"{REMOVED}{os.getpid()}-{time.monotonic_ns()}")
+        os.rename(folder, doomed)
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+    shutil.rmtree(doomed, ignore_errors=True)
+    return True
+
+
+def _open(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> int:
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+
+
+def _mkdir(folder: Path) -> None:
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise JobError(f"{folder} cannot be made ({error.strerror}): free some shared memory") from None
+
+
+def _try(file: int, how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is(file: int, path: Path) -> bool:
+    """Whether an open file still has this name."""
+    try:
+        return os.path.samestat(os.fstat(file), os.lstat(path))
+    except OSError:
+        return False
