@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from meshmend.base.processes import TICK, running
+from meshmend.base.processes import name as program
 from meshmend.telemetry import Began, Committed, Died, Epoch, Event, Formed, How, Log, Opened, Part, Saved, Steps, Why
 from meshmend.telemetry.compaction import compact
 from meshmend.telemetry.folder import FULL, segment
@@ -41,7 +42,7 @@ with mm.Job(np.zeros(64), batch=8, lanes=8) as job:
     state = job.share(np.zeros(4, np.float32))
     for step in job.steps(10_000):
         def lane(_):
-            time.sleep(float(sys.argv[1]) / len(job.mine))
+            time.sleep(float(sys.argv[1]) / 2)  # two lanes each
             return np.ones(4, np.float32)
         total = job.sum(lane)
         job.commit(state, loss=1.0)
@@ -176,10 +177,12 @@ def idle(args: argparse.Namespace) -> None:
             output = Path(temporary) / "log"
             while output.read_text().count("step ") < 5 and time.monotonic() < deadline and run.poll() is None:
                 time.sleep(0.1)
+            if run.poll() is not None:
+                sys.exit(output.read_text())
             parts = {
                 "launcher": [run.pid],
-                "couriers": running("meshmend.job.courier", name) or running("meshmend.job.courier"),
-                "workers": running("meshmend.job.worker"),
+                "couriers": [one for one in running("meshmend.job.courier", name) if "python" in program(one)],
+                "workers": running("meshmend.job.worker", str(script)),
             }
             before = {part: [used(one) for one in processes] for part, processes in parts.items()}
             began = time.monotonic()

@@ -15,6 +15,8 @@ from __future__ import annotations
 # ── how often somebody looks ──
 EXIT_POLL = 0.016
 """A courier at its group and its worker while the worker computes: each look takes processor time from the worker."""
+EXIT_REST = 0.1
+"""The same in long steps: an eighth of the time that the step takes already, at most this."""
 PEER_POLL = 0.001
 """A courier at peers that are late for a collective."""
 WORLD_POLL = 0.002

@@ -152,6 +152,7 @@ def _stat(process: int) -> list[str] | None:
 def _words(path: Path) -> list[str] | None:
     """The words after the name, which may hold anything."""
     try:
-        return path.read_text().rpartition(")")[2].split()
+        with open(path, "rb", buffering=0) as file:
+            return file.read().decode(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None

@@ -25,8 +25,8 @@ from meshmend.run.supervisor.observations import HANGS, STOPPED
 SEEN = 8
 """Signs of progress before a worker is judged."""
 RECENT = 64
-LOOKS = 5
-"""Looks in the longest pause of a worker: a hang is found a fifth of that later than by looking all the time."""
+LOOKS = 4
+"""Looks in the longest pause of a worker: a hang is found at most a quarter of that later than by always looking."""
 
 
 @dataclass
