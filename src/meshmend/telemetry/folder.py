@@ -173,7 +173,7 @@ class Log:
     def _rotate(self) -> None:
         """Begin the next file, and have those before it made smaller; where there is no room, go on with this one."""
         old = self._file
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, RuntimeError):  # or no room for another thread
             self._open(self._number + 1)
             fcntl.flock(old, fcntl.LOCK_UN)  # not only by closing it: a fork of this process may have it open too
             os.close(old)
