@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import math
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -25,3 +32,65 @@ def meshes(draw: st.DrawFn, most: int = 12) -> Mesh:
 def numbers(seed: int, rows: int, width: int) -> np.ndarray:
     """Integers whose sums are exact."""
     return np.random.default_rng(seed).integers(-(10**6), 10**6, (rows, width))
+
+
+DEEP: Any = []
+for _ in range(80):
+    DEEP = [DEEP]
+WRONG = [
+    None, True, False, 0, -1, 1, 7, 2**31, 2**40, 2**63, 10**30, -(10**300), 0.5, 1e308, math.nan, math.inf, "", "x",
+    "é\0\n", "../..", "1", [], [[]], {}, {"a": 1}, [0, 1, 2], [-1, 10**12], DEEP,
+]  # fmt: skip
+"""What may stand in a file of JSON where something else should."""
+
+
+@st.composite
+def damaged(draw: st.DrawFn, value: Any) -> Any:
+    """A value of JSON in which one thing is wrong, at any depth: changed, missing, doubled or too much."""
+    value = copy.deepcopy(value)
+    spots = [
+        (inside, key)
+        for inside in _containers(value)
+        for key in ([*inside] if isinstance(inside, dict) else range(len(inside)))
+    ]
+    if not spots:
+        return draw(st.sampled_from(WRONG))
+    inside, key = draw(st.sampled_from(spots))
+    match draw(st.sampled_from(["change", "change", "change", "remove", "add"])):
+        case "change":
+            inside[key] = draw(st.sampled_from(WRONG))
+        case "remove":
+            del inside[key]
+        case "add" if isinstance(inside, dict):
+            inside["unknown"] = draw(st.sampled_from(WRONG))
+        case _:
+            inside.insert(key, inside[key])
+    return value
+
+
+def _containers(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict | list):
+        yield value
+        for inside in value.values() if isinstance(value, dict) else value:
+            yield from _containers(inside)
+
+
+@st.composite
+def damaged_bytes(draw: st.DrawFn, data: bytes) -> bytes:
+    """Bytes of which some are changed, missing, doubled or strange."""
+    begin = draw(st.integers(0, max(0, len(data) - 1)))
+    end = min(len(data), begin + draw(st.sampled_from([0, 1, 2, 8, 100, len(data)])))
+    middle = draw(st.sampled_from([b"", data[begin:end] * 2, b"\0" * 9, b"9" * 5000, b"[" * 100_000, b"\xff", b"NaN"]))
+    return data[:begin] + middle + data[end:]
+
+
+@contextmanager
+def modest(most: int = 32 << 20) -> Iterator[None]:
+    """What happens inside must not take more memory than this, not even for a moment."""
+    tracemalloc.start()
+    try:
+        yield
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= most, f"{peak:,} bytes"

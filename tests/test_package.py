@@ -54,8 +54,10 @@ LAW: dict[str, list[str]] = {
     ],
     "run/clusters": ["hosts", "base", "local", "ssh", "slurm", "kubernetes"],
     "run/doctor": ["programs", "kill_test", "mpi", "checks"],
-    "telemetry": ["epoch", "types", "folder", "reader"],
-    "report": ["ledger", "audit", "timeline", "victims", "fold", "incidents", "text", "loss_plot"],
+    "telemetry": ["epoch", "types", "steps", "compaction", "folder", "reader"],
+    "report": [
+        "pieces", "ledger", "findings", "audit", "timeline", "victims", "fold", "incidents", "text", "loss_plot",
+    ],
     "mesh": [
         "grid", "hole", "notation", "random_holes", "ascii", "mesh", "digest", "planners", "schedule",
         "proof", "executors", "drawing", "choose",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from meshmend.errors import FormatError, JobError
 from meshmend.job.data.lanes import Lanes
 from meshmend.report import check, compare
-from meshmend.report.audit import epoch_ids
+from meshmend.report.findings import epoch_ids
 from meshmend.telemetry import Committed, Epoch, Event, Opened, Skipped
 from tests.report.made import Attempt, opened, run
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from meshmend.base.clocks import HANG_FIRST, HANG_FLOOR, HANG_OUTSIDE, HANG_PATIENCE
-from meshmend.run.agent.pulse import SEEN, Pulse
+from meshmend.base.clocks import AGENT_POLL, AGENT_REST, HANG_FIRST, HANG_FLOOR, HANG_OUTSIDE, HANG_PATIENCE
+from meshmend.run.agent.pulse import LOOKS, SEEN, Pulse
 from meshmend.run.supervisor.observations import HANGS, STOPPED
 
 TICK = 0.01
@@ -121,3 +121,20 @@ def test_waiting_for_others_is_not_its_pace() -> None:
 def test_nobody_waits_for_one_that_owes_nothing() -> None:
     pulse, now = paced(0.01, 50)
     assert not pulse.still(pulse.progress, True, False, now + 1000, lambda: ("stopped", 0.0))
+
+
+def test_nobody_looks_more_often_than_its_pace_needs() -> None:
+    assert paced(10.0, SEEN)[0].rest == 0.0, "its pace is not known yet"
+    pulse, now = paced(0.5, 20)
+    assert pulse.rest == pytest.approx(0.5 / LOOKS)
+    assert pulse.still(pulse.progress, True, True, now + 1.0, lambda: ("stopped", 0.0))
+    assert pulse.rest == 0.0, "it has paused for longer than ever"
+
+
+def test_a_stopped_worker_is_found_in_time_by_one_who_looks_seldom() -> None:
+    pulse, now = paced(0.5, 20)
+    begin = now
+    while pulse.still(pulse.progress, True, True, now, lambda: ("stopped", 0.0)) < HANGS:
+        now += max(AGENT_POLL, min(AGENT_REST, pulse.rest))
+    late = HANG_PATIENCE * 0.5 + HANG_FLOOR["stopped"]
+    assert late <= now - begin <= late + 0.5 / LOOKS + 3 * AGENT_POLL

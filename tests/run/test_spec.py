@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from meshmend import cli
 from meshmend.errors import FormatError, JobError, MeshmendError
 from meshmend.run import entry
 from meshmend.run.checks import check
 from meshmend.run.clusters.hosts import Host
 from meshmend.run.spec import VERSION, RunSpec, load_saved, load_spec
-from meshmend.telemetry import FORMAT
+from meshmend.telemetry import FORMAT, Began, Ended, Epoch, Log
+from meshmend.telemetry.folder import OLDEST
+from tests.strategies import damaged, damaged_bytes, modest
 
 
 @pytest.fixture(autouse=True)
@@ -38,13 +44,13 @@ def test_a_spec_is_read_as_it_was_saved() -> None:
     assert load_saved("mine").version == VERSION
 
 
-@pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])
+@pytest.mark.parametrize("other", [OLDEST - 1, FORMAT + 1])
 def test_a_run_folder_of_another_format_is_refused_and_both_versions_named(other: int) -> None:
     saved(format=other, version="9.8.7")
     with pytest.raises(FormatError) as refused:
         load_spec("mine")
     said = str(refused.value)
-    assert f"format {other}" in said and f"format {FORMAT}" in said and "9.8.7" in said and VERSION in said
+    assert f"format {other}" in said and f"format {FORMAT}" in said and "9.8.7" in said
     assert "start a new run" in said and "\n" not in said
 
 
@@ -75,12 +81,71 @@ def test_a_run_of_another_version_and_the_same_format_can_be_resumed() -> None:
         ({"run": "a/b"}, ["'a/b'"]),
         ({"run": "-a"}, ["'-a'"]),
         ({"run": ""}, ["''"]),
+        ({"run": ".."}, ["'..'"]),
+        ({"run": "."}, ["'.'"]),
+        ({"run": "a\nb"}, ["'a"]),
+        ({"run": "a" * 300}, ["100 letters"]),
+        ({"run": "é" * 60}, ["100 letters"]),
+        ({"workers": 10**9}, ["1000000000 workers"]),
+        ({"hosts": [Host("a", 10**9)]}, ["3 workers"]),
     ],
 )
 def test_options_that_do_not_go_together_are_one_sentence(options: dict[str, object], names: list[str]) -> None:
     with pytest.raises(JobError) as refused:
         RunSpec(**{"run": "mine", "script": ["train.py"], "workers": 3, **options})  # type: ignore[arg-type]
     assert all(name in str(refused.value) for name in names) and "\n" not in str(refused.value)
+
+
+def test_a_run_of_the_format_before_is_read() -> None:
+    saved(format=OLDEST)
+    assert load_spec("mine").workers == 3
+
+
+@pytest.mark.parametrize("run", ["..", ".", "a" * 300, "x/" + "a" * 300, "a b", "a\x00b", "x/a\x00b", "\udc80"])
+@pytest.mark.parametrize("words", [["audit"], ["run", "--resume"], ["run", "--attach"], ["chaos"]])
+def test_a_run_that_cannot_be_is_one_sentence(words: list[str], run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*words, run]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("meshmend: ") and said.count("\n") == 1
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_damaged_description_is_a_sentence_or_a_spec(data: st.DataObject) -> None:
+    spec = saved()
+    path = Path("runs/mine/run.json")
+    good = json.loads(path.read_text())
+    if data.draw(st.booleans()):
+        path.write_bytes(data.draw(damaged_bytes(json.dumps(good).encode())))
+    else:
+        path.write_text(json.dumps(data.draw(damaged(good))))
+    with modest():
+        try:
+            found = load_spec("mine")
+            check(found)
+        except MeshmendError as error:
+            assert "\n" not in str(error)
+        else:
+            assert found.run == spec.run and isinstance(found.workers, int)
+
+
+def test_a_run_whose_clock_was_set_back_is_not_taken_for_done(capsys: pytest.CaptureFixture[str]) -> None:
+    """Attempt 0 was done; attempt 1, with another script, was killed. The clock had been set back in between."""
+    spec = saved()
+    log = Log(spec.folder, "launcher")
+    for event in (
+        Began(time=2000.0, epoch=Epoch(0), workers=3, spares=0, on_failure="replace"),
+        Ended(time=2001.0, epoch=Epoch(0), status=0),
+        Began(time=1000.0, epoch=Epoch(1), workers=3, spares=0, on_failure="replace"),
+    ):
+        log.write(event)
+    with pytest.raises(Reached), patch.object(entry, "require_tolerance", side_effect=Reached):
+        entry.resume(spec)
+    assert "done" not in capsys.readouterr().out
+
+
+class Reached(Exception):
+    """A run would be resumed."""
 
 
 @pytest.mark.parametrize(

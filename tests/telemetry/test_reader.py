@@ -25,6 +25,7 @@ from meshmend.telemetry import (
     reader,
     steps_done,
 )
+from meshmend.telemetry.folder import OLDEST
 from tests.telemetry.test_log import struck
 
 
@@ -107,14 +108,14 @@ def test_what_is_no_run_is_one_sentence(tmp_path: Path) -> None:
         follow(tmp_path)
 
 
-@pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])
+@pytest.mark.parametrize("other", [OLDEST - 1, FORMAT + 1])
 def test_a_folder_of_another_version_is_refused(tmp_path: Path, other: int) -> None:
     Log(tmp_path, "launcher").write(struck(1))
     (tmp_path / "run.json").write_text(json.dumps({"format": other}))
     for use in (read, follow):
         with pytest.raises(FormatError) as error:
             use(tmp_path)
-        assert f"format {other} " in str(error.value) and f"format {FORMAT}" in str(error.value)
+        assert f"format {other}" in str(error.value) and f"format {FORMAT}" in str(error.value)
         assert "\n" not in str(error.value)
     (tmp_path / "run.json").write_text("damaged")  # what is there of its events can be read all the same
     assert read(tmp_path) == [struck(1)]

@@ -16,12 +16,16 @@ from __future__ import annotations
 # ── how often somebody looks ──
 EXIT_POLL = 0.016
 """A courier at its group and its worker while the worker computes: each look takes processor time from the worker."""
+EXIT_REST = 0.1
+"""The same in long steps: an eighth of the time that the step takes already, at most this."""
 PEER_POLL = 0.001
 """A courier at peers that are late for a collective."""
 WORLD_POLL = 0.002
 """A courier at whether its world may begin."""
 AGENT_POLL = 0.02
 """An agent or the launcher at everybody; the end of a process wakes them at once."""
+AGENT_REST = 0.15
+"""The same while all workers make progress at a pace much slower than this. Below HANG_LAPSE."""
 OWNER_POLL = 0.5
 """A worker at whether its agent is still there, and at its courier's questions if a doorbell was missed."""
 COURIER_LOOK = 0.25
@@ -46,7 +50,7 @@ HANG_FLOOR = {"stopped": 0.1, "running": 0.5, "waiting": 5.0}
 HANG_OUTSIDE = 60.0
 """Least own time outside a lane, where the first evaluation looks like an endless loop."""
 HANG_LAPSE = 0.2
-"""The most that counts between two looks. Above AGENT_POLL: a longer gap was the watch's own (a suspended machine)."""
+"""The most that counts between two looks. Above AGENT_REST: a longer gap was the watch's own (a suspended machine)."""
 HANG_FIRST = 2.0
 """After this, a worker without a pace is looked at: it may compile for long, but not while stopped."""
 

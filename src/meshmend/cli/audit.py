@@ -28,15 +28,15 @@ def audit(
 
     """
     from meshmend import report
-    from meshmend.telemetry import folder_of, read
+    from meshmend.telemetry import Events, folder_of
 
-    events = read(folder_of(run), torn=lambda text: print(f"meshmend: {text}", file=sys.stderr))
+    events = Events(folder_of(run), torn=lambda text: print(f"meshmend: {text}", file=sys.stderr))
     account, incidents = report.check(events), report.incidents(events)
     print(report.to_json(account, incidents) if json else report.render(account, incidents))
     if draw:
         report.draw_loss(events, draw, metric)
     if against:
-        step = report.compare(events, read(folder_of(against)))
+        step = report.compare(events, Events(folder_of(against)))
         same = "the same after every step" if step is None else f"not the same after step {step}"
         print(f"the states of {run} and {against} are {same}")
         return 0 if account.clean and step is None else 1

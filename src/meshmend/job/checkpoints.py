@@ -6,10 +6,11 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from meshmend.base.env import Settings
-from meshmend.errors import JobError
+from meshmend.base.schema import Range, reader
+from meshmend.errors import FormatError, JobError
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.ledger import StepLedger
 from meshmend.job.state.safetensors import Background, load, save
@@ -18,6 +19,8 @@ from meshmend.telemetry import Saved
 SHORTEST = 30.0
 SHARE = 0.01
 """Automatic pace: the least seconds between two checkpoints, and the largest share of the time to spend on writing."""
+GRID = reader(list[Annotated[int, Range(-(1 << 15), (1 << 15) - 1)]])
+"""Checks the levels of a grid of exact sums."""
 
 
 class Pace:
@@ -93,9 +96,13 @@ class Checkpoints:
                     f"{Path(path).name} was written by a job with {name}={about.get(name)!r}, but this script has "
                     f"{value!r}; resume with the script that wrote it"
                 )
+        try:
+            grid = GRID(about.get("grid"), "grid")
+        except FormatError as error:
+            raise FormatError(f"{path} is not a checkpoint of meshmend ({error}); choose another one") from None
         framework.adopt(leaves)
         self._pace.began(step)
-        return step, about["grid"]
+        return step, list(grid)
 
     def _said(self, result: Path | Exception, seconds: float, nbytes: int) -> None:
         if isinstance(result, Exception):

@@ -29,7 +29,6 @@ def main(words: list[str]) -> None:
     settings = Settings.begin()
     segment = open_as_worker(settings.run, settings.rank)
     threading.Thread(target=end_with_owner, args=[segment], name="meshmend orphan", daemon=True).start()
-    log = Log(settings.folder, f"worker-{settings.rank}")
 
     def told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if Settings.here() is None:
@@ -43,7 +42,7 @@ def main(words: list[str]) -> None:
         said = (str(error), str(error)) if ours else (last, text)
         segment.files.write_error(segment.worker.step, *said, mistake=mistake)
         raised = Raised(epoch=segment.epoch, rank=settings.rank, step=segment.worker.step, error=last, trace=text)
-        log.write(raised)
+        Log(settings.folder, f"worker-{settings.rank}").write(raised)  # after the job's own: it may be in a later file
 
     sys.excepthook = told
     sys.argv = words

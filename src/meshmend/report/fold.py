@@ -24,7 +24,20 @@ from itertools import chain, pairwise
 
 from meshmend.report.timeline import Timeline
 from meshmend.report.victims import LAST, Victim, key_of
-from meshmend.telemetry import UNKNOWN, Began, Committed, Died, Ended, Epoch, Event, Formed, Repaired, Skipped, Struck
+from meshmend.telemetry import (
+    UNKNOWN,
+    Began,
+    Committed,
+    Died,
+    Ended,
+    Epoch,
+    Event,
+    Formed,
+    Repaired,
+    Skipped,
+    Steps,
+    Struck,
+)
 
 
 class Level(Enum):
@@ -81,7 +94,7 @@ class Group:
 def fold(state: State, event: Event) -> State:
     """Take in one event; changes the state and returns it."""
     match event:
-        case Committed() | Skipped():
+        case Committed() | Skipped() | Steps():
             state.timeline.add(event)
         case Struck() | Died():
             state.victims.setdefault(key_of(event), Victim()).events.append(event)

@@ -5,72 +5,202 @@ one may have passed. A step belongs to the latest attempt that began at or befor
 
     attempt 0   0 1 2 3 4 5 6 ✝          began at 0, all died in step 7
     attempt 1           4 5 6 7 8 …      began at 4 from a checkpoint: lines 4 to 6 of attempt 0 are void
+
+All workers write the same, so a step is kept once, in columns; where the lines of workers differ, the step is **odd**,
+and its lines are looked up afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from math import nan
+
+import numpy as np
+import numpy.typing as npt
 
 from meshmend.errors import JobError
 from meshmend.job.data.lanes import Lanes
-from meshmend.telemetry import Committed, Event, Opened, Skipped
+from meshmend.report.pieces import Piece, Pieces
+from meshmend.telemetry import Committed, Event, Opened, Skipped, Steps
 
 Line = Committed | Skipped
+Codes = npt.NDArray[np.uint64]
+SKIPPED = (1 << 64) - 1
+"""In place of the digest of a step that was skipped."""
+SKIP = "skipped"
 
 
 @dataclass(frozen=True)
-class Ledger:
-    """A run's ledger, sorted into lines that count, void ones and stray ones."""
+class Span:
+    """Steps of one attempt that follow one another, computed by the same workers."""
 
-    data: Lanes
-    opened: dict[tuple[int, int], int]
+    attempt: int
+    begin: int
+    end: int
+    piece: Piece
+
+    @property
+    def by(self) -> list[list[int]]:
+        """Which rank computed which lanes."""
+        found: list[list[int]] = self.piece.tag
+        return found
+
+    @property
+    def codes(self) -> Codes:
+        """The digests of the states after the steps, as numbers."""
+        return self.piece.view(0, self.begin, self.end)
+
+    @property
+    def odd(self) -> list[int]:
+        """The steps about which the workers wrote different things."""
+        steps: list[int] = (self.begin + np.flatnonzero(self.piece.view(1, self.begin, self.end))).tolist()
+        return steps
+
+    @property
+    def values(self) -> npt.NDArray[np.float64]:
+        """The metric that was asked for; NaN where a step has none."""
+        return self.piece.view(2, self.begin, self.end)
+
+
+@dataclass
+class Ledger:
+    """A run's ledger, by attempt."""
+
+    metric: str = ""
+    """The metric that is kept."""
+    data: Lanes = field(init=False)
+    opened: dict[tuple[int, int], int] = field(default_factory=dict)
     """From which step on a rank took part in an attempt, by (attempt, rank)."""
-    starts: dict[int, int]
+    starts: dict[int, int] = field(default_factory=dict)
     """The first step of each attempt."""
-    lines: dict[int, list[Line]] = field(default_factory=dict)
-    """By step: what the workers wrote in the attempt that the step belongs to."""
-    void: dict[tuple[int, int], Line] = field(default_factory=dict)
-    """By (attempt, step): one line of each step that was rolled back."""
-    stray: list[Line] = field(default_factory=list)
-    """Lines of steps before their attempt began, or of an attempt in which no worker opened a job."""
+    attempts: dict[int, Pieces] = field(default_factory=dict)
+    """What was written of each step: the digest, whether lines differ, and the metric."""
+    texts: dict[int, str] = field(default_factory=dict)
+    """Digests that are not twelve hexadecimal digits, by their code."""
+    metrics: set[str] = field(default_factory=set)
+    """The names of all metrics that there are."""
+
+    def add(self, line: Line | Steps) -> None:
+        """Take in a line."""
+        pieces = self.attempts.setdefault(line.epoch.attempt, Pieces("QBd" if self.metric else "QB"))
+        if isinstance(line, Steps):
+            self._add_steps(pieces, line)
+            return
+        code = self.code_of(digest_of(line))
+        if (piece := pieces.at(line.step)) is not None:
+            at = line.step - piece.start
+            piece.columns[1][at] |= piece.columns[0][at] != code or piece.tag != line.by
+            return
+        metrics = line.metrics if isinstance(line, Committed) else {}
+        self.metrics |= metrics.keys()
+        pieces.add(line.step, line.by, (code,), (0,), *([(metrics.get(self.metric, nan),)] if self.metric else []))
+
+    def _add_steps(self, pieces: Pieces, line: Steps) -> None:
+        self.metrics |= line.values_of.keys()
+        for begin, end, piece in pieces.parts(line.step, line.end):
+            own = slice(begin - line.step, end - line.step)
+            if piece is not None:
+                flags = piece.view(1, begin, end)
+                flags |= (piece.view(0, begin, end) != line.digests[own]) | (piece.tag != line.by)
+                continue
+            none = np.zeros(end - begin, np.uint8)
+            values = line.values_of.get(self.metric, np.full(line.count, nan, np.float32))[own]
+            pieces.add(begin, line.by, line.digests[own], none, *([values] if self.metric else []))
+
+    def code_of(self, digest: str) -> int:
+        """A digest as a number."""
+        if digest == SKIP:
+            return SKIPPED
+        if len(digest) == 12:
+            try:
+                return int(digest, 16)
+            except ValueError:
+                pass
+        code = int.from_bytes(hashlib.blake2b(digest.encode(), digest_size=7).digest()) | 1 << 60
+        self.texts[code] = digest
+        return code
+
+    def text_of(self, code: int) -> str:
+        """The digest that a number stands for."""
+        return self.texts.get(code, f"{code:012x}")
+
+    # ── which lines count ──
+
+    def until(self, attempt: int) -> int | None:
+        """Where an attempt was rolled back to; None if it was not."""
+        return min((start for later, start in self.starts.items() if later > attempt), default=None)
+
+    def counting(self) -> list[Span]:
+        """The steps that count, in their order."""
+        found: list[Span] = []
+        for attempt in self.starts:
+            found += self._spans(attempt, self.starts[attempt], self.until(attempt))
+        return sorted(found, key=lambda span: span.begin)
+
+    def void(self) -> list[Span]:
+        """The steps that were rolled back."""
+        found: list[Span] = []
+        for attempt, start in self.starts.items():
+            if (until := self.until(attempt)) is not None:
+                found += self._spans(attempt, max(start, until), None)
+        return found
+
+    def stray(self) -> list[Span]:
+        """Steps before their attempt began, or of an attempt in which no worker opened a job."""
+        return [span for attempt in self.attempts for span in self._spans(attempt, None, self.starts.get(attempt))]
+
+    def _spans(self, attempt: int, begin: int | None, end: int | None) -> Iterator[Span]:
+        for piece in self.attempts.get(attempt, ()):
+            low = piece.start if begin is None else max(begin, piece.start)
+            high = piece.end if end is None else min(end, piece.end)
+            if low < high:
+                yield Span(attempt, low, high, piece)
 
     @property
     def end(self) -> int:
         """The step after the last that must be there; where the last attempt begins, all steps before were done."""
-        return max([step + 1 for step in self.lines] + [self.starts[max(self.starts)]])
+        return max([self.starts[max(self.starts)], *(span.end for span in self.counting())])
 
 
-def read_ledger(events: Iterable[Event]) -> Ledger:
+def read_ledger(events: Iterable[Event], metric: str = "") -> Ledger:
     """Sort a run's ledger; raises if its workers did not all train on the same data."""
-    events = list(events)
-    opened = [event for event in events if isinstance(event, Opened)]
-    ledger = Ledger(_data(opened), {}, {})
-    for event in opened:
-        attempt = event.epoch.attempt
-        ledger.starts[attempt] = min(event.step, ledger.starts.get(attempt, event.step))
-        key = attempt, event.rank
-        ledger.opened[key] = min(event.step, ledger.opened.get(key, event.step))
-    until = {
-        attempt: min([s for later, s in ledger.starts.items() if later > attempt], default=None)
-        for attempt in ledger.starts
-    }
-    for line in events:
-        if not isinstance(line, Line):
-            continue
-        attempt, step = line.epoch.attempt, line.step
-        if attempt not in ledger.starts or step < ledger.starts[attempt]:
-            ledger.stray.append(line)
-        elif (limit := until[attempt]) is not None and step >= limit:
-            ledger.void.setdefault((attempt, step), line)
-        else:
-            ledger.lines.setdefault(step, []).append(line)
+    ledger, opened = Ledger(metric), list[Opened]()
+    for event in events:
+        if isinstance(event, Opened):
+            opened.append(event)
+        elif isinstance(event, Line | Steps):
+            ledger.add(event)
+    ledger.data = _data(opened)
+    for one in opened:
+        attempt = one.epoch.attempt
+        ledger.starts[attempt] = min(one.step, ledger.starts.get(attempt, one.step))
+        key = attempt, one.rank
+        ledger.opened[key] = min(one.step, ledger.opened.get(key, one.step))
     return ledger
+
+
+def look_up(events: Iterable[Event], steps: set[tuple[int, int]]) -> dict[tuple[int, int], list[Line]]:
+    """All lines of these steps, by (attempt, step)."""
+    found: dict[tuple[int, int], list[Line]] = {}
+    wanted: dict[int, npt.NDArray[np.int64]] = {}
+    for attempt in {attempt for attempt, _ in steps}:
+        wanted[attempt] = np.array(sorted(step for own, step in steps if own == attempt), np.int64)
+    for event in events:
+        if isinstance(event, Steps) and event.epoch.attempt in wanted:
+            mine = wanted[event.epoch.attempt]
+            low, high = np.searchsorted(mine, [event.step, event.end])
+            for step in mine[low:high].tolist():
+                found.setdefault((event.epoch.attempt, step), []).append(event.line_of(step))
+        elif isinstance(event, Line) and (event.epoch.attempt, event.step) in steps:
+            found.setdefault((event.epoch.attempt, event.step), []).append(event)
+    return found
 
 
 def digest_of(line: Line) -> str:
     """The digest of the state after a step; a skipped step leaves the state as it was."""
-    return line.digest if isinstance(line, Committed) else "skipped"
+    return line.digest if isinstance(line, Committed) else SKIP
 
 
 def _data(opened: list[Opened]) -> Lanes:

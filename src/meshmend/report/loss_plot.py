@@ -7,16 +7,21 @@ to the left of it whose text reaches over that line stands higher, no line cross
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from meshmend.base.theme import FAINT, INK, MUTED, SERIES, bare, picture
 from meshmend.base.units import plural
 from meshmend.errors import JobError
 from meshmend.report.fold import Level
 from meshmend.report.incidents import Incident, incidents
-from meshmend.report.ledger import Ledger, read_ledger
-from meshmend.telemetry import Committed, Event
+from meshmend.report.ledger import Ledger, Span, read_ledger
+from meshmend.telemetry import Event, Events
+
+Floats = npt.NDArray[np.float64]
 
 VOID = "#b9c2d0"
 """The colour of what was rolled back."""
@@ -36,36 +41,49 @@ SPAN = 200.0
 """How many times the lowest value the highest may be before the scale is logarithmic."""
 LONGEST = 34
 """Characters in a label."""
+POINTS = 4000
+"""Pieces of a curve that can be told apart."""
 
 
 def draw_loss(events: Iterable[Event], path: str | os.PathLike[str], metric: str = "loss") -> None:
     """Write the picture as PNG or SVG, as the path says; `metric` is one that the job's script commits."""
-    events = list(events)
-    ledger = read_ledger(events)
-    steps, values = _curve(ledger, metric)
+    events = events if isinstance(events, Collection | Events) else list(events)
+    ledger = read_ledger(events, metric)
+    spans = ledger.counting()
+    steps, values = _curve(spans)
+    if not len(steps):
+        names = sorted(ledger.metrics)
+        there = f"its metrics are {', '.join(names)}" if names else "it has no metrics: give some to job.commit"
+        raise JobError(f"no step of this run has a metric {metric!r}: {there}")
     failures = incidents(events)
     with picture(path, WIDE, HIGH) as figure:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=[5, 1])
-        _draw_void(above, ledger, metric)
+        _draw_void(above, ledger)
         _draw_curve(above, steps, values, metric)
-        _draw_workers(below, ledger)
+        _draw_workers(below, spans)
         above.set_xlim(0, max(ledger.end - 1, 1, *(incident.step for incident in failures)))
         _mark(figure, above, below, failures)
 
 
-def _curve(ledger: Ledger, metric: str) -> tuple[list[int], list[float]]:
-    lines = [line for step in sorted(ledger.lines) for line in ledger.lines[step][:1] if isinstance(line, Committed)]
-    found = [(line.step, line.metrics[metric]) for line in lines if metric in line.metrics]
-    if not found:
-        names = sorted({name for line in lines for name in line.metrics})
-        there = f"its metrics are {', '.join(names)}" if names else "it has no metrics: give some to job.commit"
-        raise JobError(f"no step of this run has a metric {metric!r}: {there}")
-    return [step for step, _ in found], [value for _, value in found]
+def _curve(spans: Sequence[Span]) -> tuple[Floats, Floats]:
+    """Steps and values; of very many, the lowest and the highest of each pixel."""
+    steps = np.concatenate([np.empty(0), *(np.arange(span.begin, span.end) for span in spans)])
+    values = np.concatenate([np.empty(0), *(span.values for span in spans)])
+    there = ~np.isnan(values)
+    steps, values = steps[there], values[there]
+    if len(steps) <= 2 * POINTS:
+        return steps, values
+    cuts = np.linspace(0, len(steps), POINTS, endpoint=False).astype(int)
+    ends = [*cuts[1:], len(steps)]
+    low = [begin + int(np.argmin(values[begin:end])) for begin, end in zip(cuts, ends, strict=True)]
+    high = [begin + int(np.argmax(values[begin:end])) for begin, end in zip(cuts, ends, strict=True)]
+    kept = np.unique([0, *low, *high, len(steps) - 1])
+    return steps[kept], values[kept]
 
 
-def _draw_curve(axes: Any, steps: list[int], values: list[float], metric: str) -> None:
+def _draw_curve(axes: Any, steps: Floats, values: Floats, metric: str) -> None:
     axes.plot(steps, values, color=SERIES[0], linewidth=1.3, marker="." if len(steps) == 1 else "", zorder=3)
-    low, high = min(values), max(values)
+    low, high = float(values.min()), float(values.max())
     logarithmic = low > 0 and high > SPAN * low
     axes.set_ylabel(f"{metric} (log)" if logarithmic else metric, color=MUTED)
     axes.set_yscale("log" if logarithmic else "linear")
@@ -74,19 +92,20 @@ def _draw_curve(axes: Any, steps: list[int], values: list[float], metric: str) -
     axes.grid(axis="y", color=FAINT, linewidth=0.7)
 
 
-def _draw_void(axes: Any, ledger: Ledger, metric: str) -> None:
+def _draw_void(axes: Any, ledger: Ledger) -> None:
     """What was rolled back, faintly: it was seen while the job ran."""
+    void = ledger.void()
     for attempt in ledger.starts:
-        lines = sorted((s, v) for (own, s), v in ledger.void.items() if own == attempt and isinstance(v, Committed))
-        points = [(step, line.metrics[metric]) for step, line in lines if metric in line.metrics]
-        axes.plot(*zip(*points, strict=True), color=VOID, linewidth=1, zorder=2) if points else None
+        steps, values = _curve([span for span in void if span.attempt == attempt])
+        if len(steps):
+            axes.plot(steps, values, color=VOID, linewidth=1, zorder=2)
 
 
-def _draw_workers(axes: Any, ledger: Ledger) -> None:
-    steps = sorted(ledger.lines)
-    active = [len({rank for rank, _ in ledger.lines[step][0].by}) for step in steps]
+def _draw_workers(axes: Any, spans: Sequence[Span]) -> None:
+    steps = [span.begin for span in spans]
+    active = [len({rank for rank, _ in span.by}) for span in spans]
     most = max(active, default=1)
-    axes.step([*steps, steps[-1] + 1], [*active, active[-1]], where="post", color=INK, linewidth=1)
+    axes.step([*steps, spans[-1].end], [*active, active[-1]], where="post", color=INK, linewidth=1)
     axes.set_ylim(0, most * 1.25)
     axes.set_yticks(sorted({0, min(active), most}) if most - min(active) > most / 5 else [0, most])
     axes.set_ylabel("workers", color=MUTED)

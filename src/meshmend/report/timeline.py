@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from bisect import bisect_left
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from meshmend.telemetry import Committed, Epoch, Skipped
+import numpy as np
+
+from meshmend.report.pieces import Pieces
+from meshmend.telemetry import Committed, Epoch, Skipped, Steps
 
 BEFORE = -1
 """The number before the first step."""
@@ -15,20 +17,37 @@ USUAL = 20
 """Steps before an incident whose pace is taken as the ordinary one."""
 
 
+def _times() -> Pieces:
+    return Pieces("d")
+
+
 @dataclass
 class Timeline:
     """The times of the ledger. Lines may be added in any order."""
 
-    epochs: dict[Epoch, dict[int, float]] = field(default_factory=dict)
+    epochs: dict[Epoch, Pieces] = field(default_factory=dict)
     """For each epoch, when each step that was summed in it was first committed."""
     tops: dict[Epoch, int] = field(default_factory=dict)
     """The highest of those steps."""
 
-    def add(self, line: Committed | Skipped) -> None:
+    def add(self, line: Committed | Skipped | Steps) -> None:
         """Take in one line of the ledger."""
-        steps = self.epochs.setdefault(line.epoch, {})
-        steps[line.step] = min(line.time, steps.get(line.step, line.time))
-        self.tops[line.epoch] = max(line.step, self.tops.get(line.epoch, BEFORE))
+        steps = self.epochs.setdefault(line.epoch, _times())
+        last = line.end - 1 if isinstance(line, Steps) else line.step
+        self.tops[line.epoch] = max(last, self.tops.get(line.epoch, BEFORE))
+        if isinstance(line, Steps):
+            for begin, end, piece in steps.parts(line.step, line.end):
+                times = line.times[begin - line.step : end - line.step]
+                if piece is None:
+                    steps.add(begin, None, times)
+                else:
+                    known = piece.view(0, begin, end)
+                    np.minimum(known, times, out=known)
+        elif (piece := steps.at(line.step)) is None:
+            steps.add(line.step, None, (line.time,))
+        else:
+            at = line.step - piece.start
+            piece.columns[0][at] = min(line.time, piece.columns[0][at])
 
     def top(self, epoch: Epoch) -> int:
         """The highest step that was committed in the same attempt up to this epoch."""
@@ -42,14 +61,18 @@ class Timeline:
         top = max((top for own, top in self.tops.items() if (epoch.attempt,) < own < epoch), default=BEFORE)
         end = until or Epoch(epoch.attempt + 1)
         for own in sorted(own for own, high in self.tops.items() if epoch <= own < end and high > top):
-            return min((step, when) for step, when in self.epochs[own].items() if step > top)
+            piece = next(piece for piece in self.epochs[own] if piece.end > top + 1)
+            step = max(top + 1, piece.start)
+            return step, piece.columns[0][step - piece.start]
         return None
 
     def first_since(self, attempt: int, step: int, since: float) -> float | None:
         """When a step from this one on was first committed in an attempt, since a time."""
-        mine = [steps for own, steps in self.epochs.items() if own.attempt == attempt]
-        times = (when for steps in mine for number, when in steps.items() if number >= step and when >= since)
-        return min(times, default=None)
+        found = []
+        for piece in (piece for own, steps in self.epochs.items() if own.attempt == attempt for piece in steps):
+            times = piece.view(0, max(step, piece.start), max(step, piece.end))
+            found += [float(times[times >= since].min())] if (times >= since).any() else []
+        return min(found, default=None)
 
     def reached(self, attempt: int, step: int) -> bool:
         """Whether this step, or one after it, was committed in an attempt."""
@@ -57,25 +80,28 @@ class Timeline:
 
     def pace(self) -> Pace:
         """The ordinary time between commits, for any step."""
-        first: dict[tuple[int, int], float] = {}
+        attempts: dict[int, list[Pieces]] = {}
         for epoch, steps in self.epochs.items():
-            for step, when in steps.items():
-                key = epoch.attempt, step
-                first[key] = min(when, first.get(key, when))
-        keys = sorted(first)
-        return Pace(keys, [first[key] for key in keys])
+            attempts.setdefault(epoch.attempt, []).append(steps)
+        return Pace(attempts)
 
 
 @dataclass(frozen=True)
 class Pace:
-    """All commits in order."""
+    """All commits, by attempt."""
 
-    keys: list[tuple[int, int]]
-    """(attempt, step)."""
-    times: list[float]
+    attempts: dict[int, list[Pieces]]
 
     def before(self, attempt: int, step: int) -> float | None:
         """The median time between commits in the last steps before this one."""
-        end = bisect_left(self.keys, (attempt, step))
-        times = self.times[max(0, end - USUAL - 1) : end]
+        times: list[float] = []
+        for own in sorted((own for own in self.attempts if own <= attempt), reverse=True):
+            first: dict[int, float] = {}
+            for steps in self.attempts[own]:
+                for number, when in steps.last(USUAL + 1, step if own == attempt else None):
+                    first[number] = min(when, first.get(number, when))
+            times += [first[number] for number in sorted(first, reverse=True)]
+            if len(times) > USUAL:
+                break
+        times = times[USUAL::-1]
         return statistics.median(b - a for a, b in pairwise(times)) if len(times) > 1 else None

@@ -43,7 +43,7 @@ def wreak(run: str, *, every: float, kinds: Sequence[str], count: int | None, se
         if kind.settles:
             _await_end(victim)
         next_ = time.monotonic() + dice.expovariate(1 / every)
-    ends = [event for event in read(folder_of(run)) if isinstance(event, Ended)]
+    ends = [event for event in read(folder_of(run), "launcher") if isinstance(event, Ended)]
     print(f"chaos: {struck} failures" + (f", and the run ended with status {ends[-1].status}" if ends else ""))
     return ends[-1].status if ends else 0
 

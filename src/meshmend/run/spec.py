@@ -13,11 +13,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from meshmend.base.schema import field_values
 from meshmend.errors import FormatError, JobError
-from meshmend.run.clusters.hosts import HERE, Host
+from meshmend.run.clusters.hosts import HERE, Host, parse_hosts
 from meshmend.run.supervisor.policies import POLICIES
-from meshmend.telemetry import FORMAT, folder_of, unwritable
+from meshmend.telemetry import FORMAT, check_name, damaged, folder_of, read_description, unwritable
 
+MOST_RANKS = 1 << 16
 VERSION = metadata.version("meshmend")
 
 
@@ -48,6 +50,8 @@ class RunSpec:
             raise JobError("no script was given: meshmend run -n 4 train.py …")
         if self.workers < 1 or self.spares < 0:
             raise JobError(f"{self.workers} workers and {self.spares} spares: at least 1 worker is needed")
+        if max(self.ranks, sum(host.slots for host in self.hosts)) > MOST_RANKS:
+            raise JobError(f"{self.workers} workers and {self.spares} spares: a run can have at most {MOST_RANKS:,}")
         if not 1 <= self.least <= self.workers:
             raise JobError(
                 f"--min-workers {self.least} with {self.workers} workers: expected a number from 1 to {self.workers}"
@@ -58,8 +62,7 @@ class RunSpec:
             raise JobError(f"--mesh with --spares {self.spares}: a spare has no place on a mesh; leave one of them out")
         if POLICIES[self.on_failure].needs_spares and not self.spares:
             raise JobError(f"--on-failure {self.on_failure} needs --spares 1 or more")
-        if not all(c.isalnum() or c in "._-" for c in self.run) or not self.run or self.run.startswith("-"):
-            raise JobError(f"--name {self.run!r}: use letters, digits, dots, dashes and underscores")
+        check_name(self.run)
 
     @property
     def folder(self) -> Path:
@@ -121,31 +124,20 @@ def load_spec(run: str, **changes: Any) -> RunSpec:
 
 
 def load_saved(run: str) -> Saved:
-    """Read `run.json`; one in another format is refused."""
+    """Read `run.json`; one that is damaged, or in a format that this version does not read, is refused."""
     path = folder_of(run) / "run.json"
     if not path.exists():
         raise JobError(f"there is no run {run!r}: expected {path}, which meshmend run writes in the folder it runs in")
+    values = read_description(path.parent)
+    version = values.pop("version", "unknown")
+    del values["format"]
     try:
-        values: dict[str, Any] = json.loads(path.read_text())
-        format_, version = values.pop("format"), str(values.pop("version", "unknown"))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _damaged(path, error) from None
-    if isinstance(format_, int) and format_ != FORMAT:
-        other = "an older" if format_ < FORMAT else "a newer"
-        raise FormatError(
-            f"{path} is in format {format_}, of {other} version of meshmend ({version}), and this version ({VERSION}) "
-            f"reads format {FORMAT}: continue the run with the version that started it, or start a new run"
-        )
-    try:
-        if format_ != FORMAT:
-            raise ValueError(f"its format is {format_!r}, not {FORMAT}")
-        values["hosts"] = [Host(**host) for host in values["hosts"]]
-        if {field.name for field in fields(RunSpec)} != values.keys():
-            raise ValueError("options are missing, or there are others")
-    except (ValueError, TypeError, KeyError) as error:
-        raise _damaged(path, error) from None
-    return Saved(version, values)
-
-
-def _damaged(path: Path, error: Exception) -> FormatError:
-    return FormatError(f"{path} is not what meshmend run writes ({error}): restore it, or start a new run")
+        found = field_values(RunSpec, values)
+        if missing := [field.name for field in fields(RunSpec) if field.name not in found]:
+            raise FormatError(f"{missing[0]} is missing")
+        if (hosts := found["hosts"]) and parse_hosts(",".join(f"{one.name}:{one.slots}" for one in hosts)) != hosts:
+            raise FormatError("hosts have names that --hosts does not take")
+        RunSpec(**found)
+    except (FormatError, JobError) as error:
+        raise damaged(path, error) from None
+    return Saved(version if isinstance(version, str) else "unknown", found)

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from meshmend.base.schema import Count
+
 
 class Epoch(NamedTuple):
     """One membership of a run. World 0 is the time before an attempt's first world."""
 
-    attempt: int
-    world: int = 0
-    shrink: int = 0
+    attempt: Count
+    world: Count = 0
+    shrink: Count = 0
 
     def __str__(self) -> str:
         return f"{self.attempt}.{self.world}.{self.shrink}"

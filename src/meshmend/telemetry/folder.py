@@ -1,64 +1,193 @@
-"""A run's folder: where it is, whether this version can read it, and one writer's file of events in it."""
+"""A run's folder: where it is, whether this version can read it, and the files of events in it.
+
+A writer's first file is `worker-0.jsonl`; when it is full, `worker-0.0001.jsonl` follows, and so on. Only the last one
+is written to. Those before it may be made smaller at any time (compaction.py), each by replacing it as a whole.
+"""
 
 from __future__ import annotations
 
-import json
+import contextlib
+import fcntl
 import os
+import re
+from fnmatch import fnmatchcase
 from pathlib import Path
+from threading import Lock, Thread
 from typing import Any
 
+from meshmend.base.schema import loads, wrong
 from meshmend.errors import FormatError, JobError
+from meshmend.telemetry.compaction import compact
 from meshmend.telemetry.types import Event
 
-FORMAT = 2
-"""Of everything in a run's folder. 1: events without epoch numbers. 2: every event has one."""
+FORMAT = 3
+"""Of everything in a run's folder. 1: events without epoch numbers. 2: every event has one. 3: files of events follow
+one another, and lines of the ledger may be gathered."""
+OLDEST = 2
+"""The oldest format that this version reads."""
 RUNS = "runs"
 """The folder that holds the folders of runs, in the working directory, unless MESHMEND_RUNS names another."""
+LONGEST = 100
+"""Bytes of a run's name: with what is added to it, names of files have room for 255."""
+DESCRIPTION = 1 << 20
+"""Bytes that a `run.json` may have."""
+FULL = 4 << 20
+"""Bytes of a file of events after which the next one is begun: of a ledger, some 27,000 steps."""
 
 
 def folder_of(run: str) -> Path:
     """Where a run keeps its files; a run that is given as a path is taken as it is."""
     if os.sep in run:
+        if "\0" in run or any(len(os.fsencode(part)) > 255 for part in run.split(os.sep)) or len(run) > 4000:
+            raise JobError(f"{run[:40]!r}… is not the path of a run: a part of it is too long, or has a zero byte")
         return Path(run)
+    check_name(run)
     return Path(os.environ.get("MESHMEND_RUNS", RUNS)) / run
 
 
-def check_format(folder: Path) -> None:
-    """Refuse the folder of a run that another version of meshmend has written; one without `run.json` passes."""
+def check_name(run: str) -> None:
+    """Refuse a name that cannot be the name of files."""
+    if not run or run in (".", "..") or run.startswith("-") or not all(c.isalnum() or c in "._-" for c in run):
+        raise JobError(
+            f"{run[:40]!r} is not a name for a run: use letters, digits, dots, dashes and underscores, such as lr-0.1"
+        )
+    if len(run.encode()) > LONGEST:
+        raise JobError(f"{run[:40]!r}… is too long for the name of a run: use at most {LONGEST} letters")
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """What is in `run.json`; raises if that is damaged, or of a version that this one does not read."""
+    path = folder / "run.json"
     try:
-        found: Any = json.loads((folder / "run.json").read_text())["format"]
-    except (OSError, ValueError, TypeError, KeyError):
-        return  # whoever needs run.json says what is wrong with it
-    if isinstance(found, int) and found != FORMAT:
-        other = "an older" if found < FORMAT else "a newer"
-        raise FormatError(
-            f"the run in {str(folder)!r} was written in format {found} by {other} version of meshmend, and this "
-            f"version reads format {FORMAT}: finish it with that version, or begin a new run"
+        with path.open("rb") as file:
+            text = file.read(DESCRIPTION + 1)
+    except OSError as error:
+        raise FormatError(f"cannot read {path} ({error.strerror}): restore it, or start a new run") from None
+    try:
+        if len(text) > DESCRIPTION:
+            raise FormatError(f"it has more than {DESCRIPTION} bytes")
+        values = loads(text)
+        found = values.get("format") if isinstance(values, dict) else None
+        if type(found) is not int:
+            raise wrong("format", found, f"{FORMAT}, in an object")
+    except FormatError as error:
+        raise damaged(path, error) from None
+    if not OLDEST <= found <= FORMAT:
+        raise OtherVersion(folder, found, values.get("version"))
+    return dict(values)
+
+
+def damaged(path: Path, error: Exception) -> FormatError:
+    """The error for a `run.json` that is not what `meshmend run` writes."""
+    why = "".join(c if c.isprintable() else "?" for c in str(error))
+    return FormatError(f"{path} is not what meshmend run writes ({why}): restore it, or start a new run")
+
+
+class OtherVersion(FormatError):
+    """The run of another version of meshmend."""
+
+    def __init__(self, folder: Path, found: int, version: object) -> None:
+        other = "an older" if found < OLDEST else "a newer"
+        by = f" ({version})" if isinstance(version, str) and version.isprintable() else ""
+        super().__init__(
+            f"the run in {str(folder)!r} is in format {found}, of {other} version of meshmend{by}, and this version "
+            f"reads format {FORMAT}: continue the run with the version that started it, or start a new run"
         )
 
 
+def check_format(folder: Path) -> None:
+    """Refuse the folder of a run that another version of meshmend has written; events without `run.json` pass."""
+    try:
+        read_description(folder)
+    except OtherVersion:
+        raise
+    except FormatError:
+        return  # whoever needs run.json says what is wrong with it
+
+
+def segment(folder: Path, writer: str, number: int) -> Path:
+    """The file of events that a writer filled as its first, second, … one."""
+    return folder / "events" / (f"{writer}.{number:04}.jsonl" if number else f"{writer}.jsonl")
+
+
+def segments(folder: Path, writer: str = "*") -> dict[str, list[tuple[int, Path]]]:
+    """The files of each writer by number; the last one is still written to."""
+    found: dict[str, list[tuple[int, Path]]] = {}
+    for path in (folder / "events").glob("*.jsonl"):
+        match = re.fullmatch(r"([^.]+)(?:\.(\d{4,12}))?\.jsonl", path.name, re.ASCII)
+        if match and fnmatchcase(match[1], writer):
+            found.setdefault(match[1], []).append((int(match[2] or 0), path))
+    return {name: sorted(paths) for name, paths in sorted(found.items())}
+
+
 class Log:
-    """Appends events to one file; an event that was written stays there if the writer is killed right after it."""
+    """Appends events to a writer's files; an event that was written stays there if the writer is killed right after."""
 
     def __init__(self, folder: Path, writer: str) -> None:
-        self._path = folder / "events" / f"{writer}.jsonl"
+        self._folder, self._writer = folder, writer
+        self._path, self._torn = segment(folder, writer, 0), False
+        self._lock = Lock()  # checkpoints are written in the background, and reported
+        self._compaction: Thread | None = None
+        self._tried: set[int] = set()
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            size = os.fstat(self._file).st_size
-            self._torn = size > 0 and os.pread(self._file, 1, size - 1) != b"\n"
+            before = segments(folder, writer).get(writer, [])
+            self._number = before[-1][0] if before else 0
+            self._open(self._number)
         except OSError as error:
             raise unwritable(self._path, error) from None
 
     def write(self, event: Event) -> None:
         """Append an event; if the line before it was cut short, that line is ended first."""
-        data = memoryview(("\n" * self._torn + event.line() + "\n").encode())
-        try:
-            while data:
-                data = data[os.write(self._file, data) :]
-                self._torn = len(data) > 0
-        except OSError as error:
-            raise unwritable(self._path, error) from None
+        with self._lock:
+            if self._size >= FULL:
+                self._rotate()
+            data = memoryview(("\n" * self._torn + event.line() + "\n").encode())
+            try:
+                while data:
+                    done = os.write(self._file, data)
+                    data = data[done:]
+                    self._size += done
+                    self._torn = len(data) > 0
+            except OSError as error:
+                raise unwritable(self._path, error) from None
+
+    def close(self) -> None:
+        """Close the file; a process that ends does so too."""
+        os.close(self._file)
+
+    def _open(self, number: int) -> None:
+        """Open a file to append to, and lock it for as long as this process writes to it."""
+        path = segment(self._folder, self._writer, number)
+        while True:
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            with contextlib.suppress(OSError):  # some file systems have no locks; there, nothing is made smaller
+                fcntl.flock(file, fcntl.LOCK_SH)
+            found = os.fstat(file)
+            if found.st_nlink:
+                break
+            os.close(file)  # it was made smaller just now
+        self._file, self._path, self._number, self._size = file, path, number, found.st_size
+        self._torn = self._size > 0 and os.pread(file, 1, self._size - 1) != b"\n"
+
+    def _rotate(self) -> None:
+        """Begin the next file, and have those before it made smaller; where there is no room, go on with this one."""
+        old = self._file
+        with contextlib.suppress(OSError, RuntimeError):  # or no room for another thread
+            self._open(self._number + 1)
+            fcntl.flock(old, fcntl.LOCK_UN)  # not only by closing it: a fork of this process may have it open too
+            os.close(old)
+            if self._compaction is None or not self._compaction.is_alive():
+                self._compaction = Thread(target=self._compact, args=[self._number], name="meshmend compaction")
+                self._compaction.start()
+
+    def _compact(self, until: int) -> None:
+        """Also those that somebody who was killed has left."""
+        for number, path in segments(self._folder, self._writer).get(self._writer, []):
+            with contextlib.suppress(OSError):
+                if number < until and number not in self._tried and path.stat().st_size >= FULL:
+                    compact(path)
+                    self._tried.add(number)
 
 
 def unwritable(path: Path, error: OSError) -> JobError:

@@ -1,23 +1,32 @@
-"""Readers of a run's events: all of them at once, or only those that are new.
+"""Readers of a run's events: all of them at once, one after another, or only those that are new.
 
 A writer may be killed in the middle of a line. A last line without its newline may still be being written, so a
 follower leaves it for the next poll; a torn line that others follow is skipped and reported.
+
+No clock is trusted more than need be: clocks are set back, and those of two hosts differ. What one writer wrote stays
+in the order in which it was written, and an attempt comes after the one before it; only the events of different writers
+in one attempt are put in order by their times.
 """
 
 from __future__ import annotations
 
 import contextlib
+import heapq
 import json
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from meshmend.errors import FormatError, JobError
-from meshmend.telemetry.folder import check_format
-from meshmend.telemetry.types import Committed, Event, Skipped, parse
+from meshmend.telemetry.folder import check_format, segments
+from meshmend.telemetry.steps import Steps, spread
+from meshmend.telemetry.types import Committed, Event, Opened, Skipped, parse
 
 END = 1 << 16
-"""Bytes at the end of a ledger that hold its last lines."""
+"""Bytes at the end of a file of the ledger that hold its last lines."""
 
 Report = Callable[[str], None]
 
@@ -26,53 +35,59 @@ def _ignore(*_: Any) -> None:
     pass
 
 
+@dataclass
+class Place:
+    """How far the files of one writer have been read."""
+
+    number: int = 0
+    """The file that is being read."""
+    node: int = 0
+    """Which file has this name: one that was made smaller is another, with the same events."""
+    begin: int = 0
+    """Bytes of it that have been read."""
+    lines: int = 0
+    events: int = 0
+    """Events that these lines hold."""
+
+
 class Follower:
     """Reads what each writer of a run has added since the last poll; writers may appear at any time."""
 
     def __init__(self, folder: Path, writer: str = "*", torn: Report = _ignore) -> None:
-        if not (folder / "events").is_dir():
-            raise JobError(
-                f"there is no run in {str(folder)!r}: expected a folder with events in it, such as runs/NAME"
-            )
-        check_format(folder)
-        self._folder, self._writer, self._torn = folder / "events", writer, torn
-        self._read: dict[Path, tuple[int, int]] = {}
-        """For each file, the bytes and the lines that have been read."""
+        require_run(folder)
+        self._folder, self._writer, self._torn = folder, writer, torn
+        self._places: dict[str, Place] = {}
 
     def poll(self) -> list[Event]:
-        """The new events of all writers, in order of time."""
-        paths = sorted(self._folder.glob(f"{self._writer}.jsonl"))
-        return sorted((event for path in paths for event in self._new(path)), key=lambda event: event.time)
+        """The new events of all writers, in order."""
+        found = segments(self._folder, self._writer)
+        return in_order([*self._new(paths, self._places.setdefault(name, Place()))] for name, paths in found.items())
 
-    def rest(self) -> list[Event]:
-        """Events in last lines that lack only their newline; a later poll gives them again."""
-        found = []
-        for path, (begin, _) in self._read.items():
-            with path.open("rb") as file, contextlib.suppress(ValueError, TypeError, KeyError):
-                file.seek(begin)
-                found.append(parse(json.loads(file.read())))
-        return found
+    def _new(self, paths: list[tuple[int, Path]], place: Place) -> Iterator[Event]:
+        for number, path in paths:
+            if number < place.number:
+                continue
+            if number > place.number:
+                place.number, place.node, place.begin, place.lines, place.events = number, 0, 0, 0, 0
+            with path.open("rb") as file:
+                node = os.fstat(file.fileno()).st_ino
+                known = 0
+                if place.node not in (0, node):  # made smaller: the same events, in fewer lines
+                    known, place.begin, place.lines, place.events = place.events, 0, 0, 0
+                place.node = node
+                file.seek(place.begin)
+                yield from islice(self._events(file, path, place, closed=number < paths[-1][0]), known, None)
 
-    def _new(self, path: Path) -> Iterator[Event]:
-        begin, number = self._read.get(path, (0, 0))
-        with path.open("rb") as file:
-            file.seek(begin)
-            data = file.read()
-        whole = data[: data.rfind(b"\n") + 1]
-        self._read[path] = begin + len(whole), number + whole.count(b"\n")
-        for line in whole.split(b"\n")[:-1]:
-            number += 1
-            if event := self._event(path, number, line.decode(errors="replace")):
+    def _events(self, file: Iterable[bytes], path: Path, place: Place, *, closed: bool) -> Iterator[Event]:
+        for line in file:
+            if not line.endswith(b"\n") and not closed:
+                return
+            place.begin += len(line)
+            place.lines += 1
+            found = event_of(line, path, place.lines, self._torn)
+            for event in spread([found] if found is not None else []):
+                place.events += 1
                 yield event
-
-    def _event(self, path: Path, number: int, line: str) -> Event | None:
-        try:
-            return parse(json.loads(line)) if line else None
-        except (ValueError, TypeError, KeyError) as error:
-            if not isinstance(error, json.JSONDecodeError) or not line.startswith("{"):
-                raise FormatError(f"{path}, line {number} is not an event ({error!r}): {line[:80]!r}") from None
-            self._torn(f"{path}, line {number} is torn (its writer was killed, or the disk was full); skipped")
-            return None
 
 
 def follow(folder: Path, torn: Report = _ignore) -> Follower:
@@ -80,21 +95,136 @@ def follow(folder: Path, torn: Report = _ignore) -> Follower:
     return Follower(folder, torn=torn)
 
 
+@dataclass(frozen=True)
+class Events:
+    """The events of a run, or of one writer, as often as they are wanted and never all in memory.
+
+    They come writer by writer, with `Steps` as they are. A last line without its newline is read if it is whole.
+    """
+
+    folder: Path
+    writer: str = "*"
+    torn: Report = _ignore
+    _told: set[str] = field(default_factory=set)
+
+    def __iter__(self) -> Iterator[Event]:
+        require_run(self.folder)
+        for paths in segments(self.folder, self.writer).values():
+            yield from self._of(paths)
+
+    def _of(self, paths: list[tuple[int, Path]]) -> Iterator[Event]:
+        for number, path in paths:
+            last = number == paths[-1][0]
+            with path.open("rb") as file:
+                for at, line in enumerate(file, 1):
+                    open_end = last and not line.endswith(b"\n")  # it may still be being written
+                    event = event_of(line, path, at, self._tell, open_end=open_end)
+                    if event is not None:
+                        yield event
+
+    def in_order(self) -> list[Event]:
+        """All of them, with a line for each step."""
+        require_run(self.folder)
+        return in_order([*spread(self._of(paths))] for paths in segments(self.folder, self.writer).values())
+
+    def _tell(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self.torn(text)
+
+
 def read(folder: Path, writer: str = "*", torn: Report = _ignore) -> list[Event]:
-    """All events of a run, or of one writer, in order of time; `torn` is told of each line that was cut short."""
-    follower = Follower(folder, writer, torn)
-    return sorted([*follower.poll(), *follower.rest()], key=lambda event: event.time)
+    """All events of a run, or of one writer, in order; `torn` is told of each line that was cut short."""
+    return Events(folder, writer, torn).in_order()
+
+
+def in_order(writers: Iterable[Iterable[Event]]) -> list[Event]:
+    """The events of several writers, each in its own order, as one sequence."""
+    return [event for _, event in heapq.merge(*map(_keyed, writers), key=lambda pair: pair[0])]
+
+
+def _keyed(events: Iterable[Event]) -> Iterator[tuple[tuple[int, float], Event]]:
+    """With a key that never falls, whatever the writer's clock did."""
+    last = (0, float("-inf"))
+    for event in events:
+        attempt = max(last[0], event.epoch.attempt)
+        last = attempt, max(last[1], event.time) if attempt == last[0] else event.time
+        yield last, event
+
+
+def require_run(folder: Path) -> None:
+    """Refuse a folder that holds no events, or those of another version."""
+    if not (folder / "events").is_dir():
+        raise JobError(f"there is no run in {str(folder)!r}: expected a folder with events in it, such as runs/NAME")
+    check_format(folder)
+
+
+def event_of(line: bytes, path: Path, number: int, torn: Report, *, open_end: bool = False) -> Event | None:
+    """The event in a line of a file; None if there is none because its writer was killed, or has not ended it yet."""
+    text = line.rstrip(b"\n").decode(errors="replace")
+    if not text:
+        return None
+    try:
+        return parse(json.loads(text))
+    except json.JSONDecodeError as error:
+        if open_end:
+            return None
+        if text.startswith("{") or not text.strip("\0"):
+            torn(f"{path}, line {number} is torn (its writer was killed, or the disk was full); skipped")
+            return None
+        why: object = error
+    except RecursionError:
+        why = "nested too deeply"
+    except ValueError as error:  # also FormatError, and numbers of thousands of digits
+        why = error
+    raise FormatError(
+        f"{path}, line {number} is not an event ({why}): restore the file, or delete that line: {text[:80]!r}"
+    )
 
 
 def steps_done(folder: Path) -> int:
-    """How many steps the ledger ends with; only the ends of its files are read, as a ledger may be long."""
-    most = 0
-    for path in (folder / "events").glob("worker-*.jsonl"):
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - END))
-            lines = file.read().split(b"\n")
-        for line in lines:
-            with contextlib.suppress(ValueError, TypeError, KeyError):
-                event = parse(json.loads(line))
-                most = max(most, event.step + 1 if isinstance(event, Committed | Skipped) else 0)
+    """How many steps the last attempt ends with; only the ends of files are read, as a ledger may be long."""
+    began = (event.epoch.attempt for paths in segments(folder, "launcher").values() for event in _lines(paths))
+    attempt, most = max(began, default=0), 0
+    for paths in segments(folder, "worker-*").values():
+        for _, path in reversed(paths):
+            ends = [(event.epoch.attempt, after) for event in _ends(path) if (after := _after(event)) is not None]
+            most = max([most, *(after for own, after in ends if own == attempt)])
+            if ends:
+                break
     return most
+
+
+def _lines(paths: list[tuple[int, Path]]) -> Iterator[Event]:
+    for _, path in paths:
+        with path.open("rb") as file:
+            yield from _readable(file, path)
+
+
+def _ends(path: Path) -> Iterator[Event]:
+    """The events in the last lines of a file."""
+    with path.open("rb") as file:
+        if file.seek(max(0, path.stat().st_size - END)):
+            file.readline()  # it may be cut
+        yield from _readable(file, path)
+
+
+def _readable(file: Iterable[bytes], path: Path) -> Iterator[Event]:
+    """The events in these lines, without what is damaged."""
+    for number, line in enumerate(file, 1):
+        with contextlib.suppress(FormatError):
+            if (event := event_of(line, path, number, _ignore)) is not None:
+                yield event
+
+
+def _after(event: Event) -> int | None:
+    """The step that comes after an event of the ledger."""
+    match event:
+        case Committed() | Skipped():
+            return event.step + 1
+        case Steps():
+            return event.end
+        case Opened():
+            return event.step
+        case _:
+            return None

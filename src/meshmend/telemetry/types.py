@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from enum import Enum, auto
-from functools import cache
-from typing import Any, ClassVar, get_type_hints
+from typing import Annotated, Any, ClassVar
 
+from meshmend.base.schema import Count, Range, Real, Rule, field_values, shown
+from meshmend.errors import FormatError
 from meshmend.telemetry.epoch import Epoch
 
 UNKNOWN = -1
 """In the place of a rank or a step that the writer does not know."""
+MOST_RANKS = 1 << 16
+"""More than a run can have."""
+Step = Annotated[int, Range(UNKNOWN, 1 << 53)]
+Rank = Annotated[int, Range(UNKNOWN, MOST_RANKS)]
+By = Annotated[
+    list[list[int]],
+    Rule("pairs of [rank, number of lanes]", lambda by: all(len(run) == 2 and min(run) >= 0 for run in by)),
+]
+"""Which rank computed which lanes, in order of the lanes: pairs of [rank, number of lanes]."""
 
 
 class Part(Enum):
@@ -92,8 +101,12 @@ class Event:
 
     def values(self) -> dict[str, Any]:
         """The event as an object of JSON, from which `parse` makes the event again."""
-        found = {name: value.name if isinstance(value, Enum) else value for name, value in asdict(self).items()}
-        return {"kind": type(self).__name__, **found}
+        found: dict[str, Any] = {"kind": type(self).__name__}
+        for entry in fields(self):
+            if entry.init:
+                value = getattr(self, entry.name)
+                found[entry.name] = value.name if isinstance(value, Enum) else value
+        return found
 
     def line(self) -> str:
         """The event as a line of JSON."""
@@ -104,8 +117,8 @@ class Event:
 class Began(Event):
     """Launcher: a run begins (attempt 0), is resumed from a checkpoint (1, 2, …), or is attached to."""
 
-    workers: int
-    spares: int
+    workers: Count
+    spares: Count
     on_failure: str
     """The name of the policy."""
     attached: bool = False
@@ -117,9 +130,9 @@ class Began(Event):
 class Formed(Event):
     """Launcher: a world of couriers was let in; its epoch is (attempt, world, 0)."""
 
-    ranks: list[int]
+    ranks: list[Rank]
     why: Why
-    joined: list[int] = field(default_factory=list)
+    joined: list[Rank] = field(default_factory=list)
     """The ranks that join, where that is why."""
 
 
@@ -131,16 +144,16 @@ class Died(Event):
     how: How
     value: int = 0
     """The exit status or the number of the signal."""
-    rank: int = UNKNOWN
+    rank: Rank = UNKNOWN
     process: int = 0
     """The process id of the rank's worker, also where its courier died: it tells a worker from its replacement."""
-    step: int = UNKNOWN
+    step: Step = UNKNOWN
     """The step that the worker was in; of a worker that was no member, the step that the members were in."""
     member: bool = True
     """Whether it had joined a world: if not, its death delays nobody."""
     host: str = ""
     """The name of a host that died."""
-    ranks: list[int] = field(default_factory=list)
+    ranks: list[Rank] = field(default_factory=list)
     """The ranks that died with a host."""
 
 
@@ -148,7 +161,7 @@ class Died(Event):
 class Started(Event):
     """Launcher: a worker was started."""
 
-    rank: int
+    rank: Rank
     process: int
     host: str = ""
 
@@ -168,7 +181,7 @@ class Repaired(Event):
 
     was: Epoch
     """The epoch before the failure; for a rank that joins, the one it joins in."""
-    rank: int
+    rank: Rank
     round: int
     """The round that was interrupted."""
     noticed: float
@@ -176,7 +189,7 @@ class Repaired(Event):
     times: dict[str, float]
     """Seconds of each phase that took place: revoke, shrink, re-form, exchange, roll forward, state, recompute, first
     commit."""
-    active: list[int]
+    active: list[Rank]
     """The active ranks of the new membership."""
 
 
@@ -184,12 +197,12 @@ class Repaired(Event):
 class Opened(Event):
     """Worker: it has opened a job over this data and takes part from `step` on."""
 
-    rank: int
-    step: int
-    size: int
-    batch: int
-    lanes: int
-    seed: int
+    rank: Rank
+    step: Step
+    size: Count
+    batch: Count
+    lanes: Annotated[int, Range(0, MOST_RANKS)]
+    seed: Count
     reduction: str
 
 
@@ -197,22 +210,21 @@ class Opened(Event):
 class Committed(Event):
     """Worker: a step is done; `epoch` is that of the round whose sum was committed. One line of the ledger."""
 
-    rank: int
-    step: int
-    by: list[list[int]]
-    """Which rank computed which lanes, in order of the lanes: pairs of [rank, number of lanes]."""
+    rank: Rank
+    step: Step
+    by: By
     digest: str
     """The digest of the state after the step."""
-    metrics: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, Real] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Skipped(Event):
     """Worker: a step's sum was not finite, and the user asked to skip such steps. One line of the ledger."""
 
-    rank: int
-    step: int
-    by: list[list[int]]
+    rank: Rank
+    step: Step
+    by: By
     why: str
 
 
@@ -220,18 +232,18 @@ class Skipped(Event):
 class Saved(Event):
     """Worker: a checkpoint of the state before `step` is on disk."""
 
-    step: int
+    step: Step
     path: str
     seconds: float
-    nbytes: int
+    nbytes: Count
 
 
 @dataclass(frozen=True, kw_only=True)
 class Raised(Event):
     """Worker: the user's script raised an exception."""
 
-    rank: int
-    step: int
+    rank: Rank
+    step: Step
     error: str
     """Its last line."""
     trace: str
@@ -244,32 +256,17 @@ class Struck(Event):
     what: Part
     fault: str
     """The fault's name in the registry of faults."""
-    rank: int = UNKNOWN
+    rank: Rank = UNKNOWN
     process: int = 0
     """As in `Died`."""
-    step: int = UNKNOWN
+    step: Step = UNKNOWN
     """The step that the worker is in."""
     point: str = ""
 
 
-def parse(values: dict[str, Any]) -> Event:
-    """The event that a JSON object holds; fields that a later version has added are ignored."""
+def parse(values: Any) -> Event:
+    """The event that a JSON object holds; what holds none is a `FormatError`. Fields of later versions are ignored."""
+    if not isinstance(values, dict) or not isinstance(values.get("kind"), str) or values["kind"] not in Event.kinds:
+        raise FormatError(f"it is {shown(values)} without a known kind of event")
     kind = Event.kinds[values["kind"]]
-    readers = _readers(values["kind"])
-    return kind(**{name: readers[name](value) for name, value in values.items() if name in readers})
-
-
-@cache
-def _readers(name: str) -> dict[str, Callable[[Any], Any]]:
-    """For each field of a kind of event, what turns its JSON into its value."""
-    kind = Event.kinds[name]
-    hints = get_type_hints(kind)
-    return {entry.name: _reader(hints[entry.name]) for entry in fields(kind)}
-
-
-def _reader(hint: Any) -> Callable[[Any], Any]:
-    if hint is Epoch:
-        return lambda value: Epoch(*(int(part) for part in value))
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return lambda value: hint[value]
-    return lambda value: value
+    return kind(**field_values(kind, values, others=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import re
@@ -29,7 +30,7 @@ from meshmend import (
     verify,
 )
 from meshmend.mesh.planners.files import from_json, to_json
-from tests.strategies import meshes
+from tests.strategies import damaged, damaged_bytes, meshes, modest
 
 HOLED = "5x6 wrap=y -2x2@1,2 -link@4,0:4,1"
 SAMPLE = to_json(plan(HOLED))
@@ -267,3 +268,25 @@ def test_a_mutant_is_refused_or_has_the_shape_of_a_plan(data: Any) -> None:
         assert isinstance(made.why, str) and isinstance(made.algorithm, str) and isinstance(made.overlap, bool)
     else:
         assert made == Mesh.parse(data["mesh"])
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_any_damage_is_a_sentence_or_a_plan_that_can_be_judged(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("plans") / "plan.json"
+    good = json.dumps(SAMPLE)
+    if data.draw(st.booleans()):
+        path.write_text(json.dumps(data.draw(damaged(SAMPLE))))
+    else:
+        path.write_bytes(data.draw(damaged_bytes(good.encode())))
+    try:
+        with modest():
+            found = load(str(path))
+    except FormatError as error:
+        assert "\n" not in str(error)
+        return
+    if isinstance(found, Plan):
+        with contextlib.suppress(VerifyError):
+            verify(found)

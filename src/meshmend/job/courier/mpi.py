@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from meshmend.base.clocks import EXIT_POLL
+from meshmend.base.clocks import EXIT_POLL, EXIT_REST
 from meshmend.job.protocol import (
     Begin,
     Cast,
@@ -121,7 +121,8 @@ class Mpi:
             case Work(round=current, lanes=lanes):
                 self.latest = current.number - 1
                 self.worker.begin(current.number, lanes)
-                while not self.worker.ready(EXIT_POLL):
+                began = time.monotonic()
+                while not self.worker.ready(max(EXIT_POLL, min((time.monotonic() - began) / 8, EXIT_REST))):
                     self.look()
             case Reduce(round=current):
                 return self.reduce(current)

@@ -37,7 +37,7 @@ class Lanes:
         if self.batch < 1 or self.lanes < 1:
             raise JobError(f"batch={self.batch} and lanes={self.lanes}: both must be at least 1")
         if self.batch % self.lanes:
-            near = [n for n in range(1, self.batch + 1) if self.batch % n == 0]
+            near = [n for n in range(1, min(self.batch, 2 * self.lanes) + 1) if self.batch % n == 0]
             best = min(near, key=lambda n: abs(n - self.lanes))
             raise JobError(
                 f"a batch of {self.batch} cannot be divided into {self.lanes} equal lanes: lanes must divide it, "

@@ -45,6 +45,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.base.kernels import kernel
+from meshmend.errors import JobError
 from meshmend.job.data.lanes import MOST_LANES
 from meshmend.job.reduction.base import Flat, NonFinite, Reduction
 from meshmend.job.reduction.layout import Layout
@@ -126,7 +127,7 @@ class Exact:
         level = np.array(state, np.int32)
         known = level[level != FRESH]
         if level.shape != self._level.shape or ((known < LOW * FALL) | (known > HIGH * FALL)).any():
-            raise ValueError(
+            raise JobError(
                 f"a grid of shape {level.shape} with levels {known.min(initial=0)} to {known.max(initial=0)} was given "
                 f"for {len(self._level)} blocks: give the `state()` of an `Exact` of the same leaves and block"
             )

@@ -113,8 +113,8 @@ class RankFiles:
         """The exception that ended the worker, if one did."""
         try:
             return dict(json.loads(self.path("error").read_text()))
-        except (FileNotFoundError, ValueError):
-            return None
+        except (FileNotFoundError, ValueError, TypeError, RecursionError):
+            return None  # none did, or it was killed while it wrote
 
     def remove(self) -> None:
         """Remove them all."""

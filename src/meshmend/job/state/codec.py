@@ -8,16 +8,31 @@ from __future__ import annotations
 import json
 import math
 import struct
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from meshmend.errors import JobError
+from meshmend.base.schema import Count, checked, loads
+from meshmend.errors import FormatError, JobError
 from meshmend.job.state.tree import Leaves
 
-Described = list[tuple[str, list[int], str]]
-"""The name, shape and type of each array."""
+
+class Described(NamedTuple):
+    """One array."""
+
+    name: str
+    shape: list[Count]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Header:
+    """All arrays, and the facts about them."""
+
+    leaves: list[Described]
+    about: dict[str, Any]
 
 
 def encode(leaves: Leaves, **about: Any) -> list[Any]:
@@ -29,19 +44,35 @@ def encode(leaves: Leaves, **about: Any) -> list[Any]:
 
 def decode(data: npt.NDArray[np.uint8], template: Leaves | None) -> tuple[Leaves, dict[str, Any]]:
     """The arrays and the facts. With a template, other names, shapes or types than its own are refused by name."""
-    (length,) = struct.unpack("<q", data[:8].tobytes())
-    header = json.loads(data[8 : 8 + length].tobytes())
-    described: Described = header["leaves"]
-    types = [dtype_of(kind) for _, _, kind in described] if template is None else _checked_types(described, template)
-    body, begin, found = data[8 + length :], 0, []
-    for (name, shape, _), dtype in zip(described, types, strict=True):
-        end = begin + dtype.itemsize * math.prod(shape)
-        found.append((name, body[begin:end].copy().view(dtype).reshape(shape)))
-        begin = end
-    return found, header["about"]
+    header, body = _opened(data)
+    types = [dtype_of(one.dtype) for one in header.leaves] if template is None else _checked_types(header, template)
+    sizes = [dtype.itemsize * math.prod(one.shape) for one, dtype in zip(header.leaves, types, strict=True)]
+    if sum(sizes) != len(body):
+        raise _damaged(f"its arrays have {sum(sizes)} bytes, and {len(body)} came")
+    begin, found = 0, []
+    for (name, shape, _), dtype, size in zip(header.leaves, types, sizes, strict=True):
+        found.append((name, body[begin : begin + size].copy().view(dtype).reshape(shape)))
+        begin += size
+    return found, header.about
 
 
-def _checked_types(described: Described, template: Leaves) -> list[np.dtype[Any]]:
+def _opened(data: npt.NDArray[np.uint8]) -> tuple[Header, npt.NDArray[np.uint8]]:
+    """The header of a state that was received, and the bytes after it."""
+    length = struct.unpack("<q", data[:8].tobytes())[0] if len(data) >= 8 else -1
+    if not 0 <= length <= len(data) - 8:
+        raise _damaged(f"its header has {length} bytes, and {len(data)} came")
+    try:
+        return checked(Header, loads(data[8 : 8 + length].tobytes())), data[8 + length :]
+    except FormatError as error:
+        raise _damaged(str(error)) from None
+
+
+def _damaged(why: str) -> FormatError:
+    return FormatError(f"the state of another worker was damaged on its way here ({why}): resume from a checkpoint")
+
+
+def _checked_types(header: Header, template: Leaves) -> list[np.dtype[Any]]:
+    described = header.leaves
     if [name for name, _, _ in described] != [name for name, _ in template]:
         raise JobError(
             f"received a state with the leaves {[name for name, _, _ in described]}, but this worker's has "
@@ -58,7 +89,10 @@ def _checked_types(described: Described, template: Leaves) -> list[np.dtype[Any]
 
 def dtype_of(name: str) -> np.dtype[Any]:
     """The type that a name in a file or a message means; only plain numbers are allowed."""
-    found = np.dtype(name)
-    if found.kind not in "biufc":
+    try:
+        found = np.dtype(name) if name.isidentifier() else None
+    except TypeError:
+        found = None
+    if found is None or found.kind not in "biufc":
         raise JobError(f"received a leaf of type {name!r}; expected numbers")
     return found

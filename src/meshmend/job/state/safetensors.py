@@ -15,19 +15,22 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import math
 import os
 import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from meshmend.base.schema import Count, Rule, checked, loads, shown
 from meshmend.errors import FormatError, JobError
 from meshmend.job.state.codec import dtype_of
 from meshmend.job.state.tree import Leaves
@@ -45,6 +48,44 @@ KINDS = {
 }  # fmt: skip
 """NumPy's names for the types, and those of safetensors."""
 TYPES = {theirs: ours for ours, theirs in KINDS.items()}
+SIZES = {name: int((re.findall(r"\d+", name) or [8])[0]) // 8 for name in TYPES}
+"""Bytes of a number of each type; NumPy does not know all of them by itself."""
+
+Digits = Annotated[str, Rule("a number", lambda text: re.fullmatch(r"\d{1,15}", text, re.ASCII) is not None)]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """What the header of a file says of one array."""
+
+    dtype: Annotated[str, Rule(f"one of {', '.join(TYPES)}", TYPES.__contains__)]
+    shape: Annotated[list[Count], Rule("at most 32 numbers", lambda shape: len(shape) <= 32)]
+    data_offsets: Annotated[list[Count], Rule("two offsets", lambda pair: len(pair) == 2 and pair[0] <= pair[1])]
+
+    @property
+    def nbytes(self) -> int:
+        """The size of such an array."""
+        return math.prod(self.shape) * SIZES[self.dtype]
+
+
+@dataclass(frozen=True)
+class Notes:
+    """What the header says of the whole."""
+
+    sha256: str
+    meshmend: str
+    step: Digits
+    about: str
+
+
+@dataclass(frozen=True)
+class Header:
+    """A header that fits its file."""
+
+    leaves: dict[str, Leaf]
+    step: int
+    about: dict[str, Any]
+
 
 Said = Callable[[Path | Exception, float, int], None]
 
@@ -66,24 +107,23 @@ def load(path: Path, template: Leaves | None) -> tuple[Leaves, int, dict[str, An
     with _opened(path) as file:
         head = _checked(file, path)
         begin = file.tell()
-        notes = head.pop("__metadata__")
         if template is None:
-            types = {name: dtype_of(TYPES[spec["dtype"]]) for name, spec in head.items()}
+            types = {name: dtype_of(TYPES[leaf.dtype]) for name, leaf in head.leaves.items()}
         else:
-            types = _checked_types(head, template, path)
-        found = [(name, _read(file, begin, head[name], dtype)) for name, dtype in types.items()]
-    return found, int(notes["step"]), json.loads(notes["about"])
+            types = _checked_types(head.leaves, template, path)
+        found = [(name, _read(file, begin, head.leaves[name], dtype)) for name, dtype in types.items()]
+    return found, head.step, head.about
 
 
-def _checked_types(head: dict[str, Any], template: Leaves, path: Path) -> dict[str, np.dtype[Any]]:
+def _checked_types(head: dict[str, Leaf], template: Leaves, path: Path) -> dict[str, np.dtype[Any]]:
     for name in sorted(head.keys() ^ dict(template).keys()):
         where = f"in {path} but not in this job's state" if name in head else f"in this job's state but not in {path}"
         raise JobError(f"leaf {name!r} is {where}; resume with the script that wrote it")
     for name, mine in template:
-        spec = head[name]
-        if list(mine.shape) != spec["shape"] or _kind(mine) != spec["dtype"]:
+        leaf = head[name]
+        if list(mine.shape) != leaf.shape or _kind(mine) != leaf.dtype:
             raise JobError(
-                f"leaf {name!r} of {path} is {spec['dtype']}{spec['shape']}, but here it is "
+                f"leaf {name!r} of {path} is {leaf.dtype}{leaf.shape}, but here it is "
                 f"{_kind(mine) or mine.dtype}{list(mine.shape)}; resume with the script that wrote it"
             )
     return {name: mine.dtype for name, mine in template}
@@ -152,12 +192,13 @@ class Background:
         self._said(path, time.monotonic() - began, size)
 
 
-def _read(file: BufferedReader, begin: int, spec: dict[str, Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """One array of a file whose checksum has been verified."""
-    file.seek(begin + spec["data_offsets"][0])
-    data = np.empty(spec["data_offsets"][1] - spec["data_offsets"][0], np.uint8)
+def _read(file: BufferedReader, begin: int, leaf: Leaf, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """One array of a file whose checksum and header have been verified."""
+    low, high = leaf.data_offsets
+    file.seek(begin + low)
+    data = np.empty(high - low, np.uint8)
     file.readinto(data.data)
-    return data.view(dtype).reshape(spec["shape"])
+    return data.view(dtype).reshape(leaf.shape)
 
 
 def _kind(array: npt.NDArray[Any]) -> str | None:
@@ -240,7 +281,7 @@ def _opened(path: Path) -> BufferedReader:
         raise FormatError(f"cannot open the checkpoint {path} ({error.strerror}); choose another one") from None
 
 
-def _checked(file: BufferedReader, path: Path) -> dict[str, Any]:
+def _checked(file: BufferedReader, path: Path) -> Header:
     """The header of a file, after its checksum was verified; the file is left at the first array."""
     try:
         start = file.read(8 + len(OPENING) + len(BLANK))
@@ -251,13 +292,45 @@ def _checked(file: BufferedReader, path: Path) -> dict[str, Any]:
             digest.update(piece)
         if digest.hexdigest().encode() != start[-len(BLANK) :]:
             raise FormatError(f"{path} is damaged or truncated (its checksum is wrong); choose the previous checkpoint")
+        size, length = file.seek(0, os.SEEK_END), int.from_bytes(start[:8], "little")
+        if length > size - 8:
+            raise FormatError(f"{path} is damaged (a header of {length} bytes in a file of {size}); choose another one")
         file.seek(8)
-        head: dict[str, Any] = json.loads(file.read(int.from_bytes(start[:8], "little")))
+        text = file.read(length)
     except OSError as error:
         raise FormatError(f"cannot read {path} ({error.strerror}); choose the previous checkpoint") from None
-    if head["__metadata__"]["meshmend"] != FORMAT:
-        theirs = head["__metadata__"]["meshmend"]
-        raise FormatError(
+    try:
+        return _header(text, size - 8 - length, path)
+    except OtherFormat:
+        raise
+    except FormatError as error:  # its checksum is right, so somebody has made it like this
+        raise FormatError(f"{path} is not a checkpoint of meshmend ({error}); choose another one") from None
+
+
+class OtherFormat(FormatError):
+    """A checkpoint of another version."""
+
+
+def _header(text: bytes, room: int, path: Path) -> Header:
+    """Read a header; the arrays must fill the room after it, one after another, so that none needs more than that."""
+    head = loads(text)
+    if not isinstance(head, dict):
+        raise FormatError("its header is no object")
+    notes = head.pop("__metadata__", None)
+    theirs = notes.get("meshmend") if isinstance(notes, dict) else None
+    if isinstance(theirs, str) and theirs.isdigit() and theirs != FORMAT:
+        raise OtherFormat(
             f"{path} has format {theirs}, but this meshmend reads {FORMAT}; install the version that wrote it"
         )
-    return head
+    found = checked(Notes, notes, others=True)
+    if found.meshmend != FORMAT:
+        raise FormatError(f"its format is {shown(found.meshmend)}")
+    leaves, place = {name: checked(Leaf, leaf) for name, leaf in head.items()}, 0
+    for name, leaf in sorted(leaves.items(), key=lambda leaf: leaf[1].data_offsets):
+        if leaf.data_offsets != [place, place + leaf.nbytes]:
+            raise FormatError(f"leaf {shown(name)} needs bytes {place} to {place + leaf.nbytes}, but has others")
+        place += leaf.nbytes
+    about = loads(found.about)
+    if place != room or not isinstance(about, dict):
+        raise FormatError(f"its arrays have {place} bytes of {room}, or what it says of the job is no object")
+    return Header(leaves, int(found.step), about)

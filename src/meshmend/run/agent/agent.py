@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from meshmend.base.clocks import AGENT_POLL, COURIER_EXIT
+from meshmend.base.clocks import AGENT_POLL, AGENT_REST, COURIER_EXIT
 from meshmend.base.env import Settings
 from meshmend.base.processes import Identity, running
 from meshmend.base.waiting import ExitWaiter
@@ -32,8 +32,10 @@ from meshmend.run.supervisor.observations import Cause, RankSeen
 class Agent:
     """The workers of this host."""
 
-    def __init__(self, run: str, folder: Path) -> None:
+    def __init__(self, run: str, folder: Path, *, alone: bool = True) -> None:
         self.run, self.folder = run, folder
+        self.alone = alone
+        """Whether nothing but these workers has to be looked at in time."""
         self.workers: dict[int, LocalWorker] = {}
         self._exits = ExitWaiter()
         self._attempt = -1
@@ -151,7 +153,9 @@ class Agent:
 
     def wait(self, *others: int) -> None:
         """Until the next look: sooner if a worker or a courier dies, or something comes from one of the other files."""
-        self._exits.wait([process for worker in self._living() for process in worker.processes], AGENT_POLL, *others)
+        rests = [worker.rest for worker in self.workers.values()] if self.alone else [0.0]
+        seconds = max(AGENT_POLL, min([AGENT_REST, *rests])) if rests else AGENT_POLL
+        self._exits.wait([process for worker in self._living() for process in worker.processes], seconds, *others)
 
     def look(self) -> list[RankSeen]:
         """See which workers have died or make no progress; how all of them are."""

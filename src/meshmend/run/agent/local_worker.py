@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from meshmend.base.clocks import REPAIR
+from meshmend.base.clocks import AGENT_REST, REPAIR
 from meshmend.base.processes import doing, is_here, is_stopped, name
+from meshmend.base.schema import checked
 from meshmend.base.status import DONE, HALTED, KILLED
+from meshmend.errors import FormatError
 from meshmend.job.shm import AgentSegment
 from meshmend.job.shm.mailbox import is_over, owes
 from meshmend.job.shm.records import Phase
-from meshmend.run.agent.output import PIECE, Tail
+from meshmend.run.agent.output import FULL, PIECE, Tail, pack_away
 from meshmend.run.agent.pulse import CourierPulse, Pulse
 from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, WorkerError
 
+LEFT = 5.0
+"""Seconds after the end of a worker in which something may follow from it."""
 DAEMON = "prted"
 """What mpirun starts on other hosts; couriers are its children there."""
 
@@ -35,6 +42,12 @@ class LocalWorker:
     carries: CourierPulse = field(default_factory=CourierPulse)
     still: int = 0
     tail: Tail = field(default_factory=Tail)
+    seen: RankSeen | None = None
+    """How it was when it was looked at last."""
+    packed: int = 0
+    """Pieces of its output that have been packed away."""
+    ended: float = 0.0
+    """When it was seen that it had ended."""
 
     @property
     def processes(self) -> list[int]:
@@ -71,7 +84,7 @@ class LocalWorker:
             status = DONE if worker.finished else HALTED if worker.halted else KILLED
         if status is None:
             return
-        self.status = status
+        self.status, self.ended = status, time.monotonic()
         if not self.done:
             agent.worker.kill_group()
 
@@ -124,12 +137,12 @@ class LocalWorker:
                 state = CourierState.STOPPED if stopped else CourierState.ALIVE
         ended = self.status is not None
         error = segment.files.read_error() if self.status else None
-        return RankSeen(
+        self.seen = RankSeen(
             rank=self.rank,
             process=agent.worker.number,
             status=self.status,
             cause=self.cause if ended else Cause.NONE,
-            error=None if error is None else WorkerError(**error),
+            error=_error(error),
             ready=worker.ready,
             active=courier.active,
             over=is_over(segment),
@@ -146,6 +159,20 @@ class LocalWorker:
             exiting=not ended and state is not CourierState.ALIVE and agent.worker.exiting,
             stuck=segment.has_courier() and self._is_stuck(),
         )
+        return self.seen
+
+    @property
+    def rest(self) -> float:
+        """Seconds in which nothing is missed if nobody looks at it, as long as no process ends."""
+        seen = self.seen
+        if seen is None or (seen.status is not None and time.monotonic() - self.ended < LEFT):
+            return 0.0
+        if seen.status is not None:
+            return AGENT_REST
+        calm = seen.courier is CourierState.ALIVE and seen.world == seen.standby == seen.agreed and not seen.still
+        if not calm or seen.over or seen.saving or seen.exiting or seen.stuck:
+            return 0.0
+        return self.pulse.rest if seen.active else AGENT_REST
 
     def _is_stuck(self) -> bool:
         courier = self.segment.courier
@@ -154,10 +181,15 @@ class LocalWorker:
 
     def read_output(self, path: Path) -> list[str]:
         """The next lines that it has printed; all of them once it has ended."""
-        lines: list[str] = []
         agent, ended = self.segment.agent, self.status is not None
-        if not path.exists() or path.stat().st_size <= agent.shown:
-            return lines
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(path).st_size > agent.shown:
+                return self._lines(path, ended=ended)
+        return []
+
+    def _lines(self, path: Path, *, ended: bool) -> list[str]:
+        lines: list[str] = []
+        agent = self.segment.agent
         more = True
         with path.open("rb") as file:
             while more:
@@ -167,4 +199,15 @@ class LocalWorker:
                 some, done = self.tail.cut(data, time.monotonic(), ended=ended and not more)
                 agent.shown += done
                 lines += some
+        if agent.shown // FULL > self.packed:
+            self.packed = agent.shown // FULL
+            pack_away(path, agent.shown)
         return lines
+
+
+def _error(values: dict[str, Any] | None) -> WorkerError | None:
+    """What a worker put down when it ended; None if it was killed in the middle of that."""
+    try:
+        return None if values is None else checked(WorkerError, values)
+    except FormatError:
+        return None

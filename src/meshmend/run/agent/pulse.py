@@ -25,6 +25,8 @@ from meshmend.run.supervisor.observations import HANGS, STOPPED
 SEEN = 8
 """Signs of progress before a worker is judged."""
 RECENT = 64
+LOOKS = 4
+"""Looks in the longest pause of a worker: a hang is found at most a quarter of that later than by always looking."""
 
 
 @dataclass
@@ -43,6 +45,13 @@ class Pulse:
         default_factory=lambda: {True: deque(maxlen=RECENT), False: deque(maxlen=RECENT)}
     )
     _looked: tuple[float, float] | None = None
+
+    @property
+    def rest(self) -> float:
+        """Seconds in which nothing is missed if nobody looks at it: a part of its own pace; 0 if that is not known."""
+        if self.signs < SEEN or self._looked is not None:
+            return 0.0
+        return max(self.pauses[self.inside], default=0.0) / LOOKS
 
     def still(self, progress: int, inside: bool, owes: bool, now: float, doing: Callable[[], tuple[str, float]]) -> int:
         """Look at a worker: its progress counter, whether it is inside a lane, and whether its courier waits for it.

@@ -58,7 +58,7 @@ class Pool:
     def _agent(self, host: str) -> Agent | Remote:
         here = next(place.here for place in self.spec.places if place.name == host)
         if here:
-            return Agent(self.spec.run, self.spec.folder)
+            return Agent(self.spec.run, self.spec.folder, alone=len(self.spec.places) == 1)
         return Remote(self.spec.run, self.spec.folder, host, self.spec.launch_agent)
 
     def has(self, host: str) -> bool:

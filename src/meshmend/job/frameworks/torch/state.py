@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from meshmend.errors import JobError
+from meshmend.base.schema import loads
+from meshmend.errors import FormatError, JobError
 from meshmend.job.frameworks.arrays import leaves_of, rebuilt
 from meshmend.job.frameworks.base import Framework, Key
 from meshmend.job.frameworks.torch import rng
@@ -102,20 +103,22 @@ class TorchState(Framework):
     def adopt(self, leaves: Leaves) -> None:
         """Load state dicts made of these arrays, and check that they arrived."""
         arrays = dict(leaves)
-        rest = json.loads(bytes(arrays[REST]))
+        rest = loads(bytes(arrays[REST])) if REST in arrays else None
+        if not isinstance(rest, dict):
+            raise FormatError(f"received a state without {REST!r}: it was not written by a script that uses PyTorch")
         if rest.keys() != self._named.keys():
             raise JobError(
                 f"received a state of {', '.join(rest)}, but this worker shares {', '.join(self._named)}; run the same "
                 "script on all workers"
             )
         for name, one in self._named.items():
-            found = restored(rest[name], arrays)
-            if isinstance(one, torch.nn.Module):
-                found = OrderedDict(found)
-                setattr(found, "_metadata", getattr(one.state_dict(), "_metadata", {}))  # noqa: B010
             try:
+                found = restored(rest[name], arrays)
+                if isinstance(one, torch.nn.Module):
+                    found = OrderedDict(found)
+                    setattr(found, "_metadata", getattr(one.state_dict(), "_metadata", {}))  # noqa: B010
                 one.load_state_dict(found)
-            except (RuntimeError, ValueError, KeyError) as error:
+            except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
                 raise JobError(
                     f"the received {name} does not fit this worker's ({error}); run the same script on all workers"
                 ) from error

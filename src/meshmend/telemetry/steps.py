@@ -1,0 +1,168 @@
+"""Many ordinary lines of the ledger as one: a run of steps that one worker committed in one epoch, with the same lanes.
+
+    Committed 1000, Committed 1001, … Committed 1999      155 bytes each
+    Steps 1000 to 1999                                     17 bytes for each of them
+
+Nothing of the proof is given up: the digest after every step is there, who computed which lanes is the same for all of
+them, and so is the epoch. Times are kept to the microsecond and metrics in single precision. What is not ordinary (a
+skipped step, a step in which lanes were handed over) stays a line of its own.
+
+The columns are numbers of fixed size, byte after byte (all first bytes, all second ones …), so that what hardly changes
+becomes small in zlib; and base64, so that a line stays a line.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from meshmend.base.schema import Range, Rule
+from meshmend.errors import FormatError
+from meshmend.telemetry.types import By, Committed, Event, Rank
+
+MOST = 1024
+"""Steps in one line."""
+METRICS = 64
+"""Metrics that are gathered; lines with more stay as they are."""
+DIGEST = re.compile("[0-9a-f]{12}")
+TICK = 1e-6
+TIMES, DIGESTS, VALUES = np.dtype("<i8"), np.dtype("<u8"), np.dtype("<f4")
+
+Names = Annotated[list[str], Rule("a few names", lambda names: len({*names}) == len(names) <= METRICS)]
+Times = npt.NDArray[np.float64]
+Digests = npt.NDArray[np.uint64]
+Values = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Steps(Event):
+    """Worker: it has committed these steps, one after another; `time` is that of the first."""
+
+    rank: Rank
+    step: Annotated[int, Range(0, 1 << 53)]
+    """The first of them."""
+    count: Annotated[int, Range(1, MOST)]
+    by: By
+    metrics: Names
+    """The names of the metrics that each step has."""
+    columns: str
+    """Times, digests and metrics."""
+    times: Times = field(init=False, repr=False)
+    digests: Digests = field(init=False, repr=False)
+    """The digest of the state after each step."""
+    values_of: dict[str, Values] = field(init=False, repr=False)
+    """The metrics after each step, by name."""
+
+    def __post_init__(self) -> None:
+        ticks, digests, values = _unpacked(self.columns, self.count, len(self.metrics))
+        object.__setattr__(self, "times", np.cumsum(ticks) * TICK)
+        object.__setattr__(self, "digests", digests)
+        object.__setattr__(self, "values_of", dict(zip(self.metrics, values, strict=True)))
+
+    @property
+    def end(self) -> int:
+        """The step after the last."""
+        return self.step + self.count
+
+    @classmethod
+    def gather(cls, lines: Sequence[Committed]) -> Self:
+        """One line for those that `follows` says may be one."""
+        first = lines[0]
+        times = np.array([line.time for line in lines])
+        digests = np.array([int(line.digest, 16) for line in lines], DIGESTS)
+        values = [np.array([line.metrics[name] for line in lines], np.float64) for name in first.metrics]
+        return cls.of(first, times, digests, values)
+
+    @classmethod
+    def of(cls, first: Committed, times: Times, digests: Digests, values: Sequence[npt.NDArray[Any]]) -> Self:
+        """The steps from this one on, from their columns; metrics are in the order of the first."""
+        ticks = np.rint(times / TICK).astype(np.int64)
+        ticks[1:] -= ticks[:-1].copy()
+        with np.errstate(over="ignore"):
+            columns = _packed(ticks, digests, [value.astype(VALUES) for value in values])
+        return cls(
+            time=first.time, epoch=first.epoch, rank=first.rank, step=first.step, count=len(times), by=first.by,
+            metrics=[*first.metrics], columns=columns,
+        )  # fmt: skip
+
+    def line_of(self, step: int) -> Committed:
+        """One of the lines that this one stands for."""
+        at = step - self.step
+        return Committed(
+            time=float(self.times[at]), epoch=self.epoch, rank=self.rank, step=step, by=self.by,
+            digest=f"{int(self.digests[at]):012x}",
+            metrics={name: float(values[at]) for name, values in self.values_of.items()},
+        )  # fmt: skip
+
+    def lines(self) -> Iterator[Committed]:
+        """All of them."""
+        return map(self.line_of, range(self.step, self.end))
+
+
+def ordinary(event: Committed) -> bool:
+    """Whether a line may become part of another."""
+    return (
+        event.step >= 0
+        and DIGEST.fullmatch(event.digest) is not None
+        and len(event.metrics) <= METRICS
+        and abs(event.time) < 1e12
+    )
+
+
+def follows(line: Committed, last: Committed) -> bool:
+    """Whether an ordinary line may stand in the same `Steps` as the one before it."""
+    return (
+        line.step == last.step + 1
+        and line.epoch == last.epoch
+        and line.rank == last.rank
+        and line.by == last.by
+        and line.metrics.keys() == last.metrics.keys()
+    )
+
+
+def spread(events: Iterable[Event]) -> Iterator[Event]:
+    """The same events, with all lines for themselves."""
+    for event in events:
+        if isinstance(event, Steps):
+            yield from event.lines()
+        else:
+            yield event
+
+
+def _packed(ticks: npt.NDArray[np.int64], digests: Digests, values: Sequence[Values]) -> str:
+    planes = [_planes(ticks), _planes(digests)[: 6 * len(digests)], *map(_planes, values)]
+    return base64.b64encode(zlib.compress(b"".join(planes), 6)).decode()
+
+
+def _unpacked(text: str, count: int, metrics: int) -> tuple[npt.NDArray[np.int64], Digests, list[Values]]:
+    """The columns; never more bytes than they can have, whatever the text would grow to."""
+    size = count * (TIMES.itemsize + 6 + metrics * VALUES.itemsize)
+    try:
+        inflater = zlib.decompressobj()
+        data = inflater.decompress(base64.b64decode(text, validate=True), size + 1)
+        if len(data) != size or not inflater.eof:
+            raise ValueError(f"{len(data)} bytes, expected {size}")
+    except (ValueError, zlib.error) as error:
+        raise FormatError(f"columns of {count} steps cannot be read ({error})") from None
+    ticks, rest = data[: count * TIMES.itemsize], data[count * TIMES.itemsize :]
+    digests, rest = rest[: 6 * count] + bytes(2 * count), rest[6 * count :]
+    wide = count * VALUES.itemsize
+    values = [_column(rest[begin : begin + wide], VALUES) for begin in range(0, len(rest), wide)]
+    return _column(ticks, TIMES), _column(digests, DIGESTS), values
+
+
+def _planes(column: npt.NDArray[Any]) -> bytes:
+    """All first bytes, then all second ones, …"""
+    return np.ascontiguousarray(column).view(np.uint8).reshape(len(column), -1).T.tobytes()
+
+
+def _column(planes: bytes, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+    turned = np.frombuffer(planes, np.uint8).reshape(kind.itemsize, -1).T
+    return np.ascontiguousarray(turned).view(kind).reshape(-1)
