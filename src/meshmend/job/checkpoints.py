@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from meshmend.base.clocks import ROOM_POLL
 from meshmend.base.env import Settings
 from meshmend.errors import JobError
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.ledger import StepLedger
 from meshmend.job.state.safetensors import Background, load, save
-from meshmend.telemetry import Saved
+from meshmend.telemetry import FULL, Saved
 
 SHORTEST = 30.0
 SHARE = 0.01
@@ -61,6 +62,8 @@ class Checkpoints:
         self._pace = Pace(settings.every or "auto")
         self._background = Background(self._folder, said=self._said)
         self._ledger = ledger
+        self._failed = False
+        """The last one could not be written; that was said."""
 
     def offer(self, framework: Framework, step: int, about: Callable[[], dict[str, Any]]) -> None:
         """The state before this step: write it in the background if a checkpoint is due."""
@@ -68,14 +71,24 @@ class Checkpoints:
             self._pace.began(step)
 
     def now(self, framework: Framework, step: int, about: dict[str, Any]) -> bool:
-        """Write one before this worker ends; whether that succeeded."""
+        """Write one before this worker ends; whether that succeeded.
+
+        On a full disk it waits for room, since this state is nowhere else; who stops the run a second time ends that.
+        """
         self._background.close()
-        began = time.monotonic()
-        try:
-            path = save(self._folder, framework.leaves(), step=step, about=about)
-        except OSError as error:
-            print(f"cannot write a checkpoint ({error})", flush=True)
-            return False
+        began, waiting = time.monotonic(), False
+        while True:
+            try:
+                path = save(self._folder, framework.leaves(), step=step, about=about)
+                break
+            except OSError as error:
+                if error.errno not in FULL:
+                    print(f"cannot write a checkpoint ({error})", flush=True)
+                    return False
+                if not waiting:
+                    print(f"cannot write a checkpoint yet ({error}); waiting until there is room", flush=True)
+                waiting = True
+                time.sleep(ROOM_POLL)
         self._said(path, time.monotonic() - began, path.stat().st_size)
         print(f"checkpoint of {step} steps written", flush=True)
         return True
@@ -99,8 +112,11 @@ class Checkpoints:
 
     def _said(self, result: Path | Exception, seconds: float, nbytes: int) -> None:
         if isinstance(result, Exception):
-            print(f"cannot write a checkpoint ({result}); training continues", flush=True)
+            if not self._failed:
+                print(f"cannot write a checkpoint ({result}); training continues, trying again later", flush=True)
+            self._failed = True
             return
+        self._failed = False
         self._pace.cost = seconds
         if self._ledger.log is not None:
             step = int(result.stem.rpartition("-")[2])

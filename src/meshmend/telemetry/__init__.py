@@ -13,6 +13,7 @@ one survivor suffice, since each line accounts for all workers.
 
 from meshmend.telemetry.epoch import Epoch as Epoch
 from meshmend.telemetry.folder import FORMAT as FORMAT
+from meshmend.telemetry.folder import FULL as FULL
 from meshmend.telemetry.folder import Log as Log
 from meshmend.telemetry.folder import check_format as check_format
 from meshmend.telemetry.folder import folder_of as folder_of

@@ -1,4 +1,4 @@
-"""`python -m meshmend.job.courier RUN FOLDER RANKS WORLD repair|restart [MESH ALGORITHM]`: the process of a courier.
+"""`python -P -m meshmend.job.courier RUN FOLDER RANKS WORLD repair|restart [MESH ALGORITHM]`: the process of a courier.
 
 RANKS are those of each host, such as 0,1/2,3. A courier never ends with an error status, which would leave the others
 waiting for ever: on any error it prints it and kills itself, and MPI tells the others.
@@ -15,6 +15,7 @@ from pathlib import Path
 from meshmend.job.courier.courier import Courier, carry
 from meshmend.job.courier.mpi import position
 from meshmend.job.protocol import Failure, Lost
+from meshmend.job.signals import ignore_stops
 from meshmend.job.transport.mesh_mpi import Placing
 
 PLANNERS = 2
@@ -23,6 +24,7 @@ PLANNERS = 2
 
 def main(run: str, folder: Path, hosts: list[list[int]], world: int, mesh: list[str], *, repair: bool) -> None:
     """One courier's process."""
+    ignore_stops()
     try:
         placing = Placing(*mesh) if mesh else None
         if placing is not None and position() < PLANNERS:

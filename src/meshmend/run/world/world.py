@@ -47,6 +47,7 @@ def open_world(
     process = subprocess.Popen(
         line, env={**os.environ, "TMPDIR": str(memory_folder(spec.run))}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=die_with_parent,
+        start_new_session=True,  # Ctrl-C and a closed terminal are for the launcher
     )  # fmt: skip
     assert process.stdout is not None
     _pump(process.stdout, output_of(spec), say)
@@ -70,9 +71,11 @@ def _pump(stream: IO[str], path: Path, say: Callable[[str], None]) -> None:
     """Keep what is printed; only the couriers' own messages are shown to the user, the library's are not."""
 
     def copy() -> None:
-        with path.open("a") as file:
+        with contextlib.ExitStack() as stack:
+            file: IO[str] | None = None
             for line in stream:
                 with contextlib.suppress(OSError):  # on a full disk, mpirun must not wait for us
+                    file = file or stack.enter_context(path.open("a"))
                     file.write(line)
                     file.flush()
                 if line.startswith("meshmend: "):
