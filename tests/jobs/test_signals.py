@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -48,17 +49,26 @@ def test_output_that_nobody_reads_never_stops_training(job: Job) -> None:
 
 
 def test_sigterm_to_every_process_still_writes_the_checkpoint(job: Job) -> None:
-    """As Slurm does when it requeues."""
+    """As Slurm does when it requeues; and meanwhile, nothing of a run on one host listens on a network."""
     job.start("-n", "2", script=(SCRIPT, "steps=1000000", "pause=0.01")).until("step 5")
     assert job.process is not None
     everybody = processes(job.name)
     assert len(everybody) == 6  # launcher, mpirun, two workers and their couriers
+    if shutil.which("ss"):
+        wait_for(lambda: [where for process in everybody for where in reachable(process)] == [])
     for process in sorted(everybody, key=lambda process: process == job.process.pid):  # the launcher is the last
         os.kill(process, signal.SIGTERM)
     job.finish()
     assert job.status == HALTED and deaths(job) == [], job.output
     assert latest(job.path / "checkpoints") is not None
     job.assert_clean()
+
+
+def reachable(process: int) -> list[str]:
+    """The sockets of a process that accept connections from the network, in the words of `ss`."""
+    lines = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    ours = [line.split()[3] for line in lines if f"pid={process}," in line]
+    return [where for where in ours if "%lo:" not in where and not where.startswith(("127.", "[::1]"))]
 
 
 def test_a_run_survives_its_terminal(job: Job) -> None:

@@ -12,6 +12,7 @@ import sys
 import traceback
 from pathlib import Path
 
+from meshmend.base.sockets import keep_local
 from meshmend.job.courier.courier import Courier, carry
 from meshmend.job.courier.mpi import position
 from meshmend.job.protocol import Failure, Lost
@@ -25,6 +26,8 @@ PLANNERS = 2
 def main(run: str, folder: Path, hosts: list[list[int]], world: int, mesh: list[str], *, repair: bool) -> None:
     """One courier's process."""
     ignore_stops()
+    if len(hosts) == 1:
+        keep_local(os.getpid())  # what MPI listens on is for the other couriers of this host
     try:
         placing = Placing(*mesh) if mesh else None
         if placing is not None and position() < PLANNERS:

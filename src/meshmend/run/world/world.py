@@ -16,8 +16,13 @@ from pathlib import Path
 from typing import IO
 
 from meshmend.base.processes import die_with_parent
+from meshmend.base.sockets import keep_local
+from meshmend.run.clusters.hosts import HERE
 from meshmend.run.spec import RunSpec
 from meshmend.run.world.mpirun import memory_folder, mpirun_line
+
+LOOK = 2.0
+"""Seconds in which a new mpirun opens the sockets that it listens on."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,8 @@ def open_world(
         start_new_session=True,  # Ctrl-C and a closed terminal are for the launcher
     )  # fmt: skip
     assert process.stdout is not None
+    if list(members) == [HERE]:
+        threading.Thread(target=keep_local, args=[process.pid, LOOK], name="sockets", daemon=True).start()
     _pump(process.stdout, output_of(spec), say)
     return World(number, line, process)
 
