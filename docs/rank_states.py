@@ -45,6 +45,7 @@ class Arrow:
 S, R, B, A = RUNNING
 ARROWS = [
     Arrow(GONE, S, "M184 118 L330 118", (242, 110)),
+    Arrow([S], RankState.DUE, "M372 98 C350 44 140 44 116 94", (242, 48)),
     Arrow(ALIVE, RankState.DEAD, "M300 242 L166 242", (242, 234)),
     Arrow([RankState.DEAD], RankState.DUE, "M96 222 L96 142", (90, 186), "end"),
     Arrow([RankState.DUE], RankState.DEAD, "M124 138 L124 218", (130, 186), "start"),

@@ -26,7 +26,7 @@ LAW: dict[str, list[str]] = {
     ],
     "job": [
         "protocol", "data", "state", "reduction", "frameworks", "shm", "faults", "ledger", "checkpoints", "config",
-        "session", "solo", "training", "job", "transport", "courier", "worker",
+        "session", "solo", "training", "job", "transport", "signals", "courier", "worker",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",
@@ -44,8 +44,8 @@ LAW: dict[str, list[str]] = {
     "job/faults": ["base", "kinds", "inject"],
     "job/courier": ["timings", "mpi", "worker_port", "courier", "__main__"],
     "run": [
-        "supervisor", "console", "clusters", "spec", "checks", "journal", "probe", "world", "agent", "hosts", "doctor",
-        "chaos", "launcher", "entry", "run_module",
+        "supervisor", "outlet", "console", "clusters", "spec", "checks", "journal", "disk", "probe", "world", "agent",
+        "hosts", "doctor", "chaos", "launcher", "entry", "run_module",
     ],
     "run/agent": ["pulse", "output", "messages", "local_worker", "agent", "__main__"],
     "run/supervisor": [

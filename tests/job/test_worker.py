@@ -29,7 +29,7 @@ def work(tmp_path: Path) -> Iterator[Callable[[str], Worked]]:
         (tmp_path / "script.py").write_text(dedent(script))
         segment = create_as_agent(run, 0)
         segment.agent.owner, segment.agent.wanted, segment.agent.ranks = Identity.of(os.getpid()), 1, 1
-        words = [sys.executable, "-W", "ignore", "-m", "meshmend.job.worker", str(tmp_path / "script.py")]
+        words = [sys.executable, "-P", "-W", "ignore", "-m", "meshmend.job.worker", str(tmp_path / "script.py")]
         told = Settings(run=run, rank=0, folder=tmp_path).environment()
         found = subprocess.run(words, env={**os.environ, **told}, capture_output=True, text=True, check=False)
         return segment, found.stdout + found.stderr
@@ -244,3 +244,92 @@ def test_states_that_differ_without_a_majority_are_nobodys_mistake(
     found = segment.files.read_error()
     assert found is not None, printed
     assert (found["error"], found["mistake"]) == ("a sentence", mistake)
+
+
+SIGNALS = """
+    import multiprocessing, os, signal, sys, time
+    from meshmend.job import signals
+    from meshmend.job.shm import open_as_agent
+    from meshmend.job.shm.mailbox import tell
+    from meshmend.job.shm.records import Order
+
+    signals.ALONE = 0.3
+    me, agent = os.getpid(), open_as_agent(os.environ["MESHMEND_RUN"], 0)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_worker_that_alone_gets_a_signal_dies_of_it(work: Callable[[str], Worked], name: str) -> None:
+    lines = (
+        f"{SIGNALS}    os.kill(me, signal.{name})\n    print('lives', flush=True)\n    time.sleep(60)\n    print('no')"
+    )
+    segment, printed = work(lines)
+    assert printed == "lives\n" and not segment.worker.finished
+
+
+def test_a_worker_lives_where_everybody_gets_the_signal_and_the_run_is_halted(work: Callable[[str], Worked]) -> None:
+    halted = "    tell(agent, Order.HALT)\n    os.kill(me, signal.SIGTERM)\n    time.sleep(1)\n    print('stops later')"
+    segment, printed = work(SIGNALS + halted)
+    assert printed == "stops later\n" and segment.worker.finished
+
+
+def test_a_worker_without_a_launcher_writes_its_checkpoint_and_ends(work: Callable[[str], Worked]) -> None:
+    alone = """
+    signals.HALT_ALONE, agent.agent.owner = 0.1, 0
+    os.kill(me, signal.SIGTERM)
+    time.sleep(60)
+    print("no")
+"""
+    segment, printed = work(SIGNALS + alone)
+    assert printed == "" and segment.worker.orphaned
+
+
+def test_a_closed_terminal_is_nothing_to_a_worker(work: Callable[[str], Worked]) -> None:
+    segment, printed = work(SIGNALS + "    os.kill(me, signal.SIGHUP)\n    time.sleep(0.5)\n    print('lives')")
+    assert printed == "lives\n" and segment.worker.finished
+
+
+def test_a_script_has_its_own_handlers_and_its_children_the_usual_ones(work: Callable[[str], Worked]) -> None:
+    own = """
+    def child():
+        print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, flush=True)
+        time.sleep(60)
+    forked = multiprocessing.get_context("fork").Process(target=child)
+    forked.start()
+    while not open(f"/proc/{forked.pid}/cmdline").read():
+        time.sleep(0.01)
+    forked.terminate()
+    forked.join(30)
+    print(forked.exitcode)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("the script's own end"))
+    os.kill(me, signal.SIGTERM)
+    time.sleep(60)
+"""
+    _, printed = work(SIGNALS + own)
+    assert printed.splitlines()[-2:] == ["-15", "the script's own end"], printed
+
+
+def test_printing_to_a_full_disk_ends_no_worker(work: Callable[[str], Worked]) -> None:
+    segment, _ = work("""
+    import os, sys
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, 1)
+    os.dup2(full, 2)
+    print("nobody reads this", flush=True)
+    sys.stderr.write("nor this" * 10000)
+    sys.stderr.flush()
+    """)
+    assert segment.worker.finished
+
+
+def test_modules_are_looked_for_beside_the_script_and_not_where_the_run_was_started(
+    work: Callable[[str], Worked], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user's xxhash.py in a folder that everybody may write to is not ours to run."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "xxhash.py").write_text("print('theirs')")
+    (tmp_path / "beside.py").write_text("print('ours')")
+    monkeypatch.chdir(shared)
+    segment, printed = work("import beside, xxhash, sys; print(sys.path[0])")
+    assert printed == f"ours\n{tmp_path.resolve()}\n" and segment.worker.finished

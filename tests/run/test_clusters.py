@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from meshmend.base.status import ABANDONED
 from meshmend.errors import JobError
 from meshmend.run.clusters import CLUSTERS, SCHEDULERS, current, text_for
 from meshmend.run.clusters.base import RESUMABLE, Cluster, JobRequest
@@ -85,6 +86,7 @@ def test_slurm_is_a_script_without_srun() -> None:
     assert head[0] == "#!/bin/bash"
     assert {"#SBATCH --nodes=2", "#SBATCH --ntasks-per-node=4", "#SBATCH --requeue"} <= set(head)
     assert {"#SBATCH --job-name=meshmend-train", "#SBATCH --signal=B:TERM@120"} <= set(head)
+    assert "#SBATCH --no-kill" in head  # or the whole job ends with its first node
     assert not [line for line in text.splitlines() if line.startswith(("srun", "mpirun"))]
 
 
@@ -109,6 +111,18 @@ def test_slurm_passes_the_signal_on_and_requeues_after_a_checkpoint(
     _, errors = job.communicate(timeout=DEADLINE)
     assert (job.returncode, errors) == (status, "")
     assert (["requeue", "7"] in calls(programs, "scontrol")) == requeued
+
+
+def test_slurm_attaches_to_the_workers_of_a_launcher_that_failed(programs: Path) -> None:
+    job = start(programs, slurm(SCRIPT, 8, 2), STATUS=str(ABANDONED))
+    for _ in range(2):  # both launchers fail
+        wait_for(lambda: (programs / "ready").exists() or job.poll() is not None)
+        (programs / "ready").unlink()
+        job.send_signal(signal.SIGTERM)
+    _, errors = job.communicate(timeout=DEADLINE)
+    assert (job.returncode, errors) == (ABANDONED, "")
+    first, second = calls(programs, "meshmend")
+    assert first[:2] == ["run", "--hosts"] and second == ["run", "--attach", "slurm-7"]
 
 
 @pytest.mark.parametrize("where", ["run=$!", 'while kill -0 "$run"'])

@@ -11,7 +11,7 @@ from typing import Any, cast, get_args
 
 import pytest
 
-from meshmend.base.status import DONE, FAILED, HALTED, MISUSED
+from meshmend.base.status import ABANDONED, DONE, FAILED, HALTED, MISUSED
 from meshmend.errors import JobError
 from meshmend.run.agent import messages
 from meshmend.run.clusters.hosts import Host
@@ -64,7 +64,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunSpec:
 @pytest.fixture
 def handlers() -> Iterator[None]:
     """What signals did before."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -218,3 +218,65 @@ def test_how_to_resume_is_said_where_that_is_possible(
     assert launcher.run() == finish.status
     assert ("--resume made" in capsys.readouterr().err) == resumable
     assert [event.status for event in read(spec.folder) if isinstance(event, Ended)] == [finish.status]
+
+
+class Broken(Launcher):
+    """A launcher with a mistake in it."""
+
+    def _watch(self) -> actions.Finish:
+        raise KeyError("a mistake")
+
+
+@pytest.mark.usefixtures("handlers")
+def test_an_error_of_its_own_leaves_the_workers_to_another_launcher(
+    spec: RunSpec, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launcher = Broken(spec)
+    launcher.pool.agents = cast(Any, {"a": Recorder(), "b": Recorder()})
+    assert launcher.run() == ABANDONED
+    assert told(launcher, "a") == told(launcher, "b") == []
+    said = capsys.readouterr().err
+    assert "--attach made" in said and "a mistake" in said and "Traceback" not in said
+    assert "Traceback" in (spec.folder / "output" / "launcher.log").read_text()
+    assert [event for event in read(spec.folder) if isinstance(event, Ended)] == []
+
+
+@pytest.mark.parametrize("error", [OSError(11, "Resource temporarily unavailable"), JobError("no room")])
+def test_a_world_that_cannot_be_opened_has_ended(
+    launcher: Launcher, error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_world(*_: object, **__: object) -> World:
+        raise error
+
+    monkeypatch.setattr("meshmend.run.launcher.open_world", no_world)
+    for number in (1, 2):
+        launcher._try(actions.OpenWorld(number, {"a": {0: 7}}), began=5)
+        launcher._try(actions.EnterWorld(number, fresh=True, reason=m.Begin(), ranks=(0,)), began=5)
+        assert launcher._observe().ended_worlds == {number}
+        launcher._try(actions.KillWorld(number), began=5)
+    assert launcher._worlds == {} and told(launcher, "a") == []
+    assert capsys.readouterr().err.count("meshmend: ") == 1  # said once
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_terminal_that_is_closed_is_no_signal_to_stop(launcher: Launcher, capsys: pytest.CaptureFixture[str]) -> None:
+    launcher._lost_terminal(signal.SIGHUP, None)
+    assert launcher._observe().signal == ""
+    assert "launcher.log" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_said_once_and_so_is_that_it_has_room_again(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("meshmend.telemetry.folder.os.write", full)
+        for _ in range(3):
+            act(launcher, actions.NoteMpirunLost(late=False))
+            assert not launcher._mind_disk()
+    assert capsys.readouterr().err.count("meshmend: ") == 1
+    assert launcher._mind_disk()
+    assert capsys.readouterr().err.count("meshmend: ") == 1
+    assert len(read(launcher.spec.folder)) == 3

@@ -36,6 +36,8 @@ class Kind(Enum):
     """The one that is being made ready."""
     STALL = auto()
     """For a while, couriers that are started on a host do not come up."""
+    FULL = auto()
+    """For a while, no worker can be started on a host: its shared memory or its process table is full."""
     AGENT = auto()
     HOST = auto()
     """A host dies; it comes back empty, or never."""
@@ -49,7 +51,7 @@ class Kind(Enum):
 
 
 ON_RANKS = (Kind.KILL, Kind.EXIT, Kind.RAISE, Kind.HANG, Kind.STOP, Kind.SLOW, Kind.COURIER, Kind.COURIER_STOP)
-ON_HOSTS = (Kind.STALL, Kind.AGENT, Kind.HOST, Kind.CUT, Kind.CUT_MPI)
+ON_HOSTS = (Kind.STALL, Kind.FULL, Kind.AGENT, Kind.HOST, Kind.CUT, Kind.CUT_MPI)
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,8 @@ def _strike_host(model: Model, fault: Fault, host: Host) -> None:
     match fault.kind:
         case Kind.STALL:
             host.stalled_until = model.clock.now + (fault.lasts or 1e9)
+        case Kind.FULL:
+            host.full_until = model.clock.now + (fault.lasts or 1e9)
         case Kind.AGENT:
             for agent in list(host.agents):
                 agent.die()

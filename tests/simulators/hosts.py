@@ -5,7 +5,7 @@ The pool of hosts is the real `run/hosts/pool.py`; only its agents are simulated
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from meshmend.base.clocks import (
@@ -44,6 +44,8 @@ class Host:
         self.cuts = 0
         self.stalled_until = 0.0
         """Couriers of worlds that are opened before do not come up here."""
+        self.full_until = 0.0
+        """Workers cannot be started here before."""
         self.segments: dict[int, Worker] = {}
         self.processes: list[Worker] = []
         """Every worker that was ever started here."""
@@ -94,6 +96,7 @@ class Agent:
         self.model, self.host = model, host
         self.alive = True
         self.seats: dict[int, Seat] = {}
+        self.unstarted: set[int] = set()
         host.agents.append(self)
 
     def do(self, command: str, **values: Any) -> None:
@@ -117,6 +120,10 @@ class Agent:
         for other in self.host.processes:
             if other.rank == rank and not other.exiting:
                 raise Violation(f"worker {rank} was started while another one of this rank lives")
+        self.unstarted.discard(rank)
+        if self.model.clock.now < self.host.full_until:
+            self.unstarted.add(rank)
+            return
         worker = Worker(self.model, rank, self.host, attempt, resume)
         worker.owner = self
         self.host.segments[rank] = worker
@@ -168,6 +175,7 @@ class Agent:
             if self.host.segments.get(rank) is seat.worker:
                 del self.host.segments[rank]
         self.seats.clear()
+        self.unstarted.clear()
         if not self.host.segments:
             for mpirun in self.model.mpiruns.values():
                 for courier in mpirun.couriers:
@@ -206,7 +214,10 @@ class Agent:
                 seat.mourned = courier
                 if courier is not None:
                     courier.die()
-        return [self._view(seat) for seat in self.seats.values()]
+        seen = {rank: self._view(seat) for rank, seat in self.seats.items()}
+        for rank in self.unstarted:
+            seen[rank] = replace(seen.get(rank, RankSeen(rank)), unstarted="no room")
+        return list(seen.values())
 
     def _living(self) -> list[Seat]:
         return [seat for seat in self.seats.values() if seat.status is None]

@@ -20,6 +20,7 @@ SHAPES = ((2, 1), (3, 1), (2, 2), (3, 2), (4, 2), (3, 3), (4, 3))
 LASTING = {
     Kind.SLOW: (0.5, 10.0),
     Kind.STALL: (3.0, 70.0),
+    Kind.FULL: (0.0, 1.0, 25.0),
     Kind.HOST: (0.0, 1.0, 25.0),
     Kind.CUT: (0.0, 1.0, 25.0),
     Kind.CUT_MPI: (0.0, 1.0, 25.0),
@@ -33,6 +34,7 @@ ENDS: dict[Kind, frozenset[int]] = {
     Kind.SIGNAL: frozenset({DONE, HALTED, FAILED}),
     # The first world never comes up: a mistake in the set-up, most likely.
     Kind.STALL: frozenset({DONE, MISUSED}),
+    Kind.FULL: frozenset({DONE, MISUSED}),
 }
 """The table of failures (docs/guide.md) as data: how a run may end that one of these befell, whatever its policy."""
 
@@ -50,7 +52,7 @@ def faults_at(case: Case, at: int) -> list[Fault]:
     """Everything that can go wrong at one point: on the launcher's host, an agent and the network do not fail alone."""
     found = []
     for kind in Kind:
-        first = 0 if kind is Kind.STALL or case.apart else 1
+        first = 0 if kind in (Kind.STALL, Kind.FULL) or case.apart else 1
         targets = range(case.workers + case.spares) if kind in ON_RANKS else range(1)
         if kind in ON_HOSTS:
             targets = range(first, case.hosts)
@@ -133,7 +135,7 @@ def may_fail(case: Case) -> bool:
     for fault in case.faults:
         if fault.kind in ON_RANKS:
             struck.add(fault.target)
-        elif fault.kind in ON_HOSTS and fault.kind is not Kind.STALL:
+        elif fault.kind in ON_HOSTS and fault.kind not in (Kind.STALL, Kind.FULL):
             struck |= {rank for rank, host in enumerate(spread(case)) if host == f"h{fault.target}"}
     kinds = {fault.kind for fault in case.faults}
     # Three attempts that get no further than the checkpoint before them are enough.

@@ -32,6 +32,8 @@ COURIER_LOOK = 0.25
 """An agent at whether couriers are stopped."""
 STATE_POLL = 0.01
 """A courier at a worker that exports its state."""
+ROOM_POLL = 0.5
+"""Whoever has something to write down at a disk that was full."""
 
 # ── deaths ──
 EXIT_WAIT = 2.0
@@ -63,6 +65,8 @@ COURIER_START = 120
 """A courier whose MPI does not come up for this long ends: mpirun is gone. Above WORLD_START."""
 WORLD_BACKOFF = 10.0
 """The longest pause between two attempts to form a world."""
+START_BACKOFF = 10.0
+"""The longest pause between two attempts to start a worker where its host has no room for one."""
 COURIER_EXIT = 5.0
 """How long killed couriers may take to disappear."""
 
@@ -95,5 +99,13 @@ HALT_ALONE = 30.0
 """How long a worker without a launcher may take until it writes its checkpoint."""
 ORPHAN = 600.0
 """How long a worker waits for somebody to attach to a run whose launcher was killed."""
+TOGETHER = 2.0
+"""SIGTERM that comes again within this time is the same one: a scheduler signals all processes, and the batch script
+passes its own on."""
+ALONE = 15.0
+"""How long a worker that got SIGTERM waits to hear that the run is halted; if it is not, it alone was meant. Above
+HOST_SILENCE: the launcher may just be waiting for an agent."""
+READER = 5.0
+"""How long the launcher, when it ends, waits for a reader of its output that takes nothing."""
 STANDSTILL = 1800.0
 """How long all workers may make no progress: what they wait for may come, or it is a deadlock; nobody can tell."""

@@ -10,3 +10,5 @@ KILLED = -9
 """Of a worker: it was killed (SIGKILL), or nobody saw how it ended."""
 HALTED = 75
 """Stopped early with a checkpoint (EX_TEMPFAIL: try again later)."""
+ABANDONED = 70
+"""The launcher itself failed and left its workers alive, to be attached to (EX_SOFTWARE)."""

@@ -52,7 +52,8 @@ def run(
 ) -> int:
     """Run a training script on several workers, and keep it running when some die.
 
-    Exit status: 0 the job finished, 1 it failed, 2 the command was wrong, 75 it stopped early with a checkpoint.
+    Exit status: 0 the job finished, 1 it failed, 2 the command was wrong, 75 it stopped early with a checkpoint, 70 the
+    launcher failed and its workers wait for --attach.
 
     Parameters
     ----------

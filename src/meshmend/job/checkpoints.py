@@ -8,13 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
+from meshmend.base.clocks import ROOM_POLL
 from meshmend.base.env import Settings
 from meshmend.base.schema import Range, reader
 from meshmend.errors import FormatError, JobError
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.ledger import StepLedger
 from meshmend.job.state.safetensors import Background, load, save
-from meshmend.telemetry import Saved
+from meshmend.telemetry import NO_ROOM, Saved
 
 SHORTEST = 30.0
 SHARE = 0.01
@@ -64,6 +65,8 @@ class Checkpoints:
         self._pace = Pace(settings.every or "auto")
         self._background = Background(self._folder, said=self._said)
         self._ledger = ledger
+        self._failed = False
+        """The last one could not be written; that was said."""
 
     def offer(self, framework: Framework, step: int, about: Callable[[], dict[str, Any]]) -> None:
         """The state before this step: write it in the background if a checkpoint is due."""
@@ -71,14 +74,24 @@ class Checkpoints:
             self._pace.began(step)
 
     def now(self, framework: Framework, step: int, about: dict[str, Any]) -> bool:
-        """Write one before this worker ends; whether that succeeded."""
+        """Write one before this worker ends; whether that succeeded.
+
+        On a full disk it waits for room, since this state is nowhere else; who stops the run a second time ends that.
+        """
         self._background.close()
-        began = time.monotonic()
-        try:
-            path = save(self._folder, framework.leaves(), step=step, about=about)
-        except OSError as error:
-            print(f"cannot write a checkpoint ({error})", flush=True)
-            return False
+        began, waiting = time.monotonic(), False
+        while True:
+            try:
+                path = save(self._folder, framework.leaves(), step=step, about=about)
+                break
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    print(f"cannot write a checkpoint ({error})", flush=True)
+                    return False
+                if not waiting:
+                    print(f"cannot write a checkpoint yet ({error}); waiting until there is room", flush=True)
+                waiting = True
+                time.sleep(ROOM_POLL)
         self._said(path, time.monotonic() - began, path.stat().st_size)
         print(f"checkpoint of {step} steps written", flush=True)
         return True
@@ -106,8 +119,11 @@ class Checkpoints:
 
     def _said(self, result: Path | Exception, seconds: float, nbytes: int) -> None:
         if isinstance(result, Exception):
-            print(f"cannot write a checkpoint ({result}); training continues", flush=True)
+            if not self._failed:
+                print(f"cannot write a checkpoint ({result}); training continues, trying again later", flush=True)
+            self._failed = True
             return
+        self._failed = False
         self._pace.cost = seconds
         if self._ledger.log is not None:
             step = int(result.stem.rpartition("-")[2])

@@ -212,6 +212,16 @@ class WorkerSession:
         finally:
             self._own.paused = before
 
+    @contextmanager
+    def waits_for_room(self) -> Iterator[None]:
+        """Have nobody take this worker for one that hangs, or kill it when the run is halted: the disk is full."""
+        with self.pause():
+            before, self._own.saving = self._own.saving, True
+            try:
+                yield
+            finally:
+                self._own.saving = before
+
     def leave(self) -> None:
         """No more steps: stay until all the others have the last total too."""
         side, buffers = self._side, self._segment.buffers

@@ -60,6 +60,7 @@ class Training:
             self.session = WorkerSession(settings, self.lanes.lanes)
             self.session.faults = Faults(settings.rank, settings.folder, self._ledger.log, lambda: self.session.epoch)
             self.session.save = self._save_now
+            self._ledger.log.wait = self.session.waits_for_room
         config.kind.warm()
 
     @property

@@ -1,12 +1,13 @@
-"""Runs the user's script as a worker: `python -m meshmend.job.worker SCRIPT ARGS…`.
+"""Runs the user's script as a worker: `python -P -m meshmend.job.worker SCRIPT ARGS…`.
 
-The script runs as plain `python` would run it, with two additions. An exception is written down for the launcher, which
-prints it once for all workers that meet it. And a worker whose agent has been gone for `ORPHAN` seconds ends.
+The script runs as plain `python` would run it, with some additions. An exception is written down for the launcher,
+which prints it once for all workers that meet it. A worker whose agent has been gone for `ORPHAN` seconds ends. Signals
+that reach every process of a run do not end it (`signals.py`), nor does a disk without room for what it prints.
 """
 
 from __future__ import annotations
 
-import os
+import io
 import runpy
 import sys
 import threading
@@ -14,12 +15,14 @@ import time
 import traceback
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
-from meshmend.base.clocks import HALT_ALONE, ORPHAN, OWNER_POLL
+from meshmend.base.clocks import ORPHAN, OWNER_POLL
 from meshmend.base.env import Settings
 from meshmend.errors import MeshmendError, NotFinite
 from meshmend.job.shm.segment import WorkerSegment, open_as_worker
-from meshmend.telemetry import Log, Raised
+from meshmend.job.signals import WorkerSignals, halt_alone
+from meshmend.telemetry import NO_ROOM, Log, Raised
 
 OURS = str(Path(__file__).parent)
 
@@ -28,6 +31,8 @@ def main(words: list[str]) -> None:
     """Run a script as `__main__`."""
     settings = Settings.begin()
     segment = open_as_worker(settings.run, settings.rank)
+    forgiving_output()
+    WorkerSignals(segment)
     threading.Thread(target=end_with_owner, args=[segment], name="meshmend orphan", daemon=True).start()
 
     def told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -46,7 +51,7 @@ def main(words: list[str]) -> None:
 
     sys.excepthook = told
     sys.argv = words
-    sys.path[0] = str(Path(words[0]).resolve().parent)
+    sys.path.insert(0, str(Path(words[0]).resolve().parent))  # as python does; -P left the working directory out
     try:
         runpy.run_path(words[0], run_name="__main__")
     except SystemExit as leaving:
@@ -83,12 +88,28 @@ def end_with_owner(segment: WorkerSegment) -> None:
         gone = 0.0 if segment.agent.owner.alive else gone + OWNER_POLL
         if gone and not segment.files.path("control").exists():
             break  # the run has been cleaned up
-    segment.worker.orphaned = True  # a worker that can writes a checkpoint and ends
-    segment.worker_bell.ring()
-    time.sleep(HALT_ALONE)
-    while segment.worker.saving:
-        time.sleep(OWNER_POLL)
-    os._exit(1)
+    halt_alone(segment)
+
+
+class Output(io.FileIO):
+    """What a worker prints to: on a full disk it is lost, and the script goes on."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data) or 0
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            return memoryview(data).nbytes
+
+
+def forgiving_output() -> None:
+    """Have `print` never end a worker for want of room on the disk."""
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        before = getattr(sys, name)
+        if isinstance(before, io.TextIOWrapper):
+            raw = Output(number, "w", closefd=False)
+            setattr(sys, name, io.TextIOWrapper(raw, before.encoding, before.errors, write_through=True))
 
 
 if __name__ == "__main__":

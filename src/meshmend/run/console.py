@@ -10,7 +10,9 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
+from meshmend.run.outlet import Outlet
 from meshmend.run.supervisor.messages import (
     AgentReplaced,
     AllStill,
@@ -37,6 +39,7 @@ from meshmend.run.supervisor.messages import (
     Signalled,
     Split,
     Standstill,
+    StartFailed,
     StateLost,
     TooFew,
     WorkerEnded,
@@ -63,21 +66,28 @@ CAUSES = {
 
 
 class Console:
-    """The output of one run."""
+    """The output of one run; a `log` keeps all of it, whatever becomes of the terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: Path | None = None) -> None:
+        self.outlet = Outlet(log)
         self._told: dict[str, int] = {}
         """Exceptions that were shown, and the rank that raised each first."""
 
     def line(self, rank: int, text: str) -> None:
         """Pass on a line that a worker has printed."""
-        sys.stdout.write(f"[{rank}] {text}\n")
-        sys.stdout.flush()
+        self.outlet.write(sys.stdout, f"[{rank}] {text}\n")
 
     def say(self, text: str) -> None:
         """Print a sentence of the launcher's own."""
-        sys.stdout.flush()
-        print(f"meshmend: {text}", file=sys.stderr, flush=True)
+        self.outlet.write(sys.stderr, f"meshmend: {text}\n")
+
+    def keep(self, text: str) -> None:
+        """Write something to the log alone."""
+        self.outlet.write(None, text)
+
+    def drain(self) -> None:
+        """Wait until everything is written, as long as somebody reads it."""
+        self.outlet.drain()
 
     def tell(self, message: Message) -> None:
         """Print a message of the supervisor's."""
@@ -111,6 +121,8 @@ def sentence(message: Message) -> str:
             return f"killed worker {rank}: {CAUSES[cause]}"
         case WorkerRaised(rank=rank, error=error):
             return f"worker {rank} raised an exception in step {error.step}: {error.error}"
+        case StartFailed(rank=rank, why=why):
+            return f"cannot start worker {rank}: {why}; trying again"
         case GivenUp(rank=rank, attempts=attempts):
             return f"worker {rank} failed {attempts} times without completing a step; continuing without it"
         case AllStill():

@@ -88,6 +88,10 @@ class Journal:
         why = halt_reason(finish.reason) if finish.reason is not None else ""
         self._write(Ended(epoch=self.epoch, status=finish.status, why=why))
 
+    def flush(self) -> bool:
+        """Write what a full disk kept back; whether nothing is left."""
+        return self._log.flush()
+
     def _begin(self, begin: actions.NoteAttempt) -> None:
         spec, self.epoch = self._spec, Epoch(begin.attempt)
         self._write(

@@ -1,6 +1,8 @@
 """`meshmend run`: the shell around the supervisor. It observes, has `decide` decide, and acts.
 
-The launcher keeps nothing that a run needs: when it is killed, workers wait, and another one attaches to them.
+The launcher keeps nothing that a run needs: when it is killed, workers wait, and another one attaches to them. So its
+own errors must never cost the workers their state. What cannot be carried out (no memory, no process) is a failed
+attempt that the supervisor sees; after any other error the launcher leaves the workers alive and says how to attach.
 """
 
 from __future__ import annotations
@@ -9,18 +11,20 @@ import contextlib
 import shlex
 import signal
 import time
+import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
 
-from meshmend.base.clocks import AGENT_POLL
-from meshmend.base.status import HALTED
+from meshmend.base.clocks import AGENT_POLL, ROOM_POLL
+from meshmend.base.status import ABANDONED, HALTED
 from meshmend.errors import JobError
 from meshmend.job.state.safetensors import latest
 from meshmend.run.agent import messages
 from meshmend.run.agent.agent import Agent
 from meshmend.run.clusters.hosts import spread
 from meshmend.run.console import Console, world_reason
+from meshmend.run.disk import DiskWatch
 from meshmend.run.hosts.pool import Pool
 from meshmend.run.journal import Journal
 from meshmend.run.probe import Probe
@@ -34,15 +38,20 @@ class Launcher:
     """One run, on this launcher's watch."""
 
     def __init__(self, spec: RunSpec, *, attempt: int = 0, resume: str = "", attached: bool = False) -> None:
-        self.spec, self.console, self.pool = spec, Console(), Pool(spec)
+        self.spec, self.console, self.pool = spec, Console(spec.folder / "output" / "launcher.log"), Pool(spec)
         self._journal = Journal(spec, attempt)
         hosts = [host.name for host in spread(spec.places, spec.ranks)]
         here = frozenset(place.name for place in spec.places if place.here)
         config = RunConfig(hosts=hosts, policy=POLICIES[spec.on_failure], least=spec.least, here=here)
         phase = Phase.ATTACHING if attached else Phase.BEGINNING
         self.state = RunState(config, attempt=attempt, resume=resume, phase=phase)
-        self._worlds: dict[int, World] = {}
+        self._worlds: dict[int, World | None] = {}
+        """Those that were opened; None: mpirun could not be started."""
         self._signal = 0
+        self._hung_up = False
+        self._trouble = ""
+        """What was said last about an action that could not be carried out."""
+        self._disk = DiskWatch(spec.folder)
         self._probes: list[Probe] | None = None
         self._expelled: dict[str, bool] = {}
         self._checkpoint: str | None = None
@@ -51,17 +60,34 @@ class Launcher:
         """From the first worker to the last: the exit status."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._interrupted)
-        finish = actions.Finish(1)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
+            signal.signal(signal.SIGHUP, self._lost_terminal)
         try:
             finish = self._watch()
-        finally:
-            self._stop()
-            self._journal.ended(finish)
+        except Exception as error:
+            return self._abandon(error)
+        self._stop()
+        self._journal.ended(finish)
+        while not self._mind_disk() and not self._signal:
+            time.sleep(ROOM_POLL)
         if finish.no_world:
+            self.console.drain()
             raise JobError(why_none(self.spec))
         if finish.status == HALTED or (finish.reason and latest(self.spec.folder / "checkpoints")):
             self.console.say(f"resume with: meshmend run --resume {self.spec.run}")
         return finish.status
+
+    def _abandon(self, error: Exception) -> int:
+        """Leave the workers alive after an error of the launcher's own: they wait for another one."""
+        self.console.keep("".join(traceback.format_exception(error)))
+        said = traceback.format_exception_only(error)[-1].strip()
+        self.console.say(
+            f"the launcher failed ({said}; {self.console.outlet.path} has the trace). The workers still hold their "
+            f"state: continue with meshmend run --attach {self.spec.run}"
+        )
+        with contextlib.suppress(Exception):
+            self.pool.close()
+        return ABANDONED
 
     def last_checkpoint(self) -> Path | None:
         """The newest one that is whole; damaged ones are named."""
@@ -77,7 +103,8 @@ class Launcher:
                 if isinstance(action, actions.Finish):
                     self._observe()  # what workers printed last
                     return action
-                self._act(action, began)
+                self._try(action, began)
+            self._mind_disk()
             if not any(isinstance(action, (actions.Adopt, actions.Expel, actions.FindCheckpoint)) for action in todo):
                 self._wait()
 
@@ -86,9 +113,25 @@ class Launcher:
         del frame
         self._signal = number
 
+    def _lost_terminal(self, number: int, frame: FrameType | None) -> None:
+        """The run goes on without a terminal."""
+        del number, frame
+        self._hung_up = True
+
+    def _mind_disk(self) -> bool:
+        """Write down what a full disk kept back, and say once that it is full; whether all is written."""
+        written = self._journal.flush()
+        news = self._disk.look(written and self.console.outlet.flush(), time.monotonic())
+        if news is not None:
+            self.console.say(news)
+        return written
+
     # ── observe ──
 
     def _observe(self) -> Observations:
+        if self._hung_up:
+            self._hung_up = False
+            self.console.say(f"received SIGHUP; continuing without a terminal, see {self.console.outlet.path}")
         changes = self.pool.look()
         reachable = frozenset(host for host in self.pool.agents if self.pool.has(host))
         number, self._signal = self._signal, 0
@@ -96,7 +139,7 @@ class Launcher:
         checkpoint, self._checkpoint = self._checkpoint, None
         return Observations(
             ranks=self._look(reachable),
-            ended_worlds=frozenset(number for number, world in self._worlds.items() if world.ended),
+            ended_worlds=frozenset(number for number, world in self._worlds.items() if world is None or world.ended),
             reachable=reachable,
             lost=frozenset(self.pool.lost),
             hosts_known=self.pool.sure,
@@ -112,8 +155,9 @@ class Launcher:
         for host in hosts:
             agent = self.pool.agents[host]
             seen |= {view.rank: view for view in agent.look()}
-            for rank, line in agent.output():
-                self.console.line(rank, line)
+            with contextlib.suppress(OSError):  # a file system that is away for a moment: later
+                for rank, line in agent.output():
+                    self.console.line(rank, line)
         return seen
 
     def _probed(self) -> frozenset[str] | None:
@@ -131,6 +175,15 @@ class Launcher:
             time.sleep(AGENT_POLL)
 
     # ── act ──
+
+    def _try(self, action: actions.Action, began: int) -> None:
+        """Carry out an action; where that fails, the next observations show it, and the supervisor decides again."""
+        try:
+            self._act(action, began)
+        except (OSError, JobError) as error:
+            if str(error) != self._trouble:
+                self.console.say(str(error))
+            self._trouble = str(error)
 
     def _act(self, action: actions.Action, began: int) -> None:
         """Carry out an action; `began` is when this turn's actions began, in nanoseconds since 1970."""
@@ -153,11 +206,13 @@ class Launcher:
                 self._tell_all(messages.Clear())
             case actions.OpenWorld(number=number, members=members):
                 repair = POLICIES[self.spec.on_failure].repairs
+                self._worlds[number] = None  # until it is there
                 self._worlds[number] = open_world(self.spec, number, members, self.console.say, repair=repair)
             case actions.EnterWorld():
                 self._enter(action, began)
             case actions.KillWorld(number=number):
-                self._worlds.pop(number).kill()
+                if (world := self._worlds.pop(number)) is not None:
+                    world.kill()
             case actions.Expel(host=host):
                 self._expelled[host] = self.pool.expel(host)
             case actions.Probe(hosts=hosts):
@@ -181,6 +236,8 @@ class Launcher:
 
     def _enter(self, enter: actions.EnterWorld, began: int) -> None:
         world, why = self._worlds[enter.number], world_reason(enter.reason)
+        if world is None:
+            return
         line = f": {shlex.join(world.line)}" if enter.fresh and enter.number == 1 else ""
         self.console.say(f"world {enter.number} ({why}){line}")
         self._journal.entered(enter)
@@ -200,8 +257,10 @@ class Launcher:
     def _stop(self) -> None:
         """Kill everything that is left, and leave nothing behind."""
         for world in self._worlds.values():
-            with contextlib.suppress(OSError):
-                world.kill()
-        self._tell_all(messages.Clear())
-        self._tell_all(messages.Remove())
+            if world is not None:
+                with contextlib.suppress(OSError):
+                    world.kill()
+        for command in (messages.Clear(), messages.Remove()):
+            with contextlib.suppress(OSError, JobError):
+                self._tell_all(command)
         self.pool.close()

@@ -2,6 +2,9 @@
 
 A launch agent may reach a host over another network, for management. So an agent that answers its launcher does not
 prove that mpirun, which runs on the launcher's host, can reach the daemons and couriers of that host.
+
+Nothing is ever read from such a connection or sent over it, so whoever connects gains nothing; and the agent listens
+only on the address that the launcher knows its host by.
 """
 
 from __future__ import annotations
@@ -17,8 +20,8 @@ from meshmend.base.clocks import PROBE_REROUTE, PROBE_SILENCE
 class ProbeListener:
     """The port that an agent listens on; connections are accepted and closed at once."""
 
-    def __init__(self) -> None:
-        self._socket = socket.create_server(("", 0))
+    def __init__(self, host: str) -> None:
+        self._socket = _listen(host)
         self._socket.setblocking(False)
         self.port = int(self._socket.getsockname()[1])
 
@@ -31,6 +34,19 @@ class ProbeListener:
     def close(self) -> None:
         """Stop listening."""
         self._socket.close()
+
+
+def _listen(host: str) -> socket.socket:
+    """Listen on the address of a host, as its name is known here.
+
+    Where that is no address of this host (its name means another one here), loopback does: a connection that is refused
+    shows as well that the host is there.
+    """
+    with contextlib.suppress(OSError):
+        for family, *_, address in socket.getaddrinfo(host.rpartition("@")[2], 0, type=socket.SOCK_STREAM):
+            with contextlib.suppress(OSError):
+                return socket.create_server(address[:2], family=family)
+    return socket.create_server(("127.0.0.1", 0))
 
 
 class Probe:

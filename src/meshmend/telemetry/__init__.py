@@ -14,6 +14,7 @@ stand for many of them; the lines of any one survivor suffice, since each line a
 
 from meshmend.telemetry.epoch import Epoch as Epoch
 from meshmend.telemetry.folder import FORMAT as FORMAT
+from meshmend.telemetry.folder import NO_ROOM as NO_ROOM
 from meshmend.telemetry.folder import Log as Log
 from meshmend.telemetry.folder import check_format as check_format
 from meshmend.telemetry.folder import check_name as check_name

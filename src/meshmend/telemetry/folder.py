@@ -7,14 +7,19 @@ is written to. Those before it may be made smaller at any time (compaction.py), 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
+from meshmend.base.clocks import ROOM_POLL
 from meshmend.base.schema import loads, wrong
 from meshmend.errors import FormatError, JobError
 from meshmend.telemetry.compaction import compact
@@ -25,6 +30,8 @@ FORMAT = 3
 one another, and lines of the ledger may be gathered."""
 OLDEST = 2
 """The oldest format that this version reads."""
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
+"""What a disk says that is full, or is not there for a moment: a run waits until that has passed."""
 RUNS = "runs"
 """The folder that holds the folders of runs, in the working directory, unless MESHMEND_RUNS names another."""
 LONGEST = 100
@@ -121,43 +128,70 @@ def segments(folder: Path, writer: str = "*") -> dict[str, list[tuple[int, Path]
 
 
 class Log:
-    """Appends events to a writer's files; an event that was written stays there if the writer is killed right after."""
+    """Appends events to a writer's files; an event that was written stays there if the writer is killed right after.
+
+    What the disk has no room for stays in memory, in order, and is written as soon as it can be. With `wait` the writer
+    waits for that, within that context; without it, call `flush` now and then.
+    """
+
+    wait: Callable[[], AbstractContextManager[Any]] | None = None
 
     def __init__(self, folder: Path, writer: str) -> None:
         self._folder, self._writer = folder, writer
-        self._path, self._torn = segment(folder, writer, 0), False
+        self._path, self._file, self._number, self._size = segment(folder, writer, 0), -1, 0, 0
+        self._kept = bytearray()
+        self._torn = False
+        """Whether the file ends within a line, of which the rest is kept."""
         self._lock = Lock()  # checkpoints are written in the background, and reported
         self._compaction: Thread | None = None
         self._tried: set[int] = set()
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            before = segments(folder, writer).get(writer, [])
-            self._number = before[-1][0] if before else 0
-            self._open(self._number)
+            self._open_last()
         except OSError as error:
-            raise unwritable(self._path, error) from None
+            if error.errno not in NO_ROOM:
+                raise unwritable(self._path, error) from None
 
     def write(self, event: Event) -> None:
-        """Append an event; if the line before it was cut short, that line is ended first."""
+        """Append an event."""
         with self._lock:
-            if self._size >= FULL:
-                self._rotate()
-            data = memoryview(("\n" * self._torn + event.line() + "\n").encode())
+            self._kept += f"{event.line()}\n".encode()
+        if not self.flush() and self.wait is not None:
+            with self.wait():
+                while not self.flush():
+                    time.sleep(ROOM_POLL)
+
+    def flush(self) -> bool:
+        """Write what was kept back; whether nothing is left."""
+        with self._lock:
             try:
-                while data:
-                    done = os.write(self._file, data)
-                    data = data[done:]
+                if self._file < 0:
+                    self._open_last()
+                if self._size >= FULL and not self._torn:
+                    self._rotate()
+                while self._kept:
+                    done = os.write(self._file, self._kept)
                     self._size += done
-                    self._torn = len(data) > 0
-            except OSError as error:
-                raise unwritable(self._path, error) from None
+                    self._torn = self._kept[done - 1] != ord("\n")
+                    del self._kept[:done]
+            except OSError:
+                return False
+            return True
 
     def close(self) -> None:
         """Close the file; a process that ends does so too."""
         os.close(self._file)
 
+    def _open_last(self) -> None:
+        """Go on with the newest file."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        before = segments(self._folder, self._writer).get(self._writer, [])
+        self._open(before[-1][0] if before else 0)
+
     def _open(self, number: int) -> None:
-        """Open a file to append to, and lock it for as long as this process writes to it."""
+        """Open a file to append to, and lock it for as long as this process writes to it.
+
+        A line that a killed writer left unfinished is ended.
+        """
         path = segment(self._folder, self._writer, number)
         while True:
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -168,7 +202,8 @@ class Log:
                 break
             os.close(file)  # it was made smaller just now
         self._file, self._path, self._number, self._size = file, path, number, found.st_size
-        self._torn = self._size > 0 and os.pread(file, 1, self._size - 1) != b"\n"
+        if self._size > 0 and os.pread(file, 1, self._size - 1) != b"\n":
+            self._kept[:0] = b"\n"
 
     def _rotate(self) -> None:
         """Begin the next file, and have those before it made smaller; where there is no room, go on with this one."""

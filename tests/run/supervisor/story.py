@@ -34,6 +34,7 @@ from meshmend.run.supervisor.observations import Cause, CourierState, HostChange
 
 POLL = 0.02
 KILLED = -9
+NO_ROOM = "no room in /dev/shm"
 A = TypeVar("A")
 
 
@@ -81,6 +82,8 @@ class Run:
     """Worlds whose mpirun has ended."""
     reachable: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
+    full: set[int] = field(default_factory=set)
+    """Ranks whose worker cannot be started, for want of room."""
     sure: bool = True
     orders: Orders = field(default_factory=Orders)
     """Everything that was ordered so far."""
@@ -116,6 +119,8 @@ class Run:
 
     def _obey(self, action: Action) -> None:
         match action:
+            case Start(rank=rank) if rank in self.full:
+                self.seen[rank] = replace(self.seen.get(rank, RankSeen(rank)), unstarted=NO_ROOM)
             case Start(rank=rank):
                 self._processes += 1
                 self.seen[rank] = RankSeen(rank, process=self._processes)

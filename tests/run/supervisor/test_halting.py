@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshmend.base.clocks import HALT
+from meshmend.base.clocks import HALT, TOGETHER
 from meshmend.base.status import FAILED, HALTED
 from meshmend.run.supervisor.actions import FindCheckpoint, Finish, Halt, Release
 from meshmend.run.supervisor.messages import Halting, Signalled, StateLost, TooFew
@@ -35,11 +35,34 @@ def test_one_that_writes_the_checkpoint_is_given_the_time_for_it() -> None:
     assert run.turn().killed == [(0, Cause.HALTED)]
 
 
+def test_one_that_is_stopped_while_it_writes_the_checkpoint_is_not_waited_for() -> None:
+    run = training("a a")
+    run.turn(signal="SIGTERM")
+    run.see(0, saving=True, still=STOPPED)
+    assert run.turn(after=HALT - 1).killed == []
+    assert (0, Cause.HALTED) in run.turn(after=2).killed
+
+
 def test_a_second_signal_does_not_wait() -> None:
     run = training("a a")
     run.turn(signal="SIGINT")
     run.see(saving=True)
     assert run.turn(signal="SIGINT").killed == [(0, Cause.HALTED), (1, Cause.HALTED)]
+
+
+def test_sigterm_that_reaches_the_launcher_on_two_ways_is_one() -> None:
+    """Slurm signals every process of a job, and the batch script passes its own signal on."""
+    run = training("a a")
+    run.turn(signal="SIGTERM")
+    assert run.turn(signal="SIGTERM").killed == [] == run.turn(signal="SIGTERM").killed
+    assert run.turn(after=2 * TOGETHER, signal="SIGTERM").killed == [(0, Cause.HALTED), (1, Cause.HALTED)]
+
+
+def test_a_replaced_agent_learns_that_the_run_is_halted() -> None:
+    run = training("a b b")
+    run.turn(signal="SIGTERM")
+    orders = run.replaces_agent("b").turn()
+    assert orders.of(Halt) == [Halt(0)]
 
 
 def test_workers_that_have_not_opened_their_job_have_nothing_to_save() -> None:

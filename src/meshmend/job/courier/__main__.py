@@ -1,4 +1,4 @@
-"""`python -m meshmend.job.courier RUN FOLDER RANKS WORLD repair|restart [MESH ALGORITHM]`: the process of a courier.
+"""`python -P -m meshmend.job.courier RUN FOLDER RANKS WORLD repair|restart [MESH ALGORITHM]`: the process of a courier.
 
 RANKS are those of each host, such as 0,1/2,3. A courier never ends with an error status, which would leave the others
 waiting for ever: on any error it prints it and kills itself, and MPI tells the others.
@@ -13,7 +13,9 @@ import traceback
 from pathlib import Path
 
 from meshmend.base.clocks import COURIER_START
+from meshmend.base.sockets import keep_local
 from meshmend.job.protocol import Failure, Lost
+from meshmend.job.signals import ignore_stops
 
 PLANNERS = 2
 """How many couriers of a mesh are ready to plan: the first one left does it for all."""
@@ -21,11 +23,14 @@ PLANNERS = 2
 
 def main(run: str, folder: Path, hosts: list[list[int]], world: int, mesh: list[str], *, repair: bool) -> None:
     """One courier's process."""
+    ignore_stops()
     signal.alarm(COURIER_START)  # where mpirun dies while MPI comes up, that never ends
     try:
         from meshmend.job.courier.courier import Courier, carry  # begins MPI
         from meshmend.job.courier.mpi import position
 
+        if len(hosts) == 1:
+            keep_local(os.getpid())  # what MPI listens on is for the other couriers of this host
         placing = None
         if mesh:
             from meshmend.job.transport.mesh_mpi import Placing  # planners would delay the start of every world

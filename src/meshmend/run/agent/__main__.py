@@ -1,4 +1,4 @@
-"""`python -m meshmend.run.agent RUN FOLDER`: an agent, started by the launcher on another host."""
+"""`python -P -m meshmend.run.agent RUN FOLDER HOST`: an agent, started by the launcher on another host."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from meshmend.base.waiting import readable
 from meshmend.errors import JobError
 from meshmend.job.shm import leave
 from meshmend.job.shm.home import require_usual
+from meshmend.job.signals import ignore_stops
 from meshmend.run.agent.agent import Agent
 from meshmend.run.agent.messages import Beat, Hello, Report, pack, read_lines, unpack_command, write_line
 from meshmend.run.probe import ProbeListener
 from meshmend.run.supervisor.observations import RankSeen
 
 
-def main(run: str, folder: str) -> None:
+def main(run: str, folder: str, host: str) -> None:
     """Serve until the launcher closes the line or falls silent; workers live on."""
+    ignore_stops()
     signal.alarm(AGENT_ALONE)  # it also ends an agent that is stuck writing into a dead line
-    agent, probes = Agent(run, Path(folder)), ProbeListener()
+    agent, probes = Agent(run, Path(folder)), ProbeListener(host)
     write_line(1, pack(Hello(port=probes.port)))
     said: Sequence[RankSeen] | None = None
     last, buffer = 0.0, bytearray()

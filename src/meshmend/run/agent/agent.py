@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from meshmend.base.clocks import AGENT_POLL, AGENT_REST, COURIER_EXIT
@@ -37,6 +38,8 @@ class Agent:
         self.alone = alone
         """Whether nothing but these workers has to be looked at in time."""
         self.workers: dict[int, LocalWorker] = {}
+        self._unstarted: dict[int, str] = {}
+        """Why the last start of a rank failed, where it did."""
         self._exits = ExitWaiter()
         self._attempt = -1
         (folder / "output").mkdir(parents=True, exist_ok=True)
@@ -47,8 +50,12 @@ class Agent:
         match command:
             case messages.Adopt(ranks=ranks):
                 self._adopt(ranks)
-            case messages.Start():
-                self._start(command)
+            case messages.Start(rank=rank):
+                self._unstarted.pop(rank, None)
+                try:
+                    self._start(command)
+                except (OSError, JobError) as error:  # no room in /dev/shm or on the disk, too many processes
+                    self._unstarted[rank] = str(error)
             case messages.Kill(rank=rank, cause=cause):
                 if rank in self.workers:  # one that is not there needs no killing
                     self.workers[rank].kill(cause)
@@ -110,7 +117,7 @@ class Agent:
         agent.shown = path.stat().st_size if path.exists() else 0
         with path.open("ab") as output:
             child = subprocess.Popen(
-                [sys.executable, "-m", "meshmend.job.worker", *start.script],
+                [sys.executable, "-P", "-m", "meshmend.job.worker", *start.script],
                 env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
             )  # fmt: skip
         agent.worker = Identity.of(child.pid)
@@ -141,6 +148,7 @@ class Agent:
                 worker.child.wait()
             worker.segment.files.remove()
         self.workers.clear()
+        self._unstarted.clear()
         deadline = time.monotonic() + COURIER_EXIT
         while not ranks_of(self.run) and time.monotonic() < deadline:
             # also those that were just starting
@@ -165,7 +173,10 @@ class Agent:
             worker.poll_pulse(now)
         for worker in self.workers.values():
             worker.end_courier()
-        return [worker.observe() for worker in self.workers.values()]
+        seen = {worker.rank: worker.observe() for worker in self.workers.values()}
+        for rank, why in self._unstarted.items():
+            seen[rank] = replace(seen.get(rank, RankSeen(rank)), unstarted=why)
+        return list(seen.values())
 
     def output(self) -> list[tuple[int, str]]:
         """(rank, line) that workers have printed since the last time."""

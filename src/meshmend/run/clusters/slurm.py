@@ -1,8 +1,9 @@
 """Slurm: `meshmend run` inside an allocation, and the script for sbatch that starts it.
 
 Slurm stops a job with SIGTERM and starts it again elsewhere. On SIGTERM meshmend writes a checkpoint and ends with
-RESUMABLE; the requeued job continues from there with `--resume`. What only the user can know (partition, time limit) is
-a line to add.
+RESUMABLE; the requeued job continues from there with `--resume`. When a node fails, Slurm would end the whole job: with
+`--no-kill` it keeps the rest of the allocation, and meshmend continues there. If that was the node of the batch script,
+`--requeue` has the job start again. What only the user can know (partition, time limit) is a line to add.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 import shlex
 import subprocess
 
+from meshmend.base.status import ABANDONED
 from meshmend.errors import JobError
 from meshmend.run.clusters.base import GRACE, RESUMABLE, JobRequest
 from meshmend.run.clusters.hosts import Host
@@ -55,6 +57,7 @@ class Slurm(Ssh):
 #SBATCH --open-mode=append
 #SBATCH --nodes={request.hosts}
 #SBATCH --ntasks-per-node={request.per_host}
+#SBATCH --no-kill
 #SBATCH --requeue
 #SBATCH --signal=B:TERM@{GRACE}
 
@@ -70,17 +73,26 @@ fi
 run= early=
 trap 'if [ -n "$run" ]; then kill -TERM "$run" 2> /dev/null; else early=1; fi' TERM
 
+follow() {{
+    "$@" &
+    run=$!
+    if [ -n "$early" ]; then
+        early=
+        kill -TERM "$run"
+    fi
+    while kill -0 "$run" 2> /dev/null; do # a signal ends the wait, not the run: that writes a checkpoint first
+        wait "$run"
+    done
+    wait "$run" # bash remembers the status
+    status=$?
+    run=
+}}
+
 # Not under srun, with which Open MPI does not survive deaths: meshmend starts mpirun itself.
-meshmend run --hosts "$hosts" "${{which[@]}}" {shlex.join(request.words)} &
-run=$!
-if [ -n "$early" ]; then
-    kill -TERM "$run"
+follow meshmend run --hosts "$hosts" "${{which[@]}}" {shlex.join(request.words)}
+if [ "$status" -eq {ABANDONED} ]; then # the launcher failed, and its workers wait for another one
+    follow meshmend run --attach "$name"
 fi
-while kill -0 "$run" 2> /dev/null; do # a signal ends the wait, not the run: that writes a checkpoint first
-    wait "$run"
-done
-wait "$run" # bash remembers the status
-status=$?
 if [ "$status" -eq {RESUMABLE} ]; then
     scontrol requeue "$SLURM_JOB_ID"
 fi

@@ -53,7 +53,7 @@ def kill_test(seconds: float = SECONDS) -> float:
 def _line(folder: Path) -> list[str]:
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     memory = ["--mca", "btl_sm_backing_directory", str(folder)]
-    program = [sys.executable, "-m", MEMBER, str(folder)]
+    program = [sys.executable, "-P", "-m", MEMBER, str(folder)]
     return [mpirun(), *root, *OPTIONS, *ON_HOSTS, *memory, "-n", str(PROCESSES), *program]
 
 

@@ -10,7 +10,7 @@ from meshmend.base.clocks import AGENT_POLL, HOST_FIRST, HOST_REJOIN, HOST_RETRY
 from meshmend.errors import JobError
 from meshmend.run.agent.agent import Agent
 from meshmend.run.agent.messages import Remove
-from meshmend.run.hosts.remote import Remote
+from meshmend.run.hosts.remote import NoAgent, Remote
 from meshmend.run.probe import Probe
 from meshmend.run.spec import RunSpec
 from meshmend.run.supervisor.observations import HostChange
@@ -20,7 +20,7 @@ from meshmend.run.supervisor.observations import HostChange
 class Call:
     """An agent on another host that has not reported yet."""
 
-    agent: Remote
+    agent: Remote | NoAgent
     until: float
 
 
@@ -89,15 +89,19 @@ class Pool:
         ]
 
     def _call(self, host: str, until: float) -> None:
-        agent = self._agent(host)
-        assert isinstance(agent, Remote)
+        agent: Agent | Remote | NoAgent
+        try:
+            agent = self._agent(host)
+        except (OSError, JobError):  # it cannot be called now; this counts as a call without an answer
+            agent = NoAgent(time.monotonic())
+        assert not isinstance(agent, Agent)
         self._calls[host] = Call(agent, until)
 
     def _answered(self, host: str, call: Call, now: float) -> HostChange | None:
         """What has become of a call, if that is news."""
         agent, known = call.agent, host in self.lost
         there = agent.first.answer if host in self._away and agent.first is not None else host not in self._away
-        if agent.ready and not agent.closed and there:
+        if isinstance(agent, Remote) and agent.ready and not agent.closed and there:
             del self._calls[host]
             self.agents[host] = agent
             self.lost.pop(host, None)

@@ -9,12 +9,14 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, ClassVar
 
 from meshmend.base.clocks import BEAT, HOST_QUIET, HOST_SILENCE
 from meshmend.base.waiting import readable
 from meshmend.errors import JobError
+from meshmend.job.signals import ignore_stops
 from meshmend.run.agent.messages import (
     VERSION,
     Beat,
@@ -31,22 +33,35 @@ from meshmend.run.probe import Probe
 from meshmend.run.supervisor.observations import RankSeen
 
 
+@dataclass
+class NoAgent:
+    """What is there instead of an agent that could not even be called: a full process table, no launch agent."""
+
+    called: float
+    ready: ClassVar[bool] = False
+    closed: ClassVar[bool] = True
+    first: ClassVar[None] = None
+
+    def drop(self) -> None:
+        """Nothing to cut."""
+
+
 class Remote:
     """The workers of another host."""
 
     def __init__(self, run: str, folder: Path, host: str, launch_agent: str) -> None:
         self.host = host
         here = ["cd", os.getcwd()]
-        command = [sys.executable, "-m", "meshmend.run.agent", run, str(folder)]
+        command = [sys.executable, "-P", "-m", "meshmend.run.agent", run, str(folder), host]
         line = Ssh(launch_agent).run_on(host, here, command)
         self._errors = folder / "output" / f"agent-{host}.log"
-        self._errors.parent.mkdir(parents=True, exist_ok=True)
-        with self._errors.open("ab") as errors:
+        with _appending(self._errors) as errors:
             self._said = errors.tell()
             try:
                 self._process = subprocess.Popen(
-                    line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
-                )
+                    line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+                    preexec_fn=ignore_stops,
+                )  # fmt: skip
             except OSError as error:
                 raise JobError(f"the launch agent {launch_agent!r} cannot be run ({error.strerror})") from None
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -125,7 +140,8 @@ class Remote:
         """Why it is not there: what the launch agent printed last."""
         if self._refused:
             return self._refused
-        said = self._errors.read_bytes()[self._said :].decode(errors="replace").strip().splitlines()
+        text = self._errors.read_bytes() if self._errors.exists() else b""
+        said = text[self._said :].decode(errors="replace").strip().splitlines()
         ended = self._process.poll()
         return said[-1] if said else "it does not answer" if ended is None else f"it ended with status {ended}"
 
@@ -176,3 +192,12 @@ class Remote:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
             self._mouth.release()
+
+
+def _appending(path: Path) -> IO[bytes]:
+    """The file for what a launch agent prints; without room for it, that is thrown away."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("ab")
+    except OSError:
+        return open(os.devnull, "ab")

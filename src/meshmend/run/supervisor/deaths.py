@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from meshmend.base.clocks import HEAD_START, RELEASE
-from meshmend.base.status import DONE, HALTED
-from meshmend.run.supervisor.actions import NoteDeath
-from meshmend.run.supervisor.messages import GivenUp, WorkerEnded, WorkerRaised
+from meshmend.base.status import DONE, HALTED, MISUSED
+from meshmend.run.supervisor.actions import Finish, NoteDeath
+from meshmend.run.supervisor.messages import GivenUp, StartFailed, WorkerEnded, WorkerRaised
 from meshmend.run.supervisor.observations import Cause, CourierState
+from meshmend.run.supervisor.patience import start_pause
 from meshmend.run.supervisor.ranks import Rank, RankState, Sign
 from meshmend.run.supervisor.state import RESTARTS, Phase, Turn
+
+NO_STEP = 1 << 62
+"""A step that never comes: what waits for it waits for its time alone."""
 
 
 def mind_death(turn: Turn, rank: Rank) -> None:
@@ -47,6 +51,24 @@ def replace(turn: Turn, rank: Rank, *, at_once: bool = False) -> None:
     else:
         rank.due = max(one.seen.step for one in run.active()), turn.now + HEAD_START
         rank.apply(Sign.POSTPONE)
+
+
+def mind_missed_start(turn: Turn, rank: Rank, why: str) -> None:
+    """A start could not be carried out: no room in shared memory, too many processes. Nobody else must suffer from it.
+
+    It is tried again with growing pauses, for as long as others train. Where nobody has the state yet there is nothing
+    to lose, and whoever began the run learns soon that it cannot begin.
+    """
+    run = turn.run
+    rank.miss()
+    if rank.misses == 1:
+        turn.say(StartFailed(rank.number, why))
+    if run.fresh and rank.misses >= RESTARTS:
+        run.phase = Phase.FINISHED
+        turn.do(Finish(MISUSED))
+        return
+    rank.joining = rank.joining or not run.fresh
+    rank.due = NO_STEP, turn.now + start_pause(rank.misses)
 
 
 def release_rest(turn: Turn) -> None:

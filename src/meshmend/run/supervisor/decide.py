@@ -12,7 +12,7 @@ import dataclasses
 
 from meshmend.base.status import KILLED
 from meshmend.run.supervisor.actions import Action, Adopt, Finish
-from meshmend.run.supervisor.deaths import mind_death, release_rest, start_due
+from meshmend.run.supervisor.deaths import mind_death, mind_missed_start, release_rest, start_due
 from meshmend.run.supervisor.halting import begin_halt, exit_status, mind_halt
 from meshmend.run.supervisor.health import mind_hangs, mind_size
 from meshmend.run.supervisor.hosts import mind_hosts
@@ -36,6 +36,8 @@ def decide(run: RunState, seen: Observations, now: float) -> list[Action]:
             return turn.actions
         _attach(turn)
     deaths = _see(turn)
+    if run.phase is Phase.FINISHED:
+        return turn.actions
     mind_hosts(turn)
     for rank in deaths:
         mind_death(turn, rank)
@@ -68,6 +70,8 @@ def _see(turn: Turn) -> list[Rank]:
         seen = turn.seen.ranks.get(rank.number)
         if rank.host in known and rank.unseen(seen) and rank.ordered < turn.now and not starts:
             rank.bury()  # its start never came about, and nobody will order it again
+        elif seen is not None and seen.unstarted and rank.replaced is not None and rank.ordered < turn.now:
+            mind_missed_start(turn, rank, seen.unstarted)
         elif rank.host in known and seen is None and rank.replaced is None:
             # Another agent has taken over and found nothing: the host was started again before it counted as lost.
             seen = dataclasses.replace(rank.seen, status=KILLED)
@@ -104,6 +108,8 @@ def _mind_end(turn: Turn) -> None:
     run = turn.run
     if run.living() or run.phase in (Phase.RESTARTING, Phase.FINISHED):
         return
+    if run.fresh and run.halt_reason is None and run.missing():
+        return  # nobody could be started yet
     if run.halt_reason is not None and run.halted is None:
         begin_halt(turn)  # nobody is left to stop, but it has to be said
     run.phase = Phase.FINISHED

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshmend.base.clocks import HALT
+from meshmend.base.clocks import HALT, TOGETHER
 from meshmend.base.status import DONE, FAILED, HALTED, MISUSED
 from meshmend.run.supervisor.actions import Halt
 from meshmend.run.supervisor.messages import Halting, Signalled
-from meshmend.run.supervisor.observations import Cause, RankSeen
+from meshmend.run.supervisor.observations import STOPPED, Cause, RankSeen
 from meshmend.run.supervisor.ranks import RankState
 from meshmend.run.supervisor.state import Phase, Turn
 
 
 def mind_halt(turn: Turn) -> None:
     """Tell workers to stop; a second signal, or too long a wait, kills them."""
-    run, hurry = turn.run, bool(turn.seen.signal)
+    run, hurry = turn.run, turn.seen.signal == "SIGINT"
     if run.halted is None:
         hurry = False
         begin_halt(turn)
     assert run.halted is not None
+    hurry = hurry or (bool(turn.seen.signal) and turn.now - run.halted > TOGETHER)
     late = turn.now - run.halted > HALT
     for rank in run.living():
         if not rank.seen.ready:
             turn.kill(rank, Cause.NOT_OPENED)
-        elif hurry or (late and not rank.seen.saving):
+        elif hurry or (late and (not rank.seen.saving or rank.seen.still >= STOPPED)):
             turn.kill(rank, Cause.HALTED)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from meshmend.job.protocol import has_majority
-from meshmend.run.supervisor.actions import Adopt, Expel, Kill, NoteHostLost, Remove
+from meshmend.run.supervisor.actions import Adopt, Expel, Halt, Kill, NoteHostLost, Remove
 from meshmend.run.supervisor.halting import begin_halt
 from meshmend.run.supervisor.messages import (
     AgentReplaced,
@@ -56,6 +56,8 @@ def _agent_replaced(turn: Turn, host: str) -> None:
         rank.ordered, rank.released = turn.now, None
         if rank.state is RankState.EXITING and rank.killed is not Cause.NONE:
             turn.do(Kill(rank.number, host, rank.killed))
+    if turn.run.halted is not None:
+        turn.do(Halt(turn.run.writer))
 
 
 def _take_back(turn: Turn, host: str) -> None:

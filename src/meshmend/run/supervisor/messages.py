@@ -151,6 +151,14 @@ class WorkerRaised:
 
 
 @dataclass(frozen=True)
+class StartFailed:
+    """A worker could not be started, for this reason; that is tried again and again."""
+
+    rank: int
+    why: str
+
+
+@dataclass(frozen=True)
 class GivenUp:
     """A worker failed so often without completing a step that the others continue without it."""
 
@@ -218,6 +226,6 @@ class RestartsExhausted:
 
 
 Message = (
-    WorkerEnded | WorkerRaised | GivenUp | AllStill | AgentReplaced | HostLost | HostBack | Split | Halting | Restarting
-    | RestartsExhausted
+    WorkerEnded | WorkerRaised | StartFailed | GivenUp | AllStill | AgentReplaced | HostLost | HostBack | Split
+    | Halting | Restarting | RestartsExhausted
 )  # fmt: skip

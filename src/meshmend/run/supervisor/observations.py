@@ -97,6 +97,8 @@ class RankSeen:
     """It is writing its last checkpoint."""
     exiting: bool = False
     """It has begun to exit; the status is known once its memory is given back."""
+    unstarted: str = ""
+    """Why the start that was ordered last could not be carried out; then `process` is still the worker before it."""
     stuck: bool = False
     """Its courier's repair takes too long, or must not be finished without word from the supervisor."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from meshmend.base.clocks import WORLD_BACKOFF
+from meshmend.base.clocks import START_BACKOFF, WORLD_BACKOFF
 from meshmend.run.supervisor.messages import HaltReason, NoCourierEver, NoProgress
 from meshmend.run.supervisor.observations import HANGS
 
@@ -44,6 +44,11 @@ class HangJudge:
                 self.hung += 1
                 killed.append(rank)
         return killed
+
+
+def start_pause(misses: int) -> float:
+    """How long to wait after so many starts in a row that could not be carried out: what is wrong there may pass."""
+    return min(2.0**misses / 4, START_BACKOFF)
 
 
 TRIES = 8

@@ -1,6 +1,6 @@
 """One rank: the states it can be in, what moves it from one to another, and what the supervisor remembers of it.
 
-    DUE ──start──► STARTING ──► READY ◄──► STANDBY ──► ACTIVE
+    DUE ◄─start──► STARTING ──► READY ◄──► STANDBY ──► ACTIVE
      ▲                 └───────────┴──────────┴──────────┤ killed by us, or seen to exit
      │ replace                                           ▼
      └───────────────────────── DEAD ◄── ended ──── EXITING
@@ -55,6 +55,8 @@ class Sign(Enum):
     BURY = auto()
     """Decided: its host is gone, and nothing of it counts any more."""
     GIVE_UP = auto()
+    MISS = auto()
+    """Its start could not be carried out, and is tried again later."""
 
 
 ALIVE = (RankState.STARTING, RankState.READY, RankState.STANDBY, RankState.ACTIVE, RankState.EXITING)
@@ -81,6 +83,7 @@ TRANSITIONS: dict[tuple[RankState, Sign], RankState] = {
     **{(state, sign): state for state in GONE for sign in (*_SEEN, Sign.ENDED)},  # what is left of an old worker
     (RankState.DEAD, Sign.POSTPONE): RankState.DUE,
     (RankState.DEAD, Sign.GIVE_UP): RankState.GIVEN_UP,
+    (_S, Sign.MISS): RankState.DUE,
 }
 
 
@@ -120,6 +123,8 @@ class Rank:
     """The process that a start is to replace (0: none), until the new one is seen."""
     ordered: float = 0.0
     """When that start was ordered."""
+    misses: int = 0
+    """How often in a row its start could not be carried out."""
     released: float | None = None
     """When its worker was let go."""
 
@@ -134,6 +139,7 @@ class Rank:
         self.replaced = None
         if self.state not in ALIVE:
             return False
+        self.misses = 0
         if seen.active and self.first_step is None:
             self.first_step = seen.step
         self.seen = seen
@@ -149,6 +155,13 @@ class Rank:
         self.apply(Sign.BURY)
         self.replaced = None
 
+    def miss(self) -> None:
+        """The start that was ordered could not be carried out; what was there before is still there."""
+        self.apply(Sign.MISS)
+        self.seen = RankSeen(self.number, process=self.replaced or 0)
+        self.replaced = None
+        self.misses += 1
+
     def started(self) -> None:
         """A start was ordered."""
         self.replaced, self.first_step, self.killed = self.seen.process, None, Cause.NONE
@@ -160,6 +173,11 @@ class Rank:
     def alive(self) -> bool:
         """Whether its worker has not ended."""
         return self.state in ALIVE
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether it is being started where that has failed: nobody should count on it before it is seen."""
+        return self.misses > 0 and self.replaced is not None
 
     @property
     def completed_steps(self) -> bool:

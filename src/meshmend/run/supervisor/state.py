@@ -143,6 +143,10 @@ class RunState:
         """Ranks that hold the state."""
         return [rank for rank in self.living() if rank.seen.active]
 
+    def missing(self) -> list[Rank]:
+        """Ranks whose worker could not be started, and will be tried again."""
+        return [rank for rank in self.ranks.values() if rank.state is RankState.DUE and rank.misses]
+
     def over(self) -> bool:
         """Whether the last step is done: a rank is over only when all members have said that they leave."""
         return any(rank.seen.over for rank in self.ranks.values())

@@ -84,12 +84,12 @@ def prepare_next(turn: Turn) -> None:
 
     Where more die meanwhile, that was in vain; then the next one waits until all are ready.
     """
-    run, everyone = turn.run, turn.run.present()
+    run, everyone = turn.run, [rank for rank in turn.run.present() if not rank.doubtful]
     if run.world is None or run.over():
         _abandon(turn)
     elif run.next is None:
         joining = [rank for rank in everyone if rank.joining]
-        more = any(rank.state is RankState.DUE for rank in run.ranks.values())
+        more = any(rank.state is RankState.DUE and not rank.misses for rank in run.ranks.values())
         if joining and not more and all(rank.seen.ready or (run.eager and rank.seen.process) for rank in joining):
             for rank in joining:
                 rank.joining = False
@@ -125,6 +125,8 @@ def network_is_whole(turn: Turn) -> bool:
 def _form_first(turn: Turn) -> None:
     run = turn.run
     waiting = [rank for rank in run.present() if not rank.joining or run.config.policy.awaits(rank)]
+    if run.fresh and run.missing():
+        return  # the run begins with all, or not at all
     if waiting and turn.seen.hosts_known and all(rank.seen.ready for rank in waiting):
         for rank in waiting:
             rank.joining = False

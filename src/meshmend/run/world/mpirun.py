@@ -48,7 +48,7 @@ def mpirun_line(spec: RunSpec, world: int, ranks: Mapping[str, Sequence[int]], *
     every = "/".join(",".join(map(str, some)) for some in ranks.values())
     words = [spec.run, str(spec.folder), every, str(world), "repair" if repair else "restart"]
     words += [spec.mesh, spec.algorithm] if spec.mesh else []
-    courier = [sys.executable, "-m", "meshmend.job.courier", *words]
+    courier = [sys.executable, "-P", "-m", "meshmend.job.courier", *words]
     line = [mpirun(), *root, *OPTIONS, *ON_HOSTS, *memory, *(ON_MESH if spec.mesh else [])]
     if list(ranks) == [HERE]:
         return [*line, "-n", str(len(ranks[HERE])), *courier]

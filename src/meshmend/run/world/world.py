@@ -17,9 +17,14 @@ from pathlib import Path
 from typing import IO
 
 from meshmend.base.processes import die_with_parent
+from meshmend.base.sockets import keep_local
 from meshmend.job.shm import world_folder
+from meshmend.run.clusters.hosts import HERE
 from meshmend.run.spec import RunSpec
 from meshmend.run.world.mpirun import mpirun_line
+
+LOOK = 2.0
+"""Seconds in which a new mpirun opens the sockets that it listens on."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,11 @@ def open_world(
     process = subprocess.Popen(
         line, env=environment, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=die_with_parent,
+        start_new_session=True,  # Ctrl-C and a closed terminal are for the launcher
     )  # fmt: skip
     assert process.stdout is not None
+    if list(members) == [HERE]:
+        threading.Thread(target=keep_local, args=[process.pid, LOOK], name="sockets", daemon=True).start()
     _pump(process.stdout, output_of(spec), say)
     return World(number, line, process, memory)
 
@@ -78,9 +86,11 @@ def _pump(stream: IO[str], path: Path, say: Callable[[str], None]) -> None:
     """Keep what is printed; only the couriers' own messages are shown to the user, the library's are not."""
 
     def copy() -> None:
-        with path.open("a") as file:
+        with contextlib.ExitStack() as stack:
+            file: IO[str] | None = None
             for line in stream:
                 with contextlib.suppress(OSError):  # on a full disk, mpirun must not wait for us
+                    file = file or stack.enter_context(path.open("a"))
                     file.write(line)
                     file.flush()
                 if line.startswith("meshmend: "):

@@ -1,0 +1,84 @@
+"""Signals that ask a process to end: the launcher alone decides what follows.
+
+They often reach every process of a run at once: a scheduler signals the whole job, Ctrl-C a group of processes, a
+terminal that closes its session. A worker that died of it could not write the checkpoint that the launcher asks for. So
+
+| process | SIGTERM, SIGINT | SIGHUP |
+|---|---|---|
+| launcher | halts the run with a checkpoint; the second one ends it at once | continues without its terminal |
+| worker | waits `ALONE` seconds for the launcher's word. The run is halted: it stops as it is told. The launcher is dead: it writes a checkpoint if it can, and ends. Neither: it alone was meant, and dies of the signal | ignored |
+| courier, agent, mpirun | ignored: whoever owns them ends them with SIGKILL | ignored |
+
+A script that sets a handler of its own has its own. What a worker starts begins with the usual signals.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+import time
+from types import FrameType
+
+from meshmend.base.clocks import AGENT_POLL, ALONE, HALT_ALONE, ORPHAN, OWNER_POLL
+from meshmend.job.shm.mailbox import WorkerSide, is_over
+from meshmend.job.shm.segment import WorkerSegment
+
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def ignore_stops() -> None:
+    """For couriers, agents and what connects to them. They start nothing that should go on ignoring these."""
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+class WorkerSignals:
+    """A worker's handlers. Not SIG_IGN, which everything that the script starts would inherit."""
+
+    def __init__(self, segment: WorkerSegment) -> None:
+        self._segment = segment
+        self._waiting: threading.Thread | None = None
+        for number in STOPS:
+            signal.signal(number, self._got)
+            signal.siginterrupt(number, False)  # the script's own system calls need not know
+        os.register_at_fork(after_in_child=self._let_go)
+
+    def _got(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if number != signal.SIGHUP and self._waiting is None:
+            self._waiting = threading.Thread(target=self._wait, args=[number], name="meshmend signal", daemon=True)
+            self._waiting.start()
+
+    def _wait(self, number: int) -> None:
+        """Hear from the launcher that the run is halted, or die of the signal."""
+        side, agent = WorkerSide(self._segment), self._segment.agent
+        until = time.monotonic() + ALONE
+        while time.monotonic() < until:
+            if side.halt() is not None or is_over(self._segment):
+                return  # the main thread obeys when it next looks
+            if not agent.owner.alive:
+                halt_alone(self._segment)
+            time.sleep(AGENT_POLL)
+        default = ctypes.CDLL(None).signal  # Python's own would be for the main thread, which may be busy for long
+        default.argtypes = [ctypes.c_int, ctypes.c_void_p]
+        default(number, None)
+        os.kill(os.getpid(), number)
+
+    def _let_go(self) -> None:
+        """In a fork, which is no worker: the usual signals, where the script has not set others."""
+        for number in STOPS:
+            if signal.getsignal(number) == self._got:
+                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+def halt_alone(segment: WorkerSegment) -> None:
+    """End a worker that has no launcher any more; one that can writes a checkpoint first."""
+    segment.worker.orphaned = True
+    segment.worker_bell.ring()
+    time.sleep(HALT_ALONE)
+    until = time.monotonic() + ORPHAN
+    while segment.worker.saving and time.monotonic() < until:
+        time.sleep(OWNER_POLL)
+    os._exit(1)

@@ -1,0 +1,135 @@
+"""Where the lines of a run go: to the terminal or pipe that the launcher was given, and always to a file too.
+
+Nothing that a reader does may end a run or hold it up. A reader that is gone (EPIPE, EIO) gets nothing more. For one
+that does not read (a stopped `less`, a terminal after Ctrl-S) a thread waits, so the launcher need not: lines queue up,
+those that find no room are left out with a note, and the file has them all.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import select
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import TextIO
+
+from meshmend.base.clocks import READER
+
+ROOM = 10_000
+"""How many writes may wait for a reader."""
+KEPT = 1 << 20
+"""How many bytes may wait for room on the disk."""
+
+
+class Outlet:
+    """The output of one launcher."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        """The file that keeps every line."""
+        self._file = -1
+        self._waiting: deque[tuple[int, bytes]] = deque()
+        self._news = threading.Condition()
+        self._written = self._left_out = 0
+        self._unread = False
+        """Nobody reads any more, and nothing is written there."""
+        self._unkept = bytearray()
+        """What the file has not got yet, because the disk is full."""
+        self._thread: threading.Thread | None = None
+
+    def write(self, stream: TextIO | None, text: str) -> None:
+        """Write whole lines, to the file at once and to the stream as soon as its reader takes them."""
+        with self._news:
+            if len(self._unkept) < KEPT:
+                self._unkept += text.encode(errors="replace")
+            self.flush()
+        if stream is None or self._unread:
+            return
+        try:
+            number = stream.fileno()
+        except (OSError, ValueError, AttributeError):  # not a real file: nobody can hold up who writes there
+            stream.write(text)
+            stream.flush()
+            return
+        data = text.encode(stream.encoding or "utf-8", "replace")
+        with self._news:
+            if self._left_out and len(self._waiting) < ROOM // 2:
+                note = f"meshmend: left out {self._left_out} lines that nobody read here; they are in {self.path}\n"
+                self._waiting.append((number, note.encode()))
+                self._left_out = 0
+            if self._left_out or len(self._waiting) >= ROOM:
+                self._left_out += text.count("\n")
+                return
+            self._waiting.append((number, data))
+            self._news.notify_all()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="output", daemon=True)
+            self._thread.start()
+            atexit.register(self.drain)
+
+    def drain(self) -> None:
+        """Wait until all is written, as long as somebody reads; whoever does not gets no more."""
+        with self._news:
+            written, since = self._written, time.monotonic()
+            while self._waiting:
+                self._news.wait(READER / 10)
+                if self._written != written:
+                    written, since = self._written, time.monotonic()
+                elif time.monotonic() - since > READER:
+                    for number, _ in self._waiting:
+                        _cut(number)
+                    self._waiting.clear()
+                    self._unread = True
+
+    def flush(self) -> bool:
+        """Write to the file what a full disk kept back; whether nothing is left."""
+        with self._news:
+            if self.path is None:
+                self._unkept.clear()
+            try:
+                if self._unkept and self._file < 0 and self.path is not None:
+                    self.path.parent.mkdir(parents=True, exist_ok=True)
+                    self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+                while self._unkept:
+                    del self._unkept[: os.write(self._file, self._unkept)]
+            except OSError:
+                return False
+            return True
+
+    def _work(self) -> None:
+        while True:
+            with self._news:
+                while not self._waiting:
+                    self._news.wait()
+                number, data = self._waiting[0]
+            _write(number, data)
+            with self._news:
+                if self._waiting:  # else they were given up meanwhile
+                    self._waiting.popleft()
+                self._written += 1
+                self._news.notify_all()
+
+
+def _write(number: int, data: bytes) -> None:
+    """Write to a file that may be a terminal or a pipe; from an error on, what goes there is thrown away."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(number, view) :]
+        except BlockingIOError:  # whoever shares the pipe has made it so
+            select.select([], [number], [], READER)
+        except OSError:
+            _cut(number)
+            return
+
+
+def _cut(number: int) -> None:
+    """Have a file lead nowhere: also what others print there, or Python when it exits, must not fail or wait."""
+    with contextlib.suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, number)
+        os.close(nowhere)
