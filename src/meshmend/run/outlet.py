@@ -106,16 +106,19 @@ class Outlet:
                 while not self._waiting:
                     self._news.wait()
                 number, data = self._waiting[0]
-            _write(number, data)
+            written = _write(number, data)
             with self._news:
-                if self._waiting:  # else they were given up meanwhile
-                    self._waiting.popleft()
+                if self._unread:
+                    return  # given up meanwhile: the number may be another file's by now
+                if not written:
+                    _cut(number)
+                self._waiting.popleft()
                 self._written += 1
                 self._news.notify_all()
 
 
-def _write(number: int, data: bytes) -> None:
-    """Write to a file that may be a terminal or a pipe; from an error on, what goes there is thrown away."""
+def _write(number: int, data: bytes) -> bool:
+    """Write to a file that may be a terminal or a pipe; whether somebody is still there."""
     view = memoryview(data)
     while view:
         try:
@@ -123,8 +126,8 @@ def _write(number: int, data: bytes) -> None:
         except BlockingIOError:  # whoever shares the pipe has made it so
             select.select([], [number], [], READER)
         except OSError:
-            _cut(number)
-            return
+            return False
+    return True
 
 
 def _cut(number: int) -> None:
