@@ -31,7 +31,9 @@ def audit(
     from meshmend.telemetry import Events, folder_of
 
     events = Events(folder_of(run), torn=lambda text: print(f"meshmend: {text}", file=sys.stderr))
-    account, incidents = report.check(events), report.incidents(events)
+    state = report.State()
+    account = report.check(events, also=lambda event: report.fold(state, event))
+    incidents = report.found(state)
     print(report.to_json(account, incidents) if json else report.render(account, incidents))
     if draw:
         report.draw_loss(events, draw, metric)

@@ -10,7 +10,7 @@ Events are read one after another and kept in columns: a week of steps takes som
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 
@@ -62,10 +62,13 @@ class Account:
         return not self.findings
 
 
-def check(events: Iterable[Event]) -> Account:
-    """Audit the ledger of a run; raises only if there is none, or if its workers had different data."""
+def check(events: Iterable[Event], also: Callable[[Event], object] = lambda _: None) -> Account:
+    """Audit the ledger of a run; raises only if there is none, or if its workers had different data.
+
+    `also` is called with each event, for those who want to read a long run only once.
+    """
     events = events if isinstance(events, Collection | Events) else list(events)
-    ledger = read_ledger(events)
+    ledger = read_ledger(events, also=also)
     spans, end = ledger.counting(), ledger.end
     odd = [(span.attempt, step) for span in spans for step in span.odd]
     stray = [*islice(chain.from_iterable(_steps(span) for span in ledger.stray()), MOST)]

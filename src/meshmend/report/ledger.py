@@ -13,7 +13,7 @@ and its lines are looked up afterwards.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import nan
 
@@ -164,10 +164,11 @@ class Ledger:
         return max([self.starts[max(self.starts)], *(span.end for span in self.counting())])
 
 
-def read_ledger(events: Iterable[Event], metric: str = "") -> Ledger:
+def read_ledger(events: Iterable[Event], metric: str = "", also: Callable[[Event], object] = lambda _: None) -> Ledger:
     """Sort a run's ledger; raises if its workers did not all train on the same data."""
     ledger, opened = Ledger(metric), list[Opened]()
     for event in events:
+        also(event)
         if isinstance(event, Opened):
             opened.append(event)
         elif isinstance(event, Line | Steps):
