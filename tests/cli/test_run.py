@@ -335,4 +335,4 @@ def test_a_module_is_printed_as_it_was_given(folder: Path, capsys: pytest.Captur
     del folder
     assert main("-n 2 --print slurm -m package.train --epochs 3") == 0
     text = capsys.readouterr().out
-    assert "-m package.train --epochs 3 &" in text and "--job-name=meshmend-package-train" in text
+    assert "-m package.train --epochs 3\n" in text and "--job-name=meshmend-package-train" in text

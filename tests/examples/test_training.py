@@ -22,6 +22,10 @@ SMALL = {
 }
 
 
+QUICK = ("digits_jax", "text_torch")
+"""One of each library and of each data set."""
+
+
 def script(name: str) -> list[object]:
     return [FOLDER / f"{name}.py", *SMALL[name]]
 
@@ -36,7 +40,9 @@ def test_all_are_here_and_short() -> None:
     assert all(len(path.read_text().splitlines()) < 130 for path in FOLDER.glob("*.py"))
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.jobs) for name in SMALL]
+)
 def test_it_runs_alone_and_learns(name: str) -> None:
     losses = [float(loss) for loss in re.findall(r"loss (\S+)", alone(name))]
     assert len(losses) >= 8 and losses[-1] < losses[0]

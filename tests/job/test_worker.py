@@ -248,6 +248,7 @@ def test_states_that_differ_without_a_majority_are_nobodys_mistake(
 
 SIGNALS = """
     import multiprocessing, os, signal, sys, time
+    from meshmend.base.processes import Identity
     from meshmend.job import signals
     from meshmend.job.shm import open_as_agent
     from meshmend.job.shm.mailbox import tell
@@ -275,7 +276,7 @@ def test_a_worker_lives_where_everybody_gets_the_signal_and_the_run_is_halted(wo
 
 def test_a_worker_without_a_launcher_writes_its_checkpoint_and_ends(work: Callable[[str], Worked]) -> None:
     alone = """
-    signals.HALT_ALONE, agent.agent.owner = 0.1, 0
+    signals.HALT_ALONE, agent.agent.owner = 0.1, Identity()
     os.kill(me, signal.SIGTERM)
     time.sleep(60)
     print("no")
@@ -292,7 +293,7 @@ def test_a_closed_terminal_is_nothing_to_a_worker(work: Callable[[str], Worked])
 def test_a_script_has_its_own_handlers_and_its_children_the_usual_ones(work: Callable[[str], Worked]) -> None:
     own = """
     def child():
-        print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, flush=True)
+        os.write(1, f"{signal.getsignal(signal.SIGTERM) is signal.SIG_DFL}\\n".encode())
         time.sleep(60)
     forked = multiprocessing.get_context("fork").Process(target=child)
     forked.start()

@@ -38,15 +38,19 @@ def kill(rank: int, step: int, point: str = "compute", kind: str = "kill") -> Fa
     [
         (["-n", "2"], [], 2),
         ([*SHRINK, "-n", "4"], [kill(2, 5)], 3),
-        ([*SHRINK, "-n", "4"], [kill(0, 0)], 3),
+        pytest.param([*SHRINK, "-n", "4"], [kill(0, 0)], 3, marks=pytest.mark.jobs),
         ([*SHRINK, "-n", "4"], [kill(1, 7), kill(3, 7), kill(0, 9)], 1),
         ([*SHRINK, "-n", "4"], [kill(0, 5, "allreduce"), kill(1, 5, "shrink"), kill(2, 5, "exchange")], 1),
-        ([*SHRINK, "-n", "4"], [kill(0, 5, "add"), kill(1, 7, "take"), kill(3, 7, "add")], 1),
+        pytest.param(
+            [*SHRINK, "-n", "4"], [kill(0, 5, "add"), kill(1, 7, "take"), kill(3, 7, "add")], 1, marks=pytest.mark.jobs
+        ),
         ([*SHRINK, "-n", "4"], [kill(0, 5, "take", "courier"), kill(3, 5, "take", "courier")], 2),
-        ([*SHRINK, "-n", "3"], [kill(1, 6, "commit"), kill(2, 12, "allreduce", "courier")], 1),
+        pytest.param(
+            [*SHRINK, "-n", "3"], [kill(1, 6, "commit"), kill(2, 12, "allreduce", "courier")], 1, marks=pytest.mark.jobs
+        ),
         ([*SHRINK, "-n", "3"], [kill(1, 6, kind="raise"), kill(2, 12, kind="exit")], 1),
         ([*SHRINK, "-n", "3"], [kill(1, 6, "commit", "flip")], 2),
-        (["--on-failure", "spare", "-n", "2", "--spares", "1"], [kill(1, 4)], 2),
+        pytest.param(["--on-failure", "spare", "-n", "2", "--spares", "1"], [kill(1, 4)], 2, marks=pytest.mark.jobs),
         (["--on-failure", "spare", "-n", "3", "--spares", "2"], [kill(1, 4), kill(0, 4, "state")], 3),
     ],
 )
@@ -64,7 +68,7 @@ def test_weights_are_bit_identical_whoever_dies(
     ("words", "faults", "options", "survivors"),
     [
         ([*SHRINK, "-n", "3"], [kill(1, 5)], [], 2),
-        ([*SHRINK, "-n", "3"], [kill(0, 5, "add"), kill(2, 9, "take")], [], 1),
+        pytest.param([*SHRINK, "-n", "3"], [kill(0, 5, "add"), kill(2, 9, "take")], [], 1, marks=pytest.mark.jobs),
         (["-n", "3"], [kill(1, 5)], ["steps=1000000", "pause=0.02", "crowd=3"], 3),
     ],
 )

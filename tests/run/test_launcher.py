@@ -274,7 +274,7 @@ def test_a_full_disk_is_said_once_and_so_is_that_it_has_room_again(
     with monkeypatch.context() as patch:
         patch.setattr("meshmend.telemetry.folder.os.write", full)
         for _ in range(3):
-            act(launcher, actions.NoteMpirunLost(late=False))
+            act(launcher, actions.NoteMpirunLost(actions.Loss.GONE))
             assert not launcher._mind_disk()
     assert capsys.readouterr().err.count("meshmend: ") == 1
     assert launcher._mind_disk()

@@ -38,7 +38,7 @@ class WorkerSignals:
     """A worker's handlers. Not SIG_IGN, which everything that the script starts would inherit."""
 
     def __init__(self, segment: WorkerSegment) -> None:
-        self._segment = segment
+        self._segment, self._process = segment, os.getpid()
         self._waiting: threading.Thread | None = None
         for number in STOPS:
             signal.signal(number, self._got)
@@ -47,7 +47,10 @@ class WorkerSignals:
 
     def _got(self, number: int, frame: FrameType | None) -> None:
         del frame
-        if number != signal.SIGHUP and self._waiting is None:
+        if os.getpid() != self._process:  # a fork that has not even begun
+            self._let_go()
+            os.kill(os.getpid(), number)
+        elif number != signal.SIGHUP and self._waiting is None:
             self._waiting = threading.Thread(target=self._wait, args=[number], name="meshmend signal", daemon=True)
             self._waiting.start()
 
