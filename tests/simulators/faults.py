@@ -111,6 +111,8 @@ def _strike_rank(model: Model, fault: Fault) -> None:
             worker.raised = True
             model.raised_after_job = model.raised_after_job or worker.step >= model.case.steps
             worker.exit(FAILED)
+        case Kind.HANG if worker.saving:
+            worker.pause(Mode.PAUSES, 30.0)  # nobody can tell this from a slow disk; a second signal would end it
         case Kind.HANG:
             worker.pause(Mode.HANGS if worker.wire else Mode.STOPPED)
         case Kind.STOP:

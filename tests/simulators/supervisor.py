@@ -37,7 +37,9 @@ class Launcher:
         self.model, self.alive = model, True
         case = model.case
         here = frozenset(name for name, host in model.hosts.items() if host.here)
-        config = RunConfig(hosts=spread(case), policy=POLICIES[case.policy], least=case.least, here=here)
+        config = RunConfig(
+            hosts=spread(case), policy=POLICIES[case.policy], workers=case.workers, least=case.least, here=here
+        )
         self.state = RunState(config, phase=Phase.ATTACHING if attached else Phase.BEGINNING, attempt=model.attempt)
         self.pool = SimulatedPool(model)
         self.blocked = 0.0

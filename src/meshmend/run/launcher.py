@@ -42,7 +42,9 @@ class Launcher:
         self._journal = Journal(spec, attempt)
         hosts = [host.name for host in spread(spec.places, spec.ranks)]
         here = frozenset(place.name for place in spec.places if place.here)
-        config = RunConfig(hosts=hosts, policy=POLICIES[spec.on_failure], least=spec.least, here=here)
+        config = RunConfig(
+            hosts=hosts, policy=POLICIES[spec.on_failure], workers=spec.workers, least=spec.least, here=here
+        )
         phase = Phase.ATTACHING if attached else Phase.BEGINNING
         self.state = RunState(config, attempt=attempt, resume=resume, phase=phase)
         self._worlds: dict[int, World | None] = {}

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from meshmend.base.clocks import HOST_QUIET
 from meshmend.run.supervisor import POLICIES, Phase, RunConfig, RunState, decide
 from meshmend.run.supervisor.actions import (
     Action,
@@ -109,6 +110,10 @@ class Run:
         self.orders += done
         self.times += [(self.now, action) for action in done]
         return done
+
+    def cut_off(self, *hosts: str) -> Orders:
+        """The probe did not reach these hosts, and their agents are heard from all the same."""
+        return Orders([*self.turn(unreachable=frozenset(hosts)), *self.turns(HOST_QUIET + 2 * POLL)])
 
     def turns(self, seconds: float, every: float = POLL) -> Orders:
         """Turns for so long, or until the run is halted or finished."""
@@ -206,11 +211,14 @@ class Run:
         return [time for time, action in self.times if isinstance(action, kind)]
 
 
-def planned(hosts: str, policy: str = "replace", *, least: int = 1, here: str = "", attached: bool = False) -> Run:
+def planned(
+    hosts: str, policy: str = "replace", *, spares: int = 0, least: int = 1, here: str = "", attached: bool = False
+) -> Run:
     """A run that has not begun; `hosts` names the host of each rank, and `here` those that need no probe."""
     config = RunConfig(
-        hosts=hosts.split(), policy=POLICIES[policy], least=least, here=frozenset((here or hosts).split())
-    )
+        hosts=hosts.split(), policy=POLICIES[policy], workers=len(hosts.split()) - spares, least=least,
+        here=frozenset((here or hosts).split()),
+    )  # fmt: skip
     state = RunState(config, phase=Phase.ATTACHING if attached else Phase.BEGINNING)
     return Run(state, reachable=set(hosts.split()))
 
@@ -226,7 +234,7 @@ def begun(hosts: str, policy: str = "replace", **options: Any) -> Run:
 
 def training(hosts: str, policy: str = "replace", *, step: int = 5, spares: int = 0, **options: Any) -> Run:
     """A run whose workers train; the last ones are spares."""
-    run = begun(hosts, policy, **options)
+    run = begun(hosts, policy, spares=spares, **options)
     run.comes_up().trains(step)
     for rank in range(len(hosts.split()) - spares, len(hosts.split())):
         run.see(rank, active=False)

@@ -32,7 +32,7 @@ def loses(run: Run, *hosts: str) -> None:
 
 def splits(run: Run, hosts: set[str], *, sure: bool = True) -> None:
     """Agents answer on these hosts, but mpirun cannot reach them; `sure`: what they are told is certainly done."""
-    expel = run.turn(unreachable=frozenset(hosts)).of(Expel)
+    expel = run.cut_off(*hosts).of(Expel)
     if expel:
         run.reachable -= {one.host for one in expel}
         run.lost |= {one.host for one in expel}
@@ -74,7 +74,7 @@ def test_the_side_without_mpirun_halts_with_a_checkpoint_where_it_is_the_larger(
     run = training("a b b", here="a")
     run.ended.add(1)
     assert run.turn().of(Probe) == [Probe(("b",))]
-    orders = run.turn(unreachable=frozenset({"b"}))
+    orders = run.cut_off("b")
     reason = WrongSide(("b",), near=(0,), far=(1, 2))
     assert orders.killed == [(0, Cause.CUT_OFF)] and orders.said == [Halting(reason, checkpoint=True)]
     assert run.state.writer == 1
@@ -84,7 +84,7 @@ def test_the_smaller_side_is_expelled_and_the_larger_continues() -> None:
     run = training("a a b", here="a")
     run.ended.add(1)
     run.turn()
-    orders = run.turn(unreachable=frozenset({"b"}))
+    orders = run.cut_off("b")
     assert orders.said == [Split(("b",), far=(2,), near=(0, 1))] and orders.of(Expel) == [Expel("b")]
     run.reachable.discard("b")
     assert run.turns(1) == []  # until it is answered
@@ -211,4 +211,4 @@ def test_spares_do_not_count_in_a_majority() -> None:
     run = training("a b b", "spare", spares=2, here="a")
     run.ended.add(1)
     run.turn()
-    assert run.turn(unreachable=frozenset({"b"})).said == [Split(("b",), far=(), near=(0,))]
+    assert run.cut_off("b").said == [Split(("b",), far=(), near=(0,))]

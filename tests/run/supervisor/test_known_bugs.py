@@ -14,7 +14,7 @@ import pytest
 
 from meshmend.base.status import DONE, FAILED, HALTED
 from meshmend.job.protocol import recovery
-from meshmend.run.supervisor import actions, deaths, decide, worlds
+from meshmend.run.supervisor import actions, deaths, decide, hosts, worlds
 from meshmend.run.supervisor.observations import HANGS, CourierState, Observations
 from meshmend.run.supervisor.patience import HangJudge
 from meshmend.run.supervisor.ranks import Rank, RankState
@@ -131,6 +131,13 @@ def _stopped_couriers_look_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "decide", changed)
 
 
+def _active_or_fresh(turn: Any) -> set[int]:
+    run = turn.run
+    if run.fresh and run.world is not None:
+        return {rank.number for rank in run.living() if run.world.has(rank)}
+    return {rank.number for rank in run.active()}
+
+
 def _over_when_somebody_ended(run: RunState) -> bool:
     return any(rank.seen.over or rank.seen.status == DONE for rank in run.ranks.values())
 
@@ -189,7 +196,35 @@ SHRINK = Case(policy="shrink", steps=8)
 TWO = Case(workers=2, hosts=2)
 THREE = Case(workers=3, hosts=3)
 FOUR = Case(workers=4, hosts=2)
+APART = Case(spares=1, hosts=2, apart=True, steps=3, load=2.0, tail=2.0)
 KNOWN = [
+    Known(
+        "A host was cut off just when its workers got the state, which nobody saw",
+        (
+            Case(
+                workers=4, hosts=2, apart=True, steps=3, seed=6123, tail=2.0,
+                faults=(Fault(Kind.CUT, 39, target=0, after=0.01), Fault(Kind.EXIT, 75, target=2, after=1.0)),
+            ),
+            replace(
+                APART, policy="spare", steps=2, seed=12612, exit=3.0,
+                faults=(Fault(Kind.KILL, 144, target=0, after=5.0), Fault(Kind.CUT, 16, target=0)),
+            ),
+        ),
+        status=HALTED,
+        mutant=_patch(hosts, "_holders", _active_or_fresh),
+    ),
+    Known(
+        "A host died and did not answer the probe before it counted as quiet",
+        (
+            replace(APART, policy="restart", seed=9601, faults=(Fault(Kind.HOST, 79, target=0),)),
+            replace(
+                APART, policy="restart", workers=4, least=2, steps=2, seed=19493, exit=3.0,
+                faults=(Fault(Kind.HOST, 88, target=0, after=0.01),),
+            ),
+        ),
+        status=HALTED,
+        mutant=_patch(hosts, "HOST_QUIET", -1.0),
+    ),
     Known(
         "A courier was stopped (SIGSTOP)",
         at_all(Case(steps=6), Fault(Kind.COURIER_STOP, 0, 1), begin=30, step=5),

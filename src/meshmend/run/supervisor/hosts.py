@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from meshmend.base.clocks import HOST_QUIET
 from meshmend.job.protocol import has_majority
 from meshmend.run.supervisor.actions import Adopt, Expel, Halt, Kill, NoteHostLost, Remove
 from meshmend.run.supervisor.halting import begin_halt
@@ -24,7 +25,7 @@ from meshmend.run.supervisor.messages import (
 )
 from meshmend.run.supervisor.observations import Cause, HostChange
 from meshmend.run.supervisor.ranks import RankState
-from meshmend.run.supervisor.state import Phase, RunState, Turn
+from meshmend.run.supervisor.state import Phase, Turn
 from meshmend.run.supervisor.worlds import end_world
 
 
@@ -39,11 +40,16 @@ def mind_hosts(turn: Turn) -> None:
             case HostChange.BACK:
                 _take_back(turn, host)
     _mind_expelled(turn)
+    run = turn.run
     if turn.seen.unreachable is not None:
-        turn.run.probing = False
-        # A host that is quiet may be lost as a whole: then its agent could not have its workers halted or killed.
-        if turn.seen.unreachable and not turn.run.expelling and turn.seen.hosts_known:
-            _split(turn, set(turn.seen.unreachable))
+        run.probing = False
+        run.cut_off, run.cut_off_at = turn.seen.unreachable, turn.now
+    # A host that did not answer may be lost as a whole: then its agent could not have its workers halted or killed. So
+    # it has to be heard from after that.
+    if run.cut_off and turn.now - run.cut_off_at > HOST_QUIET:
+        hosts, run.cut_off = run.cut_off, frozenset()
+        if not run.expelling and turn.seen.hosts_known:
+            _split(turn, set(hosts))
 
 
 def _agent_replaced(turn: Turn, host: str) -> None:
@@ -75,7 +81,7 @@ def _take_back(turn: Turn, host: str) -> None:
 def _lose(turn: Turn, host: str) -> None:
     """All workers of a host are dead, or cannot be reached."""
     run = turn.run
-    members = _holders(run)
+    members = _holders(turn)
     if run.phase is Phase.RESTARTING:
         members |= run.restarting  # those that we killed meanwhile cannot be missing to a majority
     gone = _bury(turn, host)
@@ -85,11 +91,21 @@ def _lose(turn: Turn, host: str) -> None:
         _continue_without(turn, members - gone, HostGone(host))
 
 
-def _holders(run: RunState) -> set[int]:
-    """The ranks that hold the state, or may since they were last seen: where a run begins, all that may begin it."""
-    if run.fresh and run.world is not None:
-        return {rank.number for rank in run.living() if run.world.has(rank)}
-    return {rank.number for rank in run.active()}
+def _holders(turn: Turn) -> set[int]:
+    """The ranks that hold the state, or may by now: members of the world that cannot be seen any more.
+
+    Where somebody is seen with the state, a member that nobody sees may just have got it too, as far as the job has
+    room for more workers: a spare has not. Those that are seen without it count alike, or equal sides would not.
+    """
+    run = turn.run
+    members = {rank.number for rank in run.living() if run.world is not None and run.world.has(rank)}
+    if run.fresh and members:
+        return members
+    active = {rank.number for rank in run.active()}
+    idle = sorted(members - active)
+    if all(run.ranks[number].host in turn.seen.reachable for number in idle):
+        return active
+    return active | {*idle[: max(0, run.config.workers - len(active))]}
 
 
 def _bury(turn: Turn, host: str) -> set[int]:
@@ -143,7 +159,7 @@ def _mind_expelled(turn: Turn) -> None:
     run.expelled |= {host: sure for host, sure in turn.seen.expelled.items() if host in run.expelling}
     if not run.expelling or run.expelling - run.expelled.keys():
         return
-    active = _holders(run)
+    active = _holders(turn)
     hosts = tuple(sorted(run.expelling))
     for host in hosts:
         gone = _bury(turn, host)

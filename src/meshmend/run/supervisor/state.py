@@ -66,6 +66,8 @@ class RunConfig:
     hosts: Sequence[str]
     """The host of each rank."""
     policy: Policy
+    workers: int
+    """How many take part in sums; the other ranks are spares."""
     least: int = 1
     """With fewer workers than these, the run is halted with a checkpoint."""
     here: frozenset[str] = frozenset()
@@ -128,6 +130,9 @@ class RunState:
     stale: int = 0
     """Attempts in a row that began with the same checkpoint."""
     probing: bool = False
+    cut_off: frozenset[str] = frozenset()
+    """Hosts that mpirun's network did not reach, until it is clear whether their agents still answer."""
+    cut_off_at: float = 0.0
     expelling: set[str] = field(default_factory=set)
     expelled: dict[str, bool] = field(default_factory=dict)
 

@@ -116,7 +116,7 @@ def network_is_whole(turn: Turn) -> bool:
     hosts = {rank.host for rank in run.living()} - run.config.here
     if not hosts:
         return True
-    if not run.probing:
+    if not run.probing and not run.cut_off:
         run.probing = True
         turn.do(Probe(tuple(sorted(hosts))))
     return False
