@@ -59,7 +59,8 @@ def test_a_group_outlives_its_leader_and_is_killed_by_who_that_was() -> None:
 def test_processes_are_found_by_their_words_on_this_host_alone() -> None:
     first, second = "61.5", f"61.{os.getpid()}"
     with subprocess.Popen(["sleep", first, second]) as child:
-        assert running(first, second) == [child.pid] and is_here(child.pid)
+        wait_for(lambda: running(first, second) == [child.pid])  # its words are there a moment after it is
+        assert is_here(child.pid)
         assert running(second, first) == [] == running(first, second[:-1])
         child.kill()
     assert not is_here(child.pid)

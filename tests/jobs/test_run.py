@@ -358,7 +358,9 @@ def test_a_name_that_another_user_has_taken_in_shared_memory_is_no_hindrance(job
     if os.geteuid() or not shutil.which("unshare"):
         pytest.skip("needs root, to act as another user in a /dev/shm of its own")
     plant = f"import os; os.setuid(65534); os.mkdir('/dev/shm/meshmend-{os.geteuid()}', 0o777)"
-    inside = f"mount -t tmpfs -o mode=1777 tmpfs /dev/shm && {shlex.join([sys.executable, '-c', plant])} || exit 9"
+    inside = (
+        f"mount -t tmpfs -o mode=1777 tmpfs /dev/shm && {shlex.join([sys.executable, '-S', '-c', plant])} || exit 9"
+    )
     after = '"$@"; s=$?; ls -A /dev/shm/*; exit $s'
     job.on = lambda *words: ["unshare", "-m", "sh", "-c", f"{inside}; {after}", "sh", *words]
     job.run("-n", "2", script=[SCRIPT, "steps=2"])

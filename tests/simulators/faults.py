@@ -54,6 +54,23 @@ ON_RANKS = (Kind.KILL, Kind.EXIT, Kind.RAISE, Kind.HANG, Kind.STOP, Kind.SLOW, K
 ON_HOSTS = (Kind.STALL, Kind.FULL, Kind.AGENT, Kind.HOST, Kind.CUT, Kind.CUT_MPI)
 
 
+SIMULATED = {
+    "kill": Kind.KILL,
+    "hang": Kind.STOP,
+    "spin": Kind.HANG,
+    "sleep": Kind.HANG,
+    "raise": Kind.RAISE,
+    "exit": Kind.EXIT,
+    "courier": Kind.COURIER,
+    "courier-stop": Kind.COURIER_STOP,
+    "mpirun": Kind.MPIRUN,
+    "mpirun-stop": Kind.MPIRUN_STOP,
+    "launcher": Kind.LAUNCHER,
+    "term": Kind.SIGNAL,
+}
+"""The kinds of `job/faults`, and what each is here."""
+
+
 @dataclass(frozen=True)
 class Fault:
     """One thing that goes wrong."""

@@ -7,11 +7,12 @@ import time
 from collections.abc import Sequence
 
 from meshmend.base.clocks import AGENT_POLL
+from meshmend.base.processes import is_alive
 from meshmend.errors import JobError
 from meshmend.job.faults import KINDS, FaultKind, Target, chaos_kinds
 from meshmend.job.shm.inspect import Member, member, members
 from meshmend.run.spec import load_spec
-from meshmend.telemetry import UNKNOWN, Ended, Log, Struck, folder_of, read
+from meshmend.telemetry import UNKNOWN, Ended, Log, Part, Struck, folder_of, read
 
 SETTLE = 10.0
 """Seconds in which a worker with a wrong state should be found out."""
@@ -41,7 +42,7 @@ def wreak(run: str, *, every: float, kinds: Sequence[str], count: int | None, se
         struck += 1
         print(f"chaos {struck}: {kind.name}" + ("" if kind.of_run else f" of worker {victim.rank}"), flush=True)
         if kind.settles:
-            _await_end(victim)
+            _await_end(victim, victim.agent if kind.part is Part.LAUNCHER else victim.worker)
         next_ = time.monotonic() + dice.expovariate(1 / every)
     ends = [event for event in read(folder_of(run), "launcher") if isinstance(event, Ended)]
     print(f"chaos: {struck} failures" + (f", and the run ended with status {ends[-1].status}" if ends else ""))
@@ -59,12 +60,18 @@ def _strike(run: str, kind: FaultKind, dice: random.Random, log: Log, victims: s
     if not kind.of_run:
         victims.add(victim.worker)
     assert kind.outside is not None, "only such kinds were let in"
-    kind.outside(Target(run, victim.rank, victim.worker, victim.courier, victim.mpirun))
+    kind.outside(Target(run, victim.rank, victim.worker, victim.courier, victim.mpirun, victim.agent))
     return victim
 
 
-def _await_end(victim: Member) -> None:
-    """Wait until a worker with a wrong state is found out: meanwhile, failures of others could leave it a majority."""
+def _await_end(victim: Member, process: int) -> None:
+    """Wait until a worker with a wrong state is found out, or until another launcher is there.
+
+    Meanwhile, failures of others could leave a wrong state a majority, or go unnoticed.
+    """
     deadline = time.monotonic() + SETTLE
-    while victim.alive and member(victim.run, victim.rank) is not None and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        found = member(victim.run, victim.rank)
+        if found is None or process not in (found.worker, found.agent) or not is_alive(process):
+            return
         time.sleep(AGENT_POLL)

@@ -100,6 +100,6 @@ def test_a_flip_from_outside_reaches_the_worker_once(tmp_path: Path, monkeypatch
     assert not worker.flip()
     for _ in range(2):
         assert FLIP.outside is not None
-        FLIP.outside(Target("mine", 2, 0, 0, 0))
+        FLIP.outside(Target("mine", 2, 0, 0, 0, 0))
         assert [worker.flip(), worker.flip()] == [True, False]
     assert leave("mine")

@@ -12,8 +12,9 @@ from itertools import islice
 import pytest
 
 from meshmend.base.status import DONE, FAILED, HALTED
+from meshmend.job.faults import KINDS
 from meshmend.run.supervisor import POLICIES
-from tests.simulators.faults import Fault, Kind
+from tests.simulators.faults import SIMULATED, Fault, Kind
 from tests.simulators.ledger import Violation
 from tests.simulators.model import Case
 from tests.simulators.schedules import bases, check, pairs, random_case, singles
@@ -126,6 +127,12 @@ def test_every_single_failure(block: int) -> None:
 def test_every_pair_of_failures(block: int) -> None:
     for case in islice(pairs(), block, None, BLOCKS):
         check(simulate(case))
+
+
+def test_every_kind_of_failure_that_can_be_injected_is_simulated() -> None:
+    """A bit that flips is explored with the protocol alone: `tests/job/protocol`."""
+    assert {*KINDS} == {*SIMULATED, "flip"}
+    assert {*SIMULATED.values()} <= {*Kind}
 
 
 def test_a_failing_schedule_prints_itself() -> None:

@@ -1,7 +1,7 @@
 """What can be made to fail: points in a worker and its courier, and a registry of kinds of failure.
 
 `mm.testing.fail_at` brings a kind about at a point of a step (`inject.py`), `meshmend chaos` strikes a living run from
-outside at random. Both take their kinds from here: a new kind is one entry in `process.py` or `state.py`.
+outside at random. Both take their kinds from here: a new kind is one entry in `kinds.py`.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Target:
     worker: int
     courier: int
     mpirun: int
+    launcher: int
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,9 @@ class FaultKind:
     members: int = 2
     """Members that chaos leaves it to strike one of: with fewer, the run could not survive."""
     of_run: bool = False
-    """Whether it strikes the whole run rather than one rank."""
+    """Whether it strikes the whole run rather than one rank, whose worker lives on."""
+    asked_for: bool = False
+    """Whether chaos has it only if it is named: somebody must attach or resume, or the states are at stake."""
     settles: bool = False
     """Whether chaos waits until the victim has been found out: other failures meanwhile could outvote the others."""
 
@@ -93,8 +96,8 @@ def chaos_kinds() -> list[str]:
 
 
 def default_kinds() -> list[str]:
-    """Those of them that leave the states alone."""
-    return [name for name in chaos_kinds() if not KINDS[name].settles]
+    """Those of them that a run survives by itself, with its states left alone."""
+    return [name for name in chaos_kinds() if not KINDS[name].asked_for]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -85,6 +85,46 @@ COURIER = register(
 MPIRUN = register(
     FaultKind("mpirun", "SIGKILL to mpirun", part=Part.MPIRUN, outside=lambda target: kill(target.mpirun), of_run=True)
 )
+COURIER_STOP = register(
+    FaultKind(
+        "courier-stop",
+        "SIGSTOP to a courier",
+        part=Part.COURIER,
+        outside=lambda target: kill(target.courier, signal.SIGSTOP),
+        of_run=True,
+    )
+)
+MPIRUN_STOP = register(
+    FaultKind(
+        "mpirun-stop",
+        "SIGSTOP to mpirun",
+        part=Part.MPIRUN,
+        outside=lambda target: kill(target.mpirun, signal.SIGSTOP),
+        of_run=True,
+    )
+)
+LAUNCHER = register(
+    FaultKind(
+        "launcher",
+        "SIGKILL to the launcher; attach another one",
+        part=Part.LAUNCHER,
+        outside=lambda target: kill(target.launcher),
+        of_run=True,
+        asked_for=True,
+        settles=True,
+    )
+)
+TERM = register(
+    FaultKind(
+        "term",
+        "SIGTERM to the launcher: a checkpoint, and the end; resume the run",
+        part=Part.LAUNCHER,
+        outside=lambda target: kill(target.launcher, signal.SIGTERM),
+        of_run=True,
+        asked_for=True,
+        settles=True,
+    )
+)
 
 
 def _flip(target: Target) -> None:
@@ -98,6 +138,7 @@ FLIP = register(
         (Point.COMMIT,),
         outside=_flip,
         members=3,  # of two states that differ, nobody could say which one is right
+        asked_for=True,
         settles=True,
     )
 )

@@ -81,7 +81,7 @@ def _checked_types(header: Header, template: Leaves) -> list[np.dtype[Any]]:
     for (name, shape, dtype), (_, mine) in zip(described, template, strict=True):
         if list(mine.shape) != shape or mine.dtype.name != dtype:
             raise JobError(
-                f"leaf {name!r} of the received state has shape {shape} and type {dtype}, but here it has "
+                f"leaf {name!r} of the received state has shape {shape} and type {dtype!r}, but here it has "
                 f"{list(mine.shape)} and {mine.dtype.name}; run the same script on all workers"
             )
     return [mine.dtype for _, mine in template]
