@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 WARM = echo "== compiling the hot loops, once" && $(BIN)/meshmend plan 4x4 -chip@1,1 --json $(VENV)/warm.json > /dev/null \
 	&& $(BIN)/meshmend verify $(VENV)/warm.json > /dev/null
 
-.PHONY: help demo test test-jobs test-busy explore lint bench peers paper pictures clean
+.PHONY: help demo test test-jobs test-busy explore coverage lint bench peers paper pictures clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo      train on 4 workers, kill some of them, and compare the weights bit for bit"
-	@echo "make test      style, types, all tests but those of test-jobs, and what they cover"
+	@echo "make test      style, types, and all tests but those of test-jobs and explore"
+	@echo "make coverage  the same tests, and what of the code they run, in all processes (half an hour)"
 	@echo "make test-busy make test five times in a row beside four busy loops (an hour)"
 	@echo "make test-jobs more whole jobs of real processes, several hosts, the demo (ten minutes; hosts need root)"
 	@echo "make explore   every single failure, every pair and 20,000 random schedules in the simulator (an hour)"
@@ -48,6 +49,9 @@ lint: $(VENV)/dev.stamp
 
 test: lint
 	@echo "== tests"
+	$(BIN)/python -m pytest -n auto
+
+coverage: $(VENV)/dev.stamp
 	@rm -rf .coverage && mkdir .coverage
 	$(BIN)/python -m coverage run -m pytest -n auto
 	@echo "== what the tests ran (python -m tests.covered --holes names what they did not)"

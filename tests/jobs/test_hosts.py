@@ -12,6 +12,7 @@ import pytest
 
 from meshmend.base.processes import is_alive
 from meshmend.job.shm import ranks_of
+from meshmend.job.shm.files import RankFiles
 from meshmend.job.shm.inspect import Member, member, members
 from meshmend.run.console import sentence, world_reason
 from meshmend.run.supervisor.messages import (
@@ -123,6 +124,26 @@ def test_an_agent_or_a_daemon_dies_and_no_worker_restarts(
     assert job.status == 0, job.output
     assert job.weights == [undisturbed(LONG[0])] * 4, job.output
     assert started(job) == [0, 1, 2, 3]
+    job.assert_clean()
+
+
+def test_a_host_that_reboots_within_seconds_is_nobodys_ghost(job: Job, hosts: Hosts, undisturbed: Undisturbed) -> None:
+    """All its processes and its memory are gone, and it answers before it can count as lost."""
+    options = [STEPS, "gate=150"]
+    start(job, "a:2,b:2", options=options).until("step 10 ")
+    first = workers(job)
+    hosts.reboot("b")
+    for number in (2, 3):
+        RankFiles(job.name, number).remove()
+    wait_for(lambda: sorted(started(job)) == [0, 1, 2, 2, 3, 3])
+    job.until("4 workers")
+    assert workers(job)[:2] == first[:2]
+    os.kill(workers(job)[3], signal.SIGKILL)  # a later death is replaced too
+    wait_for(lambda: started(job).count(3) == 3)
+    job.open_gate()
+    job.finish()
+    assert job.status == 0, job.output
+    assert set(job.weights) == {undisturbed(STEPS)}, job.output
     job.assert_clean()
 
 

@@ -38,19 +38,17 @@ class WorkerSignals:
     """A worker's handlers. Not SIG_IGN, which everything that the script starts would inherit."""
 
     def __init__(self, segment: WorkerSegment) -> None:
-        self._segment, self._process = segment, os.getpid()
+        self._segment = segment
         self._waiting: threading.Thread | None = None
         for number in STOPS:
             signal.signal(number, self._got)
             signal.siginterrupt(number, False)  # the script's own system calls need not know
-        os.register_at_fork(after_in_child=self._let_go)
+        self._mask = threading.local()
+        os.register_at_fork(before=self._hold, after_in_parent=self._go_on, after_in_child=self._let_go)
 
     def _got(self, number: int, frame: FrameType | None) -> None:
         del frame
-        if os.getpid() != self._process:  # a fork that has not even begun
-            self._let_go()
-            os.kill(os.getpid(), number)
-        elif number != signal.SIGHUP and self._waiting is None:
+        if number != signal.SIGHUP and self._waiting is None:
             self._waiting = threading.Thread(target=self._wait, args=[number], name="meshmend signal", daemon=True)
             self._waiting.start()
 
@@ -69,11 +67,19 @@ class WorkerSignals:
         default(number, None)
         os.kill(os.getpid(), number)
 
+    def _hold(self) -> None:
+        """Before a fork: Python forgets signals that reach the child before it has handlers of its own."""
+        self._mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+
+    def _go_on(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask.before)
+
     def _let_go(self) -> None:
         """In a fork, which is no worker: the usual signals, where the script has not set others."""
         for number in STOPS:
             if signal.getsignal(number) == self._got:
                 signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        self._go_on()
 
 
 def halt_alone(segment: WorkerSegment) -> None:

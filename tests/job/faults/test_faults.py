@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from meshmend.errors import JobError
-from meshmend.job.faults import KINDS, Fault, Faults, Point, Target, chaos_kinds, fail_at
+from meshmend.job.faults import KINDS, Fault, Faults, Point, Target, chaos_kinds, default_kinds, fail_at
 from meshmend.job.faults.base import COURIER_POINTS, WORKER_POINTS
 from meshmend.job.faults.inject import VARIABLE
 from meshmend.job.faults.kinds import FLIP, RAISE
@@ -21,11 +21,14 @@ from meshmend.job.shm.mailbox import WorkerSide
 from meshmend.telemetry import Epoch, Log, Struck, read
 
 EPOCH = Epoch(0, 2, 1)
+OUTSIDE = ("courier-stop", "mpirun-stop", "launcher", "term")
+"""What happens at no point of a step in particular."""
 
 
 def test_every_kind_can_be_brought_about_from_inside_or_outside() -> None:
     assert {kind.name for kind in KINDS.values()} == set(KINDS)
-    assert set(chaos_kinds()) == {"kill", "hang", "courier", "mpirun", "flip"}
+    assert set(chaos_kinds()) == {"kill", "hang", "courier", "mpirun", "flip", *OUTSIDE}
+    assert set(default_kinds()) == set(chaos_kinds()) - {"flip", "launcher", "term"}
     for kind in KINDS.values():
         assert kind.what and (kind.points or kind.outside)
     assert {*WORKER_POINTS, *COURIER_POINTS} == set(Point)
@@ -43,7 +46,7 @@ def test_a_fault_is_possible_where_its_kind_says_so(kind: str, point: Point) -> 
     assert (point in KINDS[kind].points) == (
         kind in ("kill", "hang", "courier")
         if in_courier
-        else kind != "mpirun" and (kind != "flip" or point == "commit")
+        else kind not in ("mpirun", *OUTSIDE) and (kind != "flip" or point == "commit")
     )
 
 
