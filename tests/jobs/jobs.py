@@ -104,7 +104,7 @@ class Job:
         assert report.check(read(self.path)).findings == [], self.output
         assert ranks_of(self.name) == []
         assert self.memory() == []
-        assert processes(self.name) == []
+        assert processes(self.name) == [], [Path(f"/proc/{one}/cmdline").read_bytes() for one in processes(self.name)]
 
     def clean_up(self) -> None:
         """End what a failed test has left."""

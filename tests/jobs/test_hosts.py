@@ -25,7 +25,7 @@ from meshmend.run.supervisor.messages import (
     Minority,
     MpirunLost,
 )
-from meshmend.telemetry import Committed, Saved, Started, read
+from meshmend.telemetry import Committed, Opened, Saved, Started, read
 from meshmend.testbed import why_not
 from tests.jobs.facts import hosts_lost
 from tests.jobs.jobs import SCRIPT, Job, processes, wait_for
@@ -139,7 +139,7 @@ def test_a_host_that_reboots_within_seconds_is_nobodys_ghost(job: Job, hosts: Ho
     job.until("4 workers")
     assert workers(job)[:2] == first[:2]
     os.kill(workers(job)[3], signal.SIGKILL)  # a later death is replaced too
-    wait_for(lambda: started(job).count(3) == 3)
+    wait_for(lambda: sum(isinstance(event, Opened) and event.rank == 3 for event in read(job.path)) == 3)
     job.open_gate()
     job.finish()
     assert job.status == 0, job.output
