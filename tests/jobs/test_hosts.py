@@ -74,6 +74,10 @@ def started(job: Job) -> list[int]:
     return [event.rank for event in read(job.path) if isinstance(event, Started)]
 
 
+def opened(job: Job, rank: int) -> int:
+    return sum(isinstance(event, Opened) and event.rank == rank for event in read(job.path))
+
+
 def committed(job: Job, rank: int) -> list[int]:
     return [event.step for event in read(job.path) if isinstance(event, Committed) and event.rank == rank]
 
@@ -135,11 +139,11 @@ def test_a_host_that_reboots_within_seconds_is_nobodys_ghost(job: Job, hosts: Ho
     hosts.reboot("b")
     for number in (2, 3):
         RankFiles(job.name, number).remove()
-    wait_for(lambda: sorted(started(job)) == [0, 1, 2, 2, 3, 3])
-    job.until("4 workers")
+    wait_for(lambda: opened(job, 2) == opened(job, 3) == 2)
+    assert sorted(started(job)) == [0, 1, 2, 2, 3, 3]
     assert workers(job)[:2] == first[:2]
     os.kill(workers(job)[3], signal.SIGKILL)  # a later death is replaced too
-    wait_for(lambda: sum(isinstance(event, Opened) and event.rank == 3 for event in read(job.path)) == 3)
+    wait_for(lambda: opened(job, 3) == 3)
     job.open_gate()
     job.finish()
     assert job.status == 0, job.output
