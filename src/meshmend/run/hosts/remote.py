@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,6 @@ from typing import IO, Any, ClassVar
 from meshmend.base.clocks import BEAT, HOST_QUIET, HOST_SILENCE
 from meshmend.base.waiting import readable
 from meshmend.errors import JobError
-from meshmend.job.signals import ignore_stops
 from meshmend.run.agent.messages import (
     VERSION,
     Beat,
@@ -46,6 +46,11 @@ class NoAgent:
         """Nothing to cut."""
 
 
+UNSTOPPED = ["sh", "-c", 'trap "" INT TERM HUP; exec "$@"', "sh"]
+"""Runs a command that ignores signals meant for the launcher. Not by a function in the child: a fork of a process with
+threads of a framework in it may hang."""
+
+
 class Remote:
     """The workers of another host."""
 
@@ -57,13 +62,12 @@ class Remote:
         self._errors = folder / "output" / f"agent-{host}.log"
         with _appending(self._errors) as errors:
             self._said = errors.tell()
-            try:
-                self._process = subprocess.Popen(
-                    line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
-                    preexec_fn=ignore_stops,
-                )  # fmt: skip
-            except OSError as error:
-                raise JobError(f"the launch agent {launch_agent!r} cannot be run ({error.strerror})") from None
+            if not shutil.which(line[0]):
+                raise JobError(f"the launch agent {launch_agent!r} cannot be run (there is no program {line[0]!r})")
+            self._process = subprocess.Popen(
+                [*UNSTOPPED, *line], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+                start_new_session=True,
+            )  # fmt: skip
         assert self._process.stdin is not None and self._process.stdout is not None
         self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
         self._seen: list[RankSeen] = []
