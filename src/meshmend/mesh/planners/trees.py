@@ -33,6 +33,8 @@ from meshmend.mesh.planners.plan import Plan, depths, make_plan
 
 TREES = 96
 """Enough that rounding costs under 1 %, few enough that tables stay small."""
+SMALL = 128
+"""Live chips up to which every one is tried as the root of a single tree: a few milliseconds."""
 DEPTH = 1.1
 """How deep trees may be at first, over the shallowest tree of the mesh; more only where the packing needs it."""
 NEAR_BOUND = 0.995
@@ -45,7 +47,7 @@ def trees(mesh: Mesh, flows: int | None = None) -> Plan:
         raise PlanError(f"trees needs at least 1 flow, not {flows}: leave flows out for the best packing")
     limit = bound(mesh)
     if flows == 1 or limit.value <= 1 or limit.parts == 1:
-        shares, up = np.ones(1), shallowest(mesh)
+        shares, up = np.ones(1), shallowest(mesh, every=len(mesh.live) <= SMALL)
     elif flows is None and mesh.intact and comb_algbw(mesh) >= NEAR_BOUND * limit.value:
         shares, up = combs(mesh)
     else:
@@ -53,10 +55,13 @@ def trees(mesh: Mesh, flows: int | None = None) -> Plan:
     return replace(make_plan(mesh, "trees", shares, up), _bound=limit)
 
 
-def shallowest(mesh: Mesh) -> npt.NDArray[np.int8]:
-    """One breadth-first tree from the chip whose farthest chip is nearest."""
+def shallowest(mesh: Mesh, *, every: bool = False) -> npt.NDArray[np.int8]:
+    """One breadth-first tree from the chip whose farthest chip is nearest; `every` tries all chips."""
     near = live_neighbours(mesh)
     cost = np.ones(near.shape, np.int64)
+    if every:  # where many links are dead, the way below can be two hops off
+        grown = spread(mesh, np.stack([grow(near, root, cost) for root in range(len(near))]))
+        return grown[[int(np.argmin(depths(mesh, grown).max(1)))]]
     # The middle of a longest shortest way is a centre of a mesh, or next to one.
     candidates = [_nearest(mesh, (mesh.rows - 1) / 2, (mesh.cols - 1) / 2)]
     up = np.stack([grow(near, root, cost) for root in candidates])
