@@ -35,6 +35,7 @@ def test_processes_are_named_and_killed_whoever_their_parent_is() -> None:
     with watch.marking():
         lost, bare = orphan(), subprocess.Popen(SLEEP, env={})
     assert watch.running().keys() == {lost, bare.pid}
+    wait_for(lambda: all(Path(f"/proc/{one}/cmdline").read_bytes() for one in (lost, bare.pid)))  # a moment later
     said = watch.remains(patience=0)
     assert len(said) == 2 and all("time.sleep(600)" in line for line in said)
     bare.wait(60)

@@ -463,3 +463,9 @@ def test_every_schedule_names_a_line_of_the_table() -> None:
     table = (Path(__file__).parents[3] / "docs" / "robustness.md").read_text()
     for known in KNOWN:
         assert f"| {known.words}" in table
+
+
+@pytest.mark.xfail(strict=True, reason="docs/robustness.md, known and not mended")
+def test_both_sides_continue_where_one_has_not_heard_who_the_members_are() -> None:
+    faults = (Fault(Kind.EXIT, 52, target=1, after=0.01), Fault(Kind.CUT_MPI, 91, target=1))
+    check(simulate(Case(policy="spare", spares=1, hosts=2, seed=16342, faults=faults, tail=2.0)))

@@ -154,6 +154,8 @@ def _remove(folder: Path) -> bool:
     finally:
         os.close(file)
     shutil.rmtree(doomed, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folder.parent.rmdir()  # unless the user has other runs
     return True
 
 
@@ -164,8 +166,8 @@ def _open(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> int:
 def _mkdir(folder: Path) -> None:
     try:
         os.mkdir(folder, 0o700)
-    except FileExistsError:
-        pass
+    except (FileExistsError, FileNotFoundError):
+        pass  # somebody else has made it, or has just removed the user's folder with the last run in it
     except OSError as error:
         raise JobError(f"{folder} cannot be made ({error.strerror}): free some shared memory") from None
 

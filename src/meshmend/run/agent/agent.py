@@ -75,7 +75,10 @@ class Agent:
     def _adopt(self, ranks: Sequence[int]) -> None:
         """Take over the workers that another agent of this host has left."""
         for rank in set(ranks) & set(ranks_of(self.run)):
-            segment = open_as_agent(self.run, rank)
+            try:
+                segment = open_as_agent(self.run, rank)
+            except JobError:
+                continue  # it has just been removed, or cannot be read: that must not cost the other ranks
             worker, owner = LocalWorker(rank, segment), segment.agent.owner
             if worker.hidden:
                 continue
