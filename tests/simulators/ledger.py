@@ -52,8 +52,9 @@ class Ledger:
     def write(self, commit: Commit, *, apart: bool = False) -> None:
         """A step is written down.
 
-        The smaller side of a broken network (`apart`) writes down the step that it has the total of when it is stopped,
-        and saves the state after it. It cannot know whether the other side, which lacked that total, did it again.
+        The smaller side of a broken network (`apart`), and whoever is cut off from the launcher, write down the step
+        that they have the total of when they are stopped, and save the state after it. They cannot know whether the
+        other side, which lacked that total, did it again.
         """
         self.check(commit)
         before = self.written.setdefault((commit.attempt, commit.step), commit)

@@ -122,6 +122,10 @@ class Model:
         """Whether the launcher stops its side because the other one is larger."""
         return self.launcher is not None and isinstance(self.launcher.state.halt_reason, (Minority, WrongSide))
 
+    def reaches(self, host: Host) -> bool:
+        """Whether the launcher's side of the network is also the host's."""
+        return host.side == self.side
+
     def block(self, seconds: float) -> None:
         """The launcher waits for an agent that does not answer."""
         if self.launcher is not None:
@@ -158,7 +162,7 @@ class Model:
         """Another launcher takes over, unless the run is over."""
         from tests.simulators.supervisor import Launcher  # the two need each other
 
-        if self.launcher is None:
+        if self.launcher is None and self.finish is None:
             self.launcher = Launcher(self, attached=True)
 
     def signal(self) -> None:

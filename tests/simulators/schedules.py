@@ -120,7 +120,9 @@ def check(outcome: Outcome) -> None:
         whole = newest > last or isinstance(outcome.reason, (Minority, WrongSide))
         _require(whole, outcome, f"step {last} is written down, but the last checkpoint is of {newest}")
     if status == FAILED:
-        fine = may_fail(case) or outcome.model.raised_after_job or not ledger.written or case.tail_status
+        # After the last step there is nothing to continue, even where somebody lives who was left out of it.
+        complete = ledger.last_step(outcome.model.attempt) == case.steps - 1
+        fine = may_fail(case) or outcome.model.raised_after_job or not ledger.written or case.tail_status or complete
         _require(fine, outcome, "the run failed, but some worker could have continued")
     if status == MISUSED:
         _require(kinds & {Kind.STALL, Kind.MPIRUN, *ON_HOSTS}, outcome, "nobody misused anything")

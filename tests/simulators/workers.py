@@ -164,7 +164,7 @@ class Worker:
     def _saved(self) -> None:
         self.saving = False
         if self.pending is not None:
-            self.model.ledger.write(self.pending, apart=self.model.is_minority)
+            self.model.ledger.write(self.pending, apart=self.model.is_minority or not self.model.reaches(self.host))
             self.pending = None
         self.model.ledger.save(self.step, self.state)
         self.exit(HALTED)

@@ -47,6 +47,12 @@ def test_a_halted_run_has_a_checkpoint_or_has_failed(ends: list[RankSeen], write
     assert exit_status(ends, writer, halted=True) == status
 
 
+def test_the_larger_side_saves_the_state_of_a_run_whose_smaller_side_lost_it() -> None:
+    seen = [RankSeen(0, status=-9, ready=True)]
+    assert exit_status(seen, -1, halted=True, minority=True) == HALTED
+    assert exit_status(seen, -1, halted=True) == FAILED
+
+
 @pytest.mark.parametrize(
     ("mistakes", "status"), [([True, True], MISUSED), ([True, False], FAILED), ([False], FAILED), ([], FAILED)]
 )

@@ -65,7 +65,7 @@ def test_of_a_network_in_parts_one_goes_on_at_most(ranks: int, first: str, sure:
         if goes_on(run):
             assert gone == far | lost, parts
         for some in (far, lost):  # couriers of the world that was, by themselves
-            alone = may_go_on(some, some, set(range(ranks)), hosts)
+            alone = may_go_on(some, some, [range(ranks)], hosts)
             dead = far if sure else set()
             assert not (goes_on(run) and alone and not some <= dead), (parts, some)
 

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from meshmend.base.status import DONE, FAILED, HALTED
-from meshmend.job.protocol import recovery
-from meshmend.run.supervisor import actions, deaths, decide, hosts, worlds
+from meshmend.job.protocol import has_majority, recovery
+from meshmend.run.supervisor import actions, deaths, decide, halting, hosts, worlds
+from meshmend.run.supervisor.messages import Signalled
 from meshmend.run.supervisor.observations import HANGS, CourierState, Observations
 from meshmend.run.supervisor.patience import HangJudge
 from meshmend.run.supervisor.ranks import Rank, RankState
-from meshmend.run.supervisor.state import RunState, World
+from meshmend.run.supervisor.state import Phase, RunState, Turn, World
 from tests.simulators import supervisor
 from tests.simulators.faults import Fault, Kind
 from tests.simulators.ledger import Violation
@@ -99,6 +100,19 @@ def _any_worker_of_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worlds, "World", _WorldOfRanks)
 
 
+def _counts_by_the_last_it_knows(active: set[int], left: set[int], memberships: Any, hosts: Any) -> bool:
+    seen = {rank for host in hosts if left & set(host) for rank in host}
+    unsure = memberships[0] - left - seen
+    return not unsure or has_majority(active, active | unsure)
+
+
+def _anybody_writes(turn: Turn) -> None:
+    run = turn.run
+    run.phase, run.halted, run.halt_reason = Phase.HALTING, turn.now, Signalled(turn.seen.signal)
+    run.writer = min((r.number for r in run.active() if r.state is not RankState.EXITING), default=-1)
+    turn.do(actions.Halt(run.writer))
+
+
 def _kill_all_that_hang(_: HangJudge, still: dict[int, int], step: int, now: float) -> list[int]:
     del step, now
     return [rank for rank, level in still.items() if level >= HANGS]
@@ -142,13 +156,13 @@ def _over_when_somebody_ended(run: RunState) -> bool:
     return any(rank.seen.over or rank.seen.status == DONE for rank in run.ranks.values())
 
 
-def _done_when_somebody_ended(seen: Any, writer: int, *, halted: bool) -> int:
-    del writer
+def _done_when_somebody_ended(seen: Any, writer: int, *, halted: bool, minority: bool) -> int:
+    del writer, minority
     return DONE if not halted and any(one.status == DONE for one in seen) else FAILED
 
 
-def _status_of_the_job_alone(seen: Any, writer: int, *, halted: bool) -> int:
-    del writer, halted
+def _status_of_the_job_alone(seen: Any, writer: int, *, halted: bool, minority: bool) -> int:
+    del writer, halted, minority
     return DONE if any(one.over for one in seen) else FAILED
 
 
@@ -347,6 +361,33 @@ KNOWN = [
         mutant=_patch(recovery, "may_go_on", lambda *_: True),
     ),
     Known(
+        "The network broke while couriers agreed on a new membership",
+        (Case(
+            policy="spare", spares=1, hosts=2, seed=16342, tail=2.0,
+            faults=(Fault(Kind.EXIT, 52, target=1, after=0.01), Fault(Kind.CUT_MPI, 91, target=1)),
+        ),),
+        mutant=_patch(recovery, "may_go_on", _counts_by_the_last_it_knows),
+    ),
+    Known(
+        "A worker that had been left out of the last steps wrote a checkpoint when the run was stopped",
+        (Case(
+            policy="shrink", workers=2, hosts=2, apart=True, steps=3, seed=17801, exit=3.0, faults=(
+                Fault(Kind.HOST, 76, target=1, after=1.0), Fault(Kind.SIGNAL, 20, after=5.0),
+                Fault(Kind.CUT, 86, target=1, after=0.01, lasts=25.0),
+                Fault(Kind.CUT_MPI, 26, target=0, after=0.01, lasts=1.0),
+            ),
+        ),),
+        mutant=_patch(halting, "begin_halt", _anybody_writes),
+    ),
+    Known(
+        "All workers on this side of a cut had been killed to start again",
+        (Case(
+            policy="checkpoint", workers=4, spares=1, hosts=3, steps=3, seed=10612, load=2.0, tail=2.0,
+            faults=(Fault(Kind.CUT, 93, target=1), Fault(Kind.COURIER, 10, target=1, after=1.0)),
+        ),),
+        status=HALTED,
+    ),
+    Known(
         "Couriers continued for some rounds after mpirun had",
         at_all(replace(FOUR, steps=8), Fault(Kind.MPIRUN, 0), begin=20, end=180),
     ),
@@ -463,9 +504,3 @@ def test_every_schedule_names_a_line_of_the_table() -> None:
     table = (Path(__file__).parents[3] / "docs" / "robustness.md").read_text()
     for known in KNOWN:
         assert f"| {known.words}" in table
-
-
-@pytest.mark.xfail(strict=True, reason="docs/robustness.md, known and not mended")
-def test_both_sides_continue_where_one_has_not_heard_who_the_members_are() -> None:
-    faults = (Fault(Kind.EXIT, 52, target=1, after=0.01), Fault(Kind.CUT_MPI, 91, target=1))
-    check(simulate(Case(policy="spare", spares=1, hosts=2, seed=16342, faults=faults, tail=2.0)))

@@ -231,6 +231,7 @@ class Mpi:
     def enlist(self, active: tuple[int, ...]) -> None:
         """Give the active members a group of their own; all get it or none, so that no member waits for one without."""
         if len(active) == self.world.Get_size():
+            patient(self.world.Ibarrier())  # nobody goes on before all know who the members are: see `recovery.py`
             self.active = self.world
             return
         made = MPI.COMM_NULL

@@ -7,7 +7,7 @@ who computes which lanes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 
 from meshmend.job.protocol.records import Divergence, Evicted, Total
@@ -63,15 +63,24 @@ def right_digest(digests: Mapping[int, int], origins: Mapping[int, int]) -> int:
     return majority
 
 
-def may_go_on(active: set[int], left: set[int], agreed: Collection[int], hosts: Sequence[Collection[int]]) -> bool:
+def may_go_on(
+    active: set[int], left: set[int], memberships: Iterable[Collection[int]], hosts: Sequence[Collection[int]]
+) -> bool:
     """Whether the active ones among those left may continue: they are most of the members not known to be dead.
 
     Of two halves of a broken network, at most one may. A host fails as a whole or not at all, so a member missing from
     a host where others are left is dead; one of a host with no member left may be alive on the other side.
+
+    Where the network breaks while the membership changes, one half may count by the new one and the other may never
+    have heard of it. So those left must be most of the members in each of the `memberships` that the other half may
+    count by; both halves know one of them, and two disjoint sets are not both most of the same one.
     """
     seen = {rank for host in hosts if left & set(host) for rank in host}
-    unsure = set(agreed) - left - seen
-    return not hosts or not unsure or has_majority(active, active | unsure)
+    for members in map(set, memberships if hosts else ()):
+        unsure, staying = members - left - seen, active & members
+        if unsure and not has_majority(staying, staying | unsure):
+            return False
+    return True
 
 
 def has_majority(left: set[int], members: set[int]) -> bool:

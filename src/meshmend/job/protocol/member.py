@@ -42,8 +42,8 @@ def run_member(
     Without `repair` a world ends with its first failure, and in the next one every member computes the round again, as
     Reinit does it (for comparison). `hosts` are the ranks of each host: one that is missing may only be cut off.
     """
-    agreed = frozenset(rank for ranks in hosts for rank in ranks)
-    group = Group(world=world, fresh=fresh, agreed=agreed, hosts=hosts)
+    everybody = frozenset(rank for ranks in hosts for rank in ranks)
+    group = Group(world=world, fresh=fresh, memberships=(everybody,), hosts=hosts)
     again, joined = False, False
     while True:
         try:

@@ -78,7 +78,7 @@ class Cast:
 
 @dataclass(frozen=True)
 class Enlist:
-    """Form the group of the active members, for reductions. Result: nothing."""
+    """Form the group of the active members, for reductions. Result: nothing; it comes when all have got here."""
 
     active: tuple[int, ...]
     """Their positions."""

@@ -30,8 +30,9 @@ class Group:
     """The positions of the members that take part in rounds."""
     fresh: bool = True
     """No round can have been completed: this member has not yet taken part in an `Enlist`, which needs everyone."""
-    agreed: frozenset[int] = frozenset()
-    """The ranks of the active members, as of the last `Enlist`."""
+    memberships: tuple[frozenset[int], ...] = ()
+    """Every set of ranks that some member may take for the active ones: the last that all know, and those proposed
+    since. The other half of a broken network counts by one of them."""
     hosts: Sequence[Sequence[int]] = ()
     """Which ranks share a host; if empty, all do."""
     origins: Mapping[int, int] = field(default_factory=dict)
@@ -54,7 +55,8 @@ def recover(state: MemberState, group: Group, lanes: int, wanted: int, *, again:
     here = group.position
     active = [position for position, record in enumerate(records) if record.active]
     present = {record.rank for record in records}
-    if again and not may_go_on({records[position].rank for position in active}, present, group.agreed, group.hosts):
+    having = {records[position].rank for position in active}
+    if again and not may_go_on(having, present, group.memberships, group.hosts):
         raise Cut(f"workers {sorted(present)} may have been cut off from the others")
     if not active and not any(record.fresh for record in records):
         raise Lost("every worker that had the state is dead")
@@ -72,6 +74,10 @@ def recover(state: MemberState, group: Group, lanes: int, wanted: int, *, again:
             state.done = latest
     idle = [position for position, record in enumerate(records) if not record.active]
     newcomers = idle[: max(0, wanted - len(active))]
+    group.active = tuple(sorted(active + newcomers))
+    # Members that do not receive all records never hear of this membership: until all are known to have, both count.
+    proposed = frozenset(records[position].rank for position in group.active)
+    group.memberships += (proposed,)
     origins = {r.rank: r.origin if r.done == latest and r.active else r.rank for r in records}
     if newcomers:
         source = holders[0] if holders else newcomers[0]
@@ -81,7 +87,6 @@ def recover(state: MemberState, group: Group, lanes: int, wanted: int, *, again:
         if here in newcomers:
             state.copied = (latest, origins[state.rank])
             state.done, state.active = latest, True
-    group.active = tuple(sorted(active + newcomers))
     held = claims([records[position].lanes if position in holders else () for position in group.active])
     more = hand_over(lanes, held)
     if here in group.active:
@@ -89,7 +94,7 @@ def recover(state: MemberState, group: Group, lanes: int, wanted: int, *, again:
         state.assign({*held[which], *more[which]})
     group.fresh = False
     yield Enlist(group.active, group.world, group.shrink)
-    group.agreed = frozenset(records[position].rank for position in group.active)
+    group.memberships = (proposed,)  # all have come this far, so nobody counts by an earlier one any more
     group.origins, group.round = origins, latest
 
 

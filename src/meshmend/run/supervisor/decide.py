@@ -16,7 +16,7 @@ from meshmend.run.supervisor.deaths import mind_death, mind_missed_start, releas
 from meshmend.run.supervisor.halting import begin_halt, exit_status, mind_halt
 from meshmend.run.supervisor.health import mind_hangs, mind_size
 from meshmend.run.supervisor.hosts import mind_hosts
-from meshmend.run.supervisor.messages import Attached, Signalled
+from meshmend.run.supervisor.messages import Attached, Minority, Signalled
 from meshmend.run.supervisor.observations import Observations
 from meshmend.run.supervisor.ranks import Rank
 from meshmend.run.supervisor.restart import begin_attempt, mind_restart
@@ -115,5 +115,6 @@ def _mind_end(turn: Turn) -> None:
     run.phase = Phase.FINISHED
     # One that was let go without ever having had the state cannot say that the job is done.
     said = [rank.seen for rank in run.ranks.values() if rank.seen.active or rank.released is None]
-    status = exit_status(said, run.writer, halted=run.halt_reason is not None)
+    minority = isinstance(run.halt_reason, Minority)
+    status = exit_status(said, run.writer, halted=run.halt_reason is not None, minority=minority)
     turn.do(Finish(status, run.halt_reason))

@@ -34,13 +34,18 @@ def begin_halt(turn: Turn) -> None:
     run = turn.run
     reason = run.halt_reason = run.halt_reason or Signalled(turn.seen.signal)
     run.phase, run.halted = Phase.HALTING, turn.now
-    run.writer = min((r.number for r in run.active() if r.state is not RankState.EXITING), default=-1)
+    # Once the last step is done, one that has not heard of it was left out of the last steps: its state is of no use.
+    able = [r for r in run.active() if r.state is not RankState.EXITING and (r.seen.over or not run.over())]
+    run.writer = min((r.number for r in able), default=-1)
     turn.say(Halting(reason, checkpoint=run.writer >= 0))
     turn.do(Halt(run.writer))
 
 
-def exit_status(seen: Sequence[RankSeen], writer: int, *, halted: bool) -> int:
-    """DONE if the job was; `writer` is the rank that was to write the last checkpoint, where the run was halted."""
+def exit_status(seen: Sequence[RankSeen], writer: int, *, halted: bool, minority: bool = False) -> int:
+    """DONE if the job was; `writer` is the rank that was to write the last checkpoint, where the run was halted.
+
+    Where it was halted because this side is the smaller one (`minority`), the other one has the state, and saves it.
+    """
     # A worker that had the state can say that the job is done even to one who halts the run in that moment.
     done = any(one.status == DONE and one.over and one.active for one in seen)
     if done or (not halted and any(one.status == DONE and (one.over or not one.ready) for one in seen)):
@@ -48,7 +53,7 @@ def exit_status(seen: Sequence[RankSeen], writer: int, *, halted: bool) -> int:
         last = max((one.step for one in seen), default=0)
         ends = [one.status or 0 for one in seen if one.over and one.step == last]
         return FAILED if any(status > 0 and status != HALTED for status in ends) else DONE
-    if any(one.rank == writer and one.status == HALTED for one in seen):
+    if minority or any(one.rank == writer and one.status == HALTED for one in seen):
         return HALTED
     errors = [one.error for one in seen if one.error is not None]
     return MISUSED if errors and all(error.mistake for error in errors) else FAILED
