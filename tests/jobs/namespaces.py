@@ -52,7 +52,7 @@ class Hosts:
         namespaces.ip([f"netns add {hub}", *(f"netns add {space_of(name)}" for name in self.names)])
         _ip("hub", "link add bridge type bridge")
         _ip("hub", "link set bridge up")
-        addresses = {name: f"10.77.0.{number}" for number, name in enumerate(self.names, 1)}
+        addresses = {name: self.address(name) for name in self.names}
         known = "".join(f"{address} {name}\n" for name, address in addresses.items())
         (self._home / "hosts").write_text(f"127.0.0.1 localhost\n{known}")
         for name, address in addresses.items():
@@ -63,6 +63,32 @@ class Hosts:
             _ip("hub", f"link set to-{name} master bridge up")
         for name in self.names:
             self.boot(name)
+
+    def address(self, host: str, network: int = 0) -> str:
+        """That of a host, in the network of its name or in another one."""
+        return f"10.{77 + network}.0.{self.names.index(host) + 1}"
+
+    def join_another_network(self) -> None:
+        """Give each host an address in another network, and the hub one in both."""
+        for name in self.names:
+            _ip(name, f"link add eth1 type veth peer name other-{name} netns {space_of('hub')}")
+            _ip(name, f"addr add {self.address(name, 1)}/24 dev eth1")
+            _ip(name, "link set eth1 up")
+            _ip("hub", f"link set other-{name} master bridge up")
+        for network in (77, 78):
+            _ip("hub", f"addr add 10.{network}.0.250/24 dev bridge")
+
+    def run(self, space: str, *command: str) -> str:
+        """What a command prints that runs in the network of a host, or of the hub."""
+        line = ["ip", "netns", "exec", space_of(space), *command]
+        return subprocess.run(
+            line, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=60
+        ).stdout
+
+    def popen(self, space: str, *command: str) -> subprocess.Popen[str]:
+        """Start a command there."""
+        line = ["ip", "netns", "exec", space_of(space), *command]
+        return subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def line(self, host: str, *command: str) -> list[str]:
         """The words that run a command as on that host."""

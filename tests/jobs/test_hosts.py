@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from meshmend.run.supervisor.messages import (
 )
 from meshmend.telemetry import Committed, Opened, Saved, Started, read
 from meshmend.testbed import why_not
+from tests.jobs import distant, stranger
 from tests.jobs.facts import hosts_lost
 from tests.jobs.jobs import SCRIPT, Job, processes, wait_for
 from tests.jobs.namespaces import AGENT, Hosts
@@ -88,6 +90,38 @@ def test_two_hosts_train_as_one(job: Job, hosts: Hosts, undisturbed: Undisturbed
     assert job.weights == [undisturbed()] * 4, job.output
     job.assert_clean()
     assert list(hosts.temporary.iterdir()) == []
+
+
+def ports(hosts: Hosts, host: str) -> list[str]:
+    """Where something of a run listens on a host for more than the host itself."""
+    found = hosts.run(host, "ss", "-Hltn").splitlines()
+    places = {line.split()[3].rpartition(":")[::2] for line in found}
+    return [port for address, port in sorted(places) if not address.startswith("127.") and port != str(distant.PORT)]
+
+
+def test_strangers_meet_a_run_in_its_own_network_alone_and_disturb_nothing(
+    job: Job, hosts: Hosts, undisturbed: Undisturbed
+) -> None:
+    """Each host has an address in another network too, where nobody of the run is."""
+    hosts.join_another_network()
+    start(job, "a:2,b:2", options=[STEPS, "gate=20"]).until("step 15 ")
+    found = {name: ports(hosts, name) for name in hosts.names}
+    assert all(len(some) >= 4 for some in found.values())  # mpirun's or its daemon's, couriers'; an agent's
+    ours = [f"{hosts.address(name)}:{port}" for name, some in found.items() for port in some]
+    other = [f"{hosts.address(name, 1)}:{port}" for name, some in found.items() for port in some]
+    # those of a new process are narrowed within a moment
+    wait_for(lambda: hosts.run("hub", sys.executable, stranger.__file__, *other).split() == [])
+    with hosts.popen("hub", sys.executable, stranger.__file__, *ours) as there:
+        assert there.stdin is not None and there.stdout is not None
+        assert len(there.stdout.readline().split()) > len(ours) / 2  # of those, some are of IPv6 alone
+        os.kill(rank(job, 3).worker, signal.SIGKILL)
+        job.open_gate()
+        job.finish()
+        there.stdin.close()
+    assert job.status == 0, job.output
+    assert set(job.weights) == {undisturbed(STEPS)}, job.output
+    assert "Traceback" not in job.output and hosts_lost(job) == []
+    job.assert_clean()
 
 
 @pytest.mark.parametrize("ranks", [[3], [2, 3], [0], [1, 2]])

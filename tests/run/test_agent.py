@@ -29,6 +29,7 @@ from meshmend.run.agent.agent import Agent
 from meshmend.run.agent.local_worker import LocalWorker
 from meshmend.run.agent.messages import VERSION, Command, Hello, Report, pack, unpack, unpack_command
 from meshmend.run.hosts.remote import Remote
+from meshmend.run.secret import new_secret
 from meshmend.run.supervisor.observations import STOPPED, Cause, CourierState, RankSeen, WorkerError
 
 RUN = f"test-agent-{os.getpid()}"
@@ -242,7 +243,7 @@ COMMANDS: list[Command] = [
     messages.Halt(writer=-1),
     messages.Kill(rank=1, cause=Cause.CUT_OFF), messages.Enter(world=2, mpirun=7, formed=1, fresh=False),
     messages.Start(rank=0, wanted=1, ranks=2, attempt=0, resume="", every="auto", script=["a.py"]),
-    messages.Release(rank=3),
+    messages.Release(rank=3), messages.Secret(secret="00ff"),
 ]  # fmt: skip
 
 
@@ -253,7 +254,8 @@ def test_messages_arrive_as_they_were_sent() -> None:
     seen = RankSeen(3, status=-9, cause=Cause.HANG, courier=CourierState.LOST, error=WorkerError(1, "e", "t", True))
     report = Report(observations=[seen], did=2, output=[(3, "line")])
     assert unpack(json.loads(json.dumps(pack(report)))) == report
-    assert unpack(json.loads(json.dumps(pack(Hello(port=5))))) == Hello(port=5, version=VERSION)
+    hello = Hello(port=5, version=VERSION, address="10.1.2.3")
+    assert unpack(json.loads(json.dumps(pack(hello)))) == hello
 
 
 @pytest.mark.parametrize(("hello", "version"), [({"port": 1, "version": VERSION + 1}, VERSION + 1), ({"port": 1}, 1)])
@@ -263,7 +265,7 @@ def test_an_agent_of_another_version_is_refused_with_both_versions(
     script = tmp_path / "other-agent"
     script.write_text(f"#!{sys.executable}\nprint('''{json.dumps(hello)}''', flush=True)\ninput()\n")
     script.chmod(0o700)
-    remote = Remote(RUN, tmp_path, "far", str(script))
+    remote = Remote(RUN, tmp_path, "far", str(script), new_secret())
     try:
         deadline = time.monotonic() + 60
         while not remote.closed and time.monotonic() < deadline:

@@ -7,9 +7,9 @@
 
     checked(Host, {"name": "a", "slots": "4"})      FormatError: slots is "4", expected a whole number
 
-Known types: bool, int, float, str, enums (by name), lists and sequences, dicts with text as keys, named tuples (as
-lists) and dataclasses (as objects). A whole number fits in 64 bits and a float is finite, unless `Annotated` says
-otherwise. Nothing here copies more than the text holds.
+Known types: bool, int, float, str, enums (by name), lists and sequences, dicts with text as keys, tuples (as lists),
+dataclasses (as objects), and each of these or None. A whole number fits in 64 bits and a float is finite, unless
+`Annotated` says otherwise. Nothing here copies more than the text holds.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
+from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from meshmend.errors import FormatError
@@ -97,6 +98,10 @@ def reader(hint: Any) -> Reader:
         return _annotated(*inside)
     if origin in (list, Sequence):
         return _items(reader(inside[0]))
+    if origin is UnionType and len(inside) == 2 and inside[1] is NoneType:
+        return _optional(reader(inside[0]))
+    if origin is tuple:
+        return _tuple(lambda *found: found, [reader(one) for one in inside])
     if origin is dict:
         return _values(reader(inside[1]))
     if hint is bool or hint is str:
@@ -190,7 +195,11 @@ def _values(inside: Reader) -> Reader:
     return read
 
 
-def _tuple(kind: type[tuple[Any, ...]], inside: Sequence[Reader]) -> Reader:
+def _optional(inside: Reader) -> Reader:
+    return lambda value, where: None if value is None else inside(value, where)
+
+
+def _tuple(kind: Callable[..., tuple[Any, ...]], inside: Sequence[Reader]) -> Reader:
     def read(value: Any, where: str) -> tuple[Any, ...]:
         if not isinstance(value, list | tuple) or len(value) != len(inside):
             raise wrong(where, value, f"a list of {len(inside)}")

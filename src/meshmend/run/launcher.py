@@ -31,6 +31,7 @@ from meshmend.run.probe import Probe
 from meshmend.run.spec import RunSpec
 from meshmend.run.supervisor import POLICIES, Phase, RunConfig, RunState, actions, decide
 from meshmend.run.supervisor.observations import Observations, RankSeen
+from meshmend.run.world.mpirun import has_chosen
 from meshmend.run.world.world import World, open_world, why_none
 
 
@@ -209,7 +210,10 @@ class Launcher:
             case actions.OpenWorld(number=number, members=members):
                 repair = POLICIES[self.spec.on_failure].repairs
                 self._worlds[number] = None  # until it is there
-                self._worlds[number] = open_world(self.spec, number, members, self.console.say, repair=repair)
+                network = "" if has_chosen() else self.pool.network(members)
+                self._worlds[number] = open_world(
+                    self.spec, number, members, self.console.say, repair=repair, network=network
+                )
             case actions.EnterWorld():
                 self._enter(action, began)
             case actions.KillWorld(number=number):

@@ -1,7 +1,8 @@
-"""`python -P -m meshmend.job.courier RUN FOLDER RANKS WORLD repair|restart [MESH ALGORITHM]`: the process of a courier.
+"""`python -P -m meshmend.job.courier RUN FOLDER RANKS WORLD repair|restart REACH [MESH ALGORITHM]`: one courier.
 
-RANKS are those of each host, such as 0,1/2,3. A courier never ends with an error status, which would leave the others
-waiting for ever: on any error it prints it and kills itself, and MPI tells the others.
+RANKS are those of each host, such as 0,1/2,3. REACH is the network to listen on, "lo" or "any". A courier never ends
+with an error status, which would leave the others waiting for ever: on any error it prints it and kills itself, and MPI
+tells the others.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import traceback
 from pathlib import Path
 
 from meshmend.base.clocks import COURIER_START
-from meshmend.base.sockets import keep_local
+from meshmend.base.sockets import keep_to
 from meshmend.job.protocol import Failure, Lost
 from meshmend.job.signals import ignore_stops
 
@@ -21,7 +22,9 @@ PLANNERS = 2
 """How many couriers of a mesh are ready to plan: the first one left does it for all."""
 
 
-def main(run: str, folder: Path, hosts: list[list[int]], world: int, mesh: list[str], *, repair: bool) -> None:
+def main(
+    run: str, folder: Path, hosts: list[list[int]], world: int, mesh: list[str], *, repair: bool, reach: str
+) -> None:
     """One courier's process."""
     ignore_stops()
     signal.alarm(COURIER_START)  # where mpirun dies while MPI comes up, that never ends
@@ -29,8 +32,8 @@ def main(run: str, folder: Path, hosts: list[list[int]], world: int, mesh: list[
         from meshmend.job.courier.courier import Courier, carry  # begins MPI
         from meshmend.job.courier.mpi import position
 
-        if len(hosts) == 1:
-            keep_local(os.getpid())  # what MPI listens on is for the other couriers of this host
+        if reach != "any":
+            keep_to(os.getpid(), reach)  # what MPI listens on is for the other couriers
         placing = None
         if mesh:
             from meshmend.job.transport.mesh_mpi import Placing  # planners would delay the start of every world
@@ -50,6 +53,6 @@ def main(run: str, folder: Path, hosts: list[list[int]], world: int, mesh: list[
 
 
 if __name__ == "__main__":
-    name, where, numbers, which, way, *mesh = sys.argv[1:]
+    name, where, numbers, which, way, network, *mesh = sys.argv[1:]
     places = [[int(rank) for rank in host.split(",")] for host in numbers.split("/")]
-    main(name, Path(where), places, int(which), mesh, repair=way == "repair")
+    main(name, Path(where), places, int(which), mesh, repair=way == "repair", reach=network)

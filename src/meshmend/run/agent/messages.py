@@ -1,23 +1,30 @@
 """What a launcher and the agent on another host say to each other: typed messages, a JSON object per line.
 
     agent     Hello (once), then Report whenever something has changed, and at least every `BEAT` seconds
-    launcher  commands; the agent counts in its reports those that it has carried out, except for Beat
+    launcher  Secret (once), then commands; the agent counts in its reports those that it has carried out, not Beat
 
-`VERSION` is raised with every change to these messages. The launcher refuses an agent of another version.
+`VERSION` is raised with every change to these messages. The launcher refuses an agent of another version. Either side
+gives up the other if it says something that it cannot have meant (`FormatError`).
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, ClassVar
 
-from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, WorkerError
+from meshmend.base.schema import checked, loads, wrong
+from meshmend.errors import FormatError
+from meshmend.run.supervisor.observations import Cause, RankSeen
 
-VERSION = 3
+VERSION = 4
+LONGEST = 16 << 20
+"""Bytes of a line, at most."""
+PRINTED = 1 << 20
+"""Characters of output after which the next report is begun; one line more fits in any case."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +33,10 @@ class Hello:
 
     port: int
     """Where it answers probes."""
-    version: int = VERSION
+    version: int = 1
+    """One without a version is from before there were versions."""
+    address: str = ""
+    """The address that it listens on; empty where its host is not known by an address of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +59,14 @@ class Command:
 
     def __init_subclass__(cls) -> None:
         Command.kinds[cls.__name__] = cls
+
+
+@dataclass(frozen=True, kw_only=True)
+class Secret(Command):
+    """What proves that somebody belongs to the launcher (run/secret.py)."""
+
+    secret: str
+    """In hexadecimal digits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,26 +153,34 @@ def _plain(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def unpack_command(values: Mapping[str, Any]) -> Command:
     """A launcher's message."""
-    found = {name: Cause[value] if name == "cause" else value for name, value in values.items() if name != "command"}
-    return Command.kinds[values["command"]](**found)
+    kind = values.get("command")
+    if not isinstance(kind, str) or kind not in Command.kinds:
+        raise wrong("command", kind, f"one of {', '.join(Command.kinds)}")
+    return checked(Command.kinds[kind], {name: value for name, value in values.items() if name != "command"})
 
 
 def unpack(values: Mapping[str, Any]) -> Hello | Report:
-    """An agent's message. A hello without a version is from before there were versions."""
-    if "port" in values:
-        return Hello(port=values["port"], version=values.get("version", 1))
-    seen = values.get("observations")
-    return Report(
-        observations=None if seen is None else [_observation(one) for one in seen],
-        did=values.get("did", 0),
-        output=[(rank, line) for rank, line in values.get("output", [])],
-    )
+    """An agent's message; of another version's hello, only the version matters."""
+    return checked(Hello, values, others=True) if "port" in values else checked(Report, values)
 
 
-def _observation(values: Mapping[str, Any]) -> RankSeen:
-    error = None if values["error"] is None else WorkerError(**values["error"])
-    cause, courier = Cause[values["cause"]], CourierState[values["courier"]]
-    return RankSeen(**{**values, "cause": cause, "courier": courier, "error": error})
+def reports(output: Sequence[tuple[int, str]]) -> Iterator[Report]:
+    """What workers have printed, in messages that are not too long."""
+    some: list[tuple[int, str]] = []
+    size = 0
+    for rank, line in output:
+        some.append((rank, line))
+        size += len(line)
+        if size > PRINTED:
+            yield Report(output=some)
+            some, size = [], 0
+    if some:
+        yield Report(output=some)
+
+
+def misunderstood(host: str, error: FormatError) -> str:
+    """Why an agent that says such things is of no use."""
+    return f"the agent on {host} sent what is no message ({error}): install the same meshmend on all hosts"
 
 
 def refusal(host: str, version: int) -> str:
@@ -175,14 +201,16 @@ def write_line(file: int, value: dict[str, Any]) -> None:
 def read_lines(file: int, buffer: bytearray) -> list[dict[str, Any]] | None:
     """The objects that have come, once something has; None at the end. An incomplete line stays in the buffer.
 
-    Lines that are no objects are left out: a login shell may print a greeting.
+    Lines that do not begin as objects do are left out: a login shell may print a greeting.
     """
     data = os.read(file, 1 << 16)
     if not data:
         return None
     buffer += data
     if b"\n" not in data:
+        if len(buffer) > LONGEST:
+            raise FormatError(f"a line has more than {LONGEST} bytes")
         return []  # a long line comes in many pieces
     *whole, rest = bytes(buffer).split(b"\n")
     buffer[:] = rest
-    return [json.loads(line) for line in whole if line.startswith(b"{")]
+    return [loads(line) for line in whole if line.startswith(b"{")]

@@ -6,6 +6,7 @@ import re
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from meshmend.errors import JobError
 
@@ -38,6 +39,16 @@ def parse_hosts(text: str) -> list[Host]:
     if double:
         raise JobError(f"--hosts {text!r} names {sorted(double)[0]!r} twice: name each host once, with all its workers")
     return hosts
+
+
+@cache
+def address_of(host: str) -> str:
+    """The address that a host's name has here, of IPv4 if it has one; empty if it has none."""
+    try:
+        found = socket.getaddrinfo(host.rpartition("@")[2], None, type=socket.SOCK_STREAM)
+    except OSError:
+        return ""
+    return min(((family != socket.AF_INET, str(address[0])) for family, *_, address in found), default=(True, ""))[1]
 
 
 def spread(hosts: Sequence[Host], ranks: int) -> list[Host]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from meshmend.base.clocks import AGENT_POLL, HOST_FIRST, HOST_REJOIN, HOST_RETRY
+from meshmend.base.sockets import address_towards, common_network
 from meshmend.errors import JobError
 from meshmend.run.agent.agent import Agent
 from meshmend.run.agent.messages import Remove
 from meshmend.run.hosts.remote import NoAgent, Remote
 from meshmend.run.probe import Probe
+from meshmend.run.secret import new_secret
 from meshmend.run.spec import RunSpec
 from meshmend.run.supervisor.observations import HostChange
 
@@ -37,6 +39,8 @@ class Pool:
     """Lost hosts whose agents answered although mpirun could not reach them."""
     _calls: dict[str, Call] = field(default_factory=dict)
     """Hosts where an agent is being started."""
+    _secret: bytes = field(default_factory=new_secret, repr=False)
+    """What the agents of this launcher know, and nobody else."""
 
     def open(self, *, attached: bool = False) -> None:
         """Start the agents of all hosts; one that cannot be reached is an error, unless the run is attached to."""
@@ -59,7 +63,7 @@ class Pool:
         here = next(place.here for place in self.spec.places if place.name == host)
         if here:
             return Agent(self.spec.run, self.spec.folder, alone=len(self.spec.places) == 1)
-        return Remote(self.spec.run, self.spec.folder, host, self.spec.launch_agent)
+        return Remote(self.spec.run, self.spec.folder, host, self.spec.launch_agent, self._secret)
 
     def has(self, host: str) -> bool:
         """Whether an agent is connected now."""
@@ -123,6 +127,12 @@ class Pool:
         agents = [agent for host in hosts if isinstance(agent := self.agents.get(host), Remote)]
         known = [agent for agent in agents if not agent.closed and agent.first is not None and agent.first.answer]
         return [agent.probe() for agent in known]
+
+    def network(self, hosts: Collection[str]) -> str:
+        """The network that these hosts and this one are in; empty unless every one of them was met there."""
+        agents = [agent for host in hosts if isinstance(agent := self.agents.get(host), Remote)]
+        addresses = [agent.address for agent in agents]
+        return common_network([*addresses, *map(address_towards, addresses)])
 
     def expel(self, host: str) -> bool:
         """Kill all that a host has of the run; whether that is certain. It may come back as lost hosts do."""

