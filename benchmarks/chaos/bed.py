@@ -32,7 +32,6 @@ class Bed:
     def __init__(self, home: Path, workers: int) -> None:
         self.home, self.workers = home, workers
         self.disk = home / "disk"
-        self.disk.mkdir()
         os.environ.update(MESHMEND_RUNS=str(self.disk), **QUIET)
 
     @property

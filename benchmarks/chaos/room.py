@@ -14,15 +14,17 @@ import tempfile
 from pathlib import Path
 
 HOME = "MESHMEND_CHAOS_HOME"
-"""Set within the room: its folder, which is a file system of its own."""
+"""Set within the room: its folder, which is a file system of its own. Another one is the run's disk there."""
 MEMORY, DISK = "256m", "1g"
-"""Sizes of /dev/shm and of that file system."""
+"""Sizes of /dev/shm and of the disk."""
 UNSHARE = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"]
 ENTER = f"""
 set -e
 mount -t tmpfs -o size={MEMORY},mode=1777 tmpfs /dev/shm
 mount -t tmpfs tmpfs /run
-mount -t tmpfs -o size={DISK} tmpfs "${HOME}"
+mount -t tmpfs tmpfs "${HOME}"
+mkdir "${HOME}/disk"
+mount -t tmpfs -o size={DISK} tmpfs "${HOME}/disk" # the run's alone: what keeps it alive must not wait for room
 set +e
 "$@" & # the shell stays, as the first process: it takes in what launchers leave when they are killed
 wait $!
