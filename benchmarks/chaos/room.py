@@ -13,9 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from meshmend.base.processes import die_with_parent
+
 HOME = "MESHMEND_CHAOS_HOME"
 """Set within the room: its folder, which is a file system of its own. Another one is the run's disk there."""
-MEMORY, DISK = "256m", "1g"
+MEMORY, DISK = "256m", "512m"
 """Sizes of /dev/shm and of the disk."""
 UNSHARE = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"]
 ENTER = f"""
@@ -43,7 +45,7 @@ def enter() -> int:
     try:
         root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
         words = [*UNSHARE, *root, "bash", "-c", ENTER, "bash", sys.executable, *sys.argv]
-        return subprocess.run(words, env={**os.environ, HOME: home}).returncode
+        return subprocess.run(words, env={**os.environ, HOME: home}, preexec_fn=die_with_parent).returncode
     finally:
         shutil.rmtree(home, ignore_errors=True)
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bed import RUN, Bed
 from keeper import Keeper
@@ -18,6 +19,9 @@ from meshmend.base.processes import is_alive, kill
 from meshmend.job.faults import KINDS, Target
 from meshmend.job.shm.inspect import Member
 from meshmend.telemetry import Part
+
+SPARE = 64
+"""Blocks of a file system that are taken one by one."""
 
 
 @dataclass
@@ -57,6 +61,8 @@ class Strike:
     of_rank: bool = False
     hosts: int = 1
     """Hosts that the run must have at least."""
+    can: Callable[[Scene], bool] = lambda _: True
+    """Whether this victim is one for it."""
     ends: Callable[[Scene], bool] = lambda _: True
     """Whether it has taken effect: before, the run cannot have recovered from it."""
 
@@ -69,7 +75,7 @@ def add(strike: Strike) -> None:
     STRIKES[strike.name] = strike
 
 
-def from_registry(name: str, weight: float, *, hosts: int = 1, ends: Callable[[Scene], bool] = lambda _: True) -> None:
+def from_registry(name: str, weight: float, ends: Callable[[Scene], bool] = lambda _: True, **more: Any) -> None:
     """One of `job/faults`."""
     kind = KINDS[name]
     assert kind.outside is not None
@@ -79,13 +85,18 @@ def from_registry(name: str, weight: float, *, hosts: int = 1, ends: Callable[[S
         with scene.bed.seeing(host_of(scene)):
             kind.outside(scene.target)
 
-    add(Strike(name, strike, kind.part, weight, kind.members, not kind.of_run, hosts, ends))
+    add(Strike(name, strike, kind.part, weight, kind.members, not kind.of_run, ends=ends, **more))
 
 
 def host_of(scene: Scene) -> str:
     """The host of the victim."""
     found = [host for host in scene.bed.hosts for one in scene.bed.members_on(host) if one.rank == scene.victim.rank]
     return found[0] if found else scene.bed.hosts[0]
+
+
+def is_far(scene: Scene) -> bool:
+    """Whether the victim's agent is not the launcher."""
+    return scene.victim.agent != scene.keeper.launcher
 
 
 def found_out(scene: Scene) -> bool:
@@ -108,7 +119,7 @@ from_registry("hang", 3, ends=found_out)
 from_registry("slow", 2)
 from_registry("courier", 4)
 from_registry("courier-stop", 3)
-from_registry("agent", 2, hosts=2)
+from_registry("agent", 2, lambda scene: not is_alive(scene.victim.agent), hosts=2, can=is_far)
 from_registry("mpirun", 3, ends=mpirun_gone)
 from_registry("mpirun-stop", 2, ends=mpirun_gone)
 from_registry("flip", 2, ends=found_out)
@@ -149,12 +160,12 @@ def _fill(scene: Scene, folder: Path, then: Callable[[], None] = lambda: None) -
     path = folder / "somebody-elses"
     with path.open("wb") as file:
         try:
-            for _ in range(100):
-                place = os.statvfs(folder)
-                if not place.f_bfree:
-                    break
-                with contextlib.suppress(OSError):  # others were faster
-                    os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, place.f_bfree * place.f_frsize)
+            place = os.statvfs(folder)
+            with contextlib.suppress(OSError):
+                os.posix_fallocate(file.fileno(), 0, max(1, place.f_bavail - SPARE) * place.f_frsize)
+                file.seek(0, os.SEEK_END)
+                while True:  # others write meanwhile: block by block, until there is no room
+                    os.write(file.fileno(), bytes(place.f_frsize))
             then()
             scene.wait(0.2, 3.0)
         finally:

@@ -75,7 +75,9 @@ class Torment:
             left = [one for one in self._seen() if one.active and one.alive]
             if len(left) >= kind.members and all(one.has_courier for one in left):
                 host = self.dice.choice(self.bed.far or self.bed.hosts)
-                return Scene(self.bed, self.keeper, self.dice, self.dice.choice(left), host)
+                scene = Scene(self.bed, self.keeper, self.dice, self.dice.choice(left), host)
+                if kind.can(scene):
+                    return scene
             time.sleep(LOOK)
         if self.keeper.is_alive():
             self._help(f"nothing could be struck by {kind.name!r} for {DEADLINE:.0f} s")
