@@ -2,10 +2,12 @@
 
     python benchmarks/weeks.py ledger [--days 7] [--workers 4] [--rate 10] [--folder F]
     python benchmarks/weeks.py idle [--workers 4] [--step 1.0] [--seconds 20]
+    python benchmarks/weeks.py growth [--steps 100000 | --worlds 1000] [--workers 2]
 
 `ledger` writes what the workers of such a run would have written (a failure each hour, a checkpoint each minute), lets
 one file grow line by line to see what that costs and what it becomes, and audits the whole in a process of its own.
 `idle` runs a job of long steps, and takes from /proc how much of a core each process needs meanwhile.
+`growth` looks whether memory, open files, shared memory or the run's folder grow with steps and worlds (growth.py).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+import growth
 import numpy as np
 
 from meshmend.base.processes import TICK, running
@@ -210,6 +213,7 @@ def main() -> None:
     two.add_argument("--step", type=float, default=1.0)
     two.add_argument("--seconds", type=float, default=20)
     two.set_defaults(verb=idle)
+    growth.add_parser(verbs)
     args = parser.parse_args()
     args.verb(args)
 

@@ -57,6 +57,7 @@ ON_HOSTS = (Kind.STALL, Kind.FULL, Kind.AGENT, Kind.HOST, Kind.CUT, Kind.CUT_MPI
 SIMULATED = {
     "kill": Kind.KILL,
     "hang": Kind.STOP,
+    "slow": Kind.SLOW,
     "spin": Kind.HANG,
     "sleep": Kind.HANG,
     "raise": Kind.RAISE,
@@ -65,6 +66,7 @@ SIMULATED = {
     "courier-stop": Kind.COURIER_STOP,
     "mpirun": Kind.MPIRUN,
     "mpirun-stop": Kind.MPIRUN_STOP,
+    "agent": Kind.AGENT,
     "launcher": Kind.LAUNCHER,
     "term": Kind.SIGNAL,
 }

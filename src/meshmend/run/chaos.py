@@ -42,7 +42,7 @@ def wreak(run: str, *, every: float, kinds: Sequence[str], count: int | None, se
         struck += 1
         print(f"chaos {struck}: {kind.name}" + ("" if kind.of_run else f" of worker {victim.rank}"), flush=True)
         if kind.settles:
-            _await_end(victim, victim.agent if kind.part is Part.LAUNCHER else victim.worker)
+            _await_end(victim, victim.agent if kind.part in (Part.LAUNCHER, Part.AGENT) else victim.worker)
         next_ = time.monotonic() + dice.expovariate(1 / every)
     ends = [event for event in read(folder_of(run), "launcher") if isinstance(event, Ended)]
     print(f"chaos: {struck} failures" + (f", and the run ended with status {ends[-1].status}" if ends else ""))
@@ -60,7 +60,7 @@ def _strike(run: str, kind: FaultKind, dice: random.Random, log: Log, victims: s
     if not kind.of_run:
         victims.add(victim.worker)
     assert kind.outside is not None, "only such kinds were let in"
-    kind.outside(Target(run, victim.rank, victim.worker, victim.courier, victim.mpirun, victim.agent))
+    kind.outside(Target(run, victim.rank, victim.worker, victim.courier, victim.mpirun, victim.agent, victim.agent))
     return victim
 
 

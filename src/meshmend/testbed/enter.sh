@@ -16,7 +16,7 @@ home=$1 host=$2 whole=$1/memory
 own=$whole/${home##*/}/$host
 hostname "$host" && mount --bind "$home/hosts" /etc/hosts || exit
 if test -d "$whole"; then
-    test -d "$own" || mount --bind /dev/shm "$whole" || exit # else we are on a host already
+    test -d "$own" || mount --rbind /dev/shm "$whole" || exit # else we are on a host already
     mount --bind "$own" /dev/shm || exit
 fi
 shift 2

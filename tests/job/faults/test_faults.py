@@ -21,14 +21,14 @@ from meshmend.job.shm.mailbox import WorkerSide
 from meshmend.telemetry import Epoch, Log, Struck, read
 
 EPOCH = Epoch(0, 2, 1)
-OUTSIDE = ("courier-stop", "mpirun-stop", "launcher", "term")
+OUTSIDE = ("slow", "courier-stop", "agent", "mpirun-stop", "launcher", "term")
 """What happens at no point of a step in particular."""
 
 
 def test_every_kind_can_be_brought_about_from_inside_or_outside() -> None:
     assert {kind.name for kind in KINDS.values()} == set(KINDS)
     assert set(chaos_kinds()) == {"kill", "hang", "courier", "mpirun", "flip", *OUTSIDE}
-    assert set(default_kinds()) == set(chaos_kinds()) - {"flip", "launcher", "term"}
+    assert set(default_kinds()) == set(chaos_kinds()) - {"flip", "agent", "launcher", "term"}
     for kind in KINDS.values():
         assert kind.what and (kind.points or kind.outside)
     assert {*WORKER_POINTS, *COURIER_POINTS} == set(Point)

@@ -53,6 +53,8 @@ class Target:
     courier: int
     mpirun: int
     launcher: int
+    agent: int = 0
+    """The agent of the rank's host; on the launcher's own host, that is the launcher."""
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,19 @@
-"""Every kind of failure: processes die, stop, loop, wait, raise or exit, and a bit of memory changes."""
+"""Every kind of failure: processes die, stop, slow down, loop, wait, raise or exit, and a bit of memory changes."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
+import time
 
 from meshmend.base.processes import kill
 from meshmend.job.faults.base import COURIER_POINTS, WORKER_POINTS, Fault, FaultKind, Point, Target, register
 from meshmend.job.shm.inspect import request_flip
 from meshmend.telemetry import Part
+
+SLOW_MOMENTS, SLOW_STOP = 20, 0.04
+"""How often a worker that is slow on purpose is stopped, and for how many seconds. Below HANG_FLOOR."""
 
 
 def _kill(fault: Fault, worker: int) -> None:
@@ -50,6 +54,15 @@ def _kill_courier(fault: Fault, worker: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)  # a worker does it by itself: it knows its courier
 
 
+def _slow_down(target: Target) -> None:
+    """Stop it for moments, each too short for a hang: its steps take several times as long."""
+    for _ in range(SLOW_MOMENTS):
+        kill(target.worker, signal.SIGSTOP)
+        time.sleep(SLOW_STOP)
+        kill(target.worker, signal.SIGCONT)
+        time.sleep(SLOW_STOP / 4)
+
+
 KILL = register(
     FaultKind(
         "kill",
@@ -67,6 +80,9 @@ HANG = register(
         inside=_stop,
         outside=lambda target: kill(target.worker, signal.SIGSTOP),
     )
+)
+SLOW = register(
+    FaultKind("slow", "SIGSTOP to the worker for moments, for a second in all", outside=_slow_down, of_run=True)
 )
 SPIN = register(FaultKind("spin", "the worker loops for ever", WORKER_POINTS, inside=_spin))
 SLEEP = register(FaultKind("sleep", "the worker waits for something that never comes", WORKER_POINTS, inside=_sleep))
@@ -101,6 +117,17 @@ MPIRUN_STOP = register(
         part=Part.MPIRUN,
         outside=lambda target: kill(target.mpirun, signal.SIGSTOP),
         of_run=True,
+    )
+)
+AGENT = register(
+    FaultKind(
+        "agent",
+        "SIGKILL to the agent of the worker's host; on the launcher's host that is the launcher: attach another one",
+        part=Part.AGENT,
+        outside=lambda target: kill(target.agent),
+        of_run=True,
+        asked_for=True,
+        settles=True,
     )
 )
 LAUNCHER = register(

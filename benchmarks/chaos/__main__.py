@@ -1,0 +1,143 @@
+"""A thousand failures of all kinds in one run; then its audit, and its states beside those of an undisturbed run.
+
+    python benchmarks/chaos [--failures 200] [--hosts N] [--workers 4] [--kinds KINDS] [--seed 0] [--keep FOLDER]
+                            [--minutes 600] [--pause 0.01]
+
+By default on one host; with `--hosts N` over so many network namespaces, each with a /dev/shm of its own, that reach
+each other by a real sshd (as root). The next failure strikes as soon as the run has recovered from the last one.
+Everything happens in mount and process namespaces of its own (`room.py`), so nothing else on the machine is touched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import room
+from bed import RUN, Bed, Namespaces
+from keeper import DONE, MESHMEND, Keeper
+from strikes import STRIKES
+from torment import Torment
+
+from meshmend import report
+from meshmend.base.processes import kill
+from meshmend.base.terminal import table
+from meshmend.telemetry import read, steps_done
+
+SCRIPT = Path(__file__).parent.parent / "loops" / "torment.py"
+ENDLESS = 10**9
+MORE = 100
+"""Steps after the last failure."""
+PATIENCE = 300.0
+
+
+def finish(bed: Bed, keeper: Keeper) -> Keeper:
+    """Stop a run that would never end, and resume it for the last steps; the keeper of those."""
+    keeper.closing = True
+    kill(keeper.launcher, signal.SIGTERM)
+    keeper.join(PATIENCE)
+    words = ["--resume", RUN, str(SCRIPT), str(steps_done(bed.run) + MORE), "0.01"]
+    last = Keeper(bed, words, keeper.log)
+    last.start()
+    last.join(PATIENCE)
+    return last
+
+
+def verdict(bed: Bed, torment: Torment, lives: list[object], seconds: float, status: int) -> bool:
+    """Say what happened; whether all was well."""
+    alone = Path(bed.home) / "alone"
+    steps = steps_done(bed.run)
+    words = ["-n", "1", "--name", "alone", str(SCRIPT), str(steps), "0"]
+    with alone.open("wb") as log:
+        subprocess.run([*MESHMEND, *words], stdout=log, stderr=log, check=False, timeout=3600)
+    events = read(bed.run)
+    account, incidents = report.check(events), report.incidents(events)
+    print(report.render(account, incidents[-5:]))
+    step = report.compare(events, read(bed.disk / "alone"))
+    rows = [
+        [
+            kind,
+            str(one.strikes),
+            str(len(one.seconds)),
+            seconds_of(sorted(one.seconds), 0.5),
+            seconds_of(one.seconds, 1),
+        ]
+        for kind, one in sorted(torment.tallies.items())
+    ]
+    print(table(["kind", "strikes", "recovered", "median s", "longest s"], rows))
+    left = bed.left()
+    odd = [life for life in lives if not life.expected]
+    print(f"{torment.struck} failures in {seconds:.0f} s and {steps:,} steps; {len(lives)} launchers; status {status}")
+    print(
+        "states: " + ("those of the undisturbed run, after every step" if step is None else f"differ after step {step}")
+    )
+    print("left behind: " + (", ".join(left) or "nothing"))
+    for what in [*torment.stuck, *(f"a launcher ended: {life}" for life in odd)]:
+        print(f"NOT WELL: {what}")
+    return not (torment.stuck or odd or left or status or step is not None) and account.clean
+
+
+def seconds_of(values: list[float], share: float) -> str:
+    """A quantile."""
+    return f"{sorted(values)[min(len(values) - 1, int(share * len(values)))]:.2f}" if values else "-"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--failures", type=int, default=200)
+    parser.add_argument("--hosts", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--kinds", default="", help=f"of {', '.join(STRIKES)}; by default all that the place has")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=600, help="stop after so long in any case")
+    parser.add_argument("--pause", type=float, default=0.01, help="the least length of a step, in seconds")
+    parser.add_argument("--keep", help="a folder that the run is copied to at the end")
+    chosen = parser.parse_args()
+    kinds = chosen.kinds.split(",") if chosen.kinds else [*STRIKES]
+    if wrong := [kind for kind in kinds if kind not in STRIKES]:
+        parser.error(f"there is no kind {wrong[0]!r}: choose from {', '.join(STRIKES)}")
+    if chosen.workers % chosen.hosts:
+        parser.error(f"--workers {chosen.workers} cannot be divided among {chosen.hosts} hosts")
+    if not room.inside():
+        return room.enter()
+    kinds = [kind for kind in kinds if STRIKES[kind].hosts <= chosen.hosts]
+    home = room.home()
+    bed = Namespaces(home, chosen.workers, chosen.hosts) if chosen.hosts > 1 else Bed(home, chosen.workers)
+    began = time.monotonic()
+    try:
+        words = [
+            *bed.places(),
+            "--name",
+            RUN,
+            "--checkpoint-every",
+            "10s",
+            str(SCRIPT),
+            str(ENDLESS),
+            str(chosen.pause),
+        ]
+        keeper = Keeper(bed, words, home / "log")
+        keeper.start()
+        until = began + 60 * chosen.minutes
+        torment = Torment(bed, keeper, kinds, chosen.failures, random.Random(chosen.seed), until)
+        torment.run()
+        last = finish(bed, keeper)
+        lives = [*keeper.lives, *last.lives]
+        status = last.lives[-1].status if last.lives else -1
+        good = verdict(bed, torment, lives, time.monotonic() - began, status)
+        if not good:
+            print(*keeper.log.read_text(errors="replace").splitlines()[-60:], sep="\n")
+        return 0 if good and status == DONE else 1
+    finally:
+        if chosen.keep:
+            shutil.copytree(home, chosen.keep, dirs_exist_ok=True, ignore=shutil.ignore_patterns("memory", "*.sock"))
+        bed.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
