@@ -120,10 +120,35 @@ class Job:
         self.training.begin(framework, warm)
         return framework.shared
 
-    def steps(self, count: int) -> Iterator[int]:
-        """The steps up to `count`, from where the job stands."""
-        while self.step < count:
-            yield self.step
+    def epochs(self, count: int) -> Iterator[int]:
+        """The epochs up to `count`, from the one in which the job stands: a newcomer or a resumed run repeats none.
+
+        Within an epoch, `job.steps()` gives its steps; the sampler of a wrapped PyTorch loop knows its epoch.
+        """
+        training = self.training
+        training.require_state("epochs")
+        for epoch in range(training.lanes.epoch_of(training.step), count):
+            training.epoch = epoch
+            yield epoch
+        training.epoch = None
+
+    def steps(self, count: int | None = None) -> Iterator[int]:
+        """The steps up to `count`, from where the job stands; without a count, those of the epoch (`job.epochs`)."""
+        training = self.training
+        if count is None:
+            if training.epoch is None:
+                raise JobError(
+                    "job.steps() without a number of steps is for the epochs of `for epoch in job.epochs(n)`"
+                )
+            count = training.lanes.first_step(training.epoch + 1)
+        if training.step >= count:
+            training.say_repeat(f"the steps up to {count} were done")
+        while training.step < count:
+            yield training.step
+
+    def steps_in(self, epochs: int) -> int:
+        """How many steps so many epochs take, for schedules: an epoch holds the steps that begin in it."""
+        return self.training.lanes.first_step(epochs)
 
     def lane(self, lane: int) -> Any:
         """The samples of one lane of this step."""

@@ -9,6 +9,9 @@ A front end that keeps the user's own loop (`mm.torch.wrap`) drives it directly,
     key(lane)            what the random numbers of a lane of this step depend on
     round()              a generator of the lanes to compute: it is sent their trees and returns the sum
     commit(state, …)     the step is done
+    epoch                the epoch that the user's loop is in, where `job.epochs` counts them
+    began                the step that this worker began with: 0, or where a newcomer or a resumed run stands
+    say_repeat()         says once that the loop goes through what was done before this worker began
     loop, on_leave       room for the front end's own object; what to call when the job ends well
 """
 
@@ -42,6 +45,9 @@ class Training:
         self.config, self.lanes, self.data = config, config.lanes, data
         self.step = 0
         self.framework: Framework | None = None
+        self.epoch: int | None = None
+        self.began = 0
+        self._said_repeat = False
         self.loop: object = None
         self.on_leave: Callable[[], None] = lambda: None
         self._accumulator: Accumulator | None = None
@@ -101,12 +107,23 @@ class Training:
             self._ledger.take_over(about["pending"])
             self._announce(framework)
         self._ledger.opened(self.session.epoch, self.step, self.lanes, self.config.kind.reduction)
-        self._shared = True
+        self.began, self._shared = self.step, True
+
+    def say_repeat(self, what: str) -> None:
+        """Say once that the user's loop goes through what was done before this worker began."""
+        if self.began and not self._said_repeat:
+            print(
+                f"{what} before this worker began with step {self.began}, and what your loop does around it (an "
+                "evaluation) is repeated while the others wait; loop with `for epoch in job.epochs(n)`, which begins "
+                "where the job stands",
+                flush=True,
+            )
+            self._said_repeat = True
 
     def round(self) -> Generator[int, Any, Any]:
         """The lanes of this step that this worker is asked for; is sent their trees, and returns the sum."""
         self.check_process("sum")
-        framework = self._begun("sum")
+        framework = self.require_state("sum")
         if self._summed:
             raise JobError(
                 f"job.sum was called twice in step {self.step}; return everything to be summed as one tree, and call "
@@ -136,7 +153,7 @@ class Training:
 
     def commit(self, state: tuple[Any, ...], metrics: Mapping[str, float]) -> None:
         """The step is done; see `Job.commit`."""
-        framework = self._begun("commit")
+        framework = self.require_state("commit")
         if not self._summed:
             raise JobError(f"job.commit was called in step {self.step} without a sum; call job.sum once per step")
         fault = self.session.strike(Point.COMMIT)
@@ -169,7 +186,8 @@ class Training:
                 f"job.{word} was called in a fork of the worker; the job belongs to the process that made it"
             )
 
-    def _begun(self, word: str) -> Framework:
+    def require_state(self, word: str) -> Framework:
+        """What holds the state; an error where there is none yet."""
         if self.framework is None or not self._shared:
             raise JobError(f"job.{word} was called before job.share; share the state that training begins with first")
         return self.framework
@@ -189,7 +207,7 @@ class Training:
     def _prepare(self, tree: Any) -> Accumulator:
         """What adds up lanes like this one; made with the first."""
         if self._accumulator is None:
-            framework = self._begun("sum")
+            framework = self.require_state("sum")
             self._accumulator = framework.accumulator(self.config.kind, tree, self.lanes.lanes)
             if self._grid:
                 self._accumulator.reduction.restore(self._grid)

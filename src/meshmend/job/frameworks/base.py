@@ -151,6 +151,7 @@ class LoopTraining(Protocol):
     """What a front end needs that keeps the user's own loop (`mm.torch.wrap`): `job.training`, documented there."""
 
     step: int
+    epoch: int | None
     lanes: Lanes
     data: Any
     loop: object
@@ -168,6 +169,8 @@ class LoopTraining(Protocol):
     def key(self, lane: int) -> Key: ...
 
     def round(self) -> Generator[int, Any, Any]: ...
+
+    def say_repeat(self, what: str) -> None: ...
 
 
 class LoopJob(Protocol):

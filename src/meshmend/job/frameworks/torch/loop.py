@@ -1,10 +1,8 @@
 """An existing PyTorch loop as a job: it runs once per lane, and hardly changes.
 
     model, optimizer = mm.torch.wrap(model, optimizer, job)
-    sampler = mm.torch.Sampler(job)
-    loader = DataLoader(dataset, batch_sampler=sampler)
-    for epoch in range(3):
-        sampler.set_epoch(epoch)
+    loader = DataLoader(dataset, batch_sampler=mm.torch.Sampler(job))
+    for epoch in job.epochs(3):
         for x, y in loader:               a lane of this worker, or one of a dead worker's
             optimizer.zero_grad()
             loss_fn(model(x), y).backward()
