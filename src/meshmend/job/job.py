@@ -32,6 +32,7 @@ from meshmend.errors import JobError
 from meshmend.job.config import JobConfig
 from meshmend.job.data.source import size_of
 from meshmend.job.frameworks.choose import framework_of, source_of
+from meshmend.job.state.values import from_bytes, to_bytes
 from meshmend.job.training import Training
 
 
@@ -178,6 +179,23 @@ class Job:
         """
         self.training.check_process("commit")
         self.training.commit(state, {name: _number(name, value) for name, value in metrics.items()})
+
+    def gather(self, value: Any) -> list[Any]:
+        """The values of all workers, in the order of their ranks: numbers, text, lists, dicts, small arrays.
+
+        Every worker calls it at the same point, between two steps. It survives deaths like a sum: who dies before it is
+        done is missing in the list, on every worker. A newcomer is in no list that was made before it joined.
+        """
+        found = self.training.exchange("gather", to_bytes(value))
+        return [from_bytes(found[rank]) for rank in sorted(found)]
+
+    def broadcast(self, value: Any) -> Any:
+        """The value of the first worker, on every worker; otherwise like `gather`."""
+        return self.gather(value)[0]
+
+    def barrier(self) -> None:
+        """Wait until every worker has come here; otherwise like `gather`."""
+        self.training.exchange("barrier", b"")
 
     @contextmanager
     def pause(self) -> Iterator[None]:

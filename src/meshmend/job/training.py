@@ -13,6 +13,7 @@ A front end that keeps the user's own loop (`mm.torch.wrap`) drives it directly,
     began                the step that this worker began with: 0, or where a newcomer or a resumed run stands
     say_repeat()         says once that the loop goes through what was done before this worker began
     loop, on_leave       room for the front end's own object; what to call when the job ends well
+    on_exchange          what to call before workers exchange something outside a sum
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Training:
         self._said_repeat = False
         self.loop: object = None
         self.on_leave: Callable[[], None] = lambda: None
+        self.on_exchange: Callable[[], None] = lambda: None
         self._accumulator: Accumulator | None = None
         self._grid: list[int] = []
         """The reduction's state, as received: how large it must be shows only with the first gradients."""
@@ -104,6 +106,7 @@ class Training:
             leaves, about = decode(received, framework.template())
             framework.adopt(leaves)
             self.step, self._grid = about["step"], about["grid"]
+            self.session.adopt_messages(*about["messages"])
             self._ledger.take_over(about["pending"])
             self._announce(framework)
         self._ledger.opened(self.session.epoch, self.step, self.lanes, self.config.kind.reduction)
@@ -150,6 +153,17 @@ class Training:
                     self._summed = True
                     return result
             self._announce(framework)  # the grid or the step has changed, so this round has a state of its own
+
+    def exchange(self, word: str, data: bytes) -> dict[int, bytes]:
+        """What every worker brings, by rank: see `exchange.py`."""
+        self.check_process(word)
+        self.require_state(word)
+        self.on_exchange()
+        if self._summed:
+            raise JobError(
+                f"job.{word} was called in step {self.step} between job.sum and job.commit; call it after job.commit"
+            )
+        return self.session.exchange(data)
 
     def commit(self, state: tuple[Any, ...], metrics: Mapping[str, float]) -> None:
         """The step is done; see `Job.commit`."""
@@ -221,7 +235,8 @@ class Training:
 
     def _export(self, framework: Framework) -> list[Any]:
         # A worker that gets this state also gets to write its step down, in case all that did the step die now.
-        return encode(framework.leaves(), step=self.step, grid=self._grid_now(), pending=self._ledger.pending)
+        about = {"step": self.step, "grid": self._grid_now(), "pending": self._ledger.pending}
+        return encode(framework.leaves(), messages=self.session.messages(), **about)
 
     def _save_now(self) -> bool:
         self._ledger.confirm()

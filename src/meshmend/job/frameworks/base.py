@@ -156,6 +156,7 @@ class LoopTraining(Protocol):
     data: Any
     loop: object
     on_leave: Callable[[], None]
+    on_exchange: Callable[[], None]
 
     @property
     def framework(self) -> Framework | None: ...

@@ -39,6 +39,7 @@ class Loop:
         # A bound method: schedulers bind what they find here, and a function would get the optimizer as an argument.
         optimizer.step = self.step
         job.training.on_leave = self.finish
+        job.training.on_exchange = self.settle
 
     @classmethod
     def of(cls, job: LoopJob) -> Loop | None:
@@ -102,6 +103,11 @@ class Loop:
                 f"the loop ended within step {self._job.step}; leave it between two steps, such as by job.step"
             )
         self._commit()
+
+    def settle(self) -> None:
+        """Something else comes before the next lane: the step that was updated is committed now."""
+        if not self.within:
+            self._commit()
 
     def _commit(self) -> None:
         if self._metrics is not None:
