@@ -26,7 +26,7 @@ LAW: dict[str, list[str]] = {
     ],
     "job": [
         "protocol", "data", "state", "reduction", "frameworks", "shm", "faults", "exchange", "ledger", "checkpoints",
-        "config", "session", "solo", "training", "job", "transport", "signals", "courier", "worker",
+        "config", "session", "solo", "training", "job", "loading", "transport", "signals", "courier", "worker",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",
@@ -76,8 +76,8 @@ LAW: dict[str, list[str]] = {
     "testbed": ["privileges", "routes", "namespaces", "wiring", "network"],
     "demo": ["digits", "screen", "story"],
     "cli": [
-        "app", "plan", "run", "audit", "chaos", "demo", "doctor", "simulate", "simulate_fleet", "simulate_step",
-        "testbed",
+        "app", "plan", "run", "audit", "chaos", "demo", "doctor", "export", "simulate", "simulate_fleet",
+        "simulate_step", "testbed",
     ],
     "simulator": ["network", "fleet", "step", "papers"],
     "simulator/network": ["engine", "network", "views"],

@@ -197,6 +197,14 @@ class Job:
         """Wait until every worker has come here; otherwise like `gather`."""
         self.training.exchange("barrier", b"")
 
+    def save(self, name: str) -> None:
+        """Keep the state of the last commit as a checkpoint of this name ("best"), until it is saved again.
+
+        Every worker calls it at the same point; the first one writes, and the others wait for it. It lies in the run's
+        `checkpoints`, with plain `python` in the working directory's; `mm.load_checkpoint(run, name)` reads it.
+        """
+        self.training.save(name)
+
     @contextmanager
     def pause(self) -> Iterator[None]:
         """While this lasts, a worker that does something slow between two steps does not count as hung."""

@@ -68,5 +68,9 @@ class Solo:
         """Nobody is watching."""
         return nullcontext()
 
+    def waits_for_room(self) -> AbstractContextManager[None]:
+        """Nobody is watching."""
+        return nullcontext()
+
     def leave(self) -> None:
         """Nobody to wait for."""

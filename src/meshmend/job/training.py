@@ -19,6 +19,7 @@ A front end that keeps the user's own loop (`mm.torch.wrap`) drives it directly,
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
@@ -58,9 +59,10 @@ class Training:
         self._shared = self._summed = False
         """Whether there is a state to begin with, and whether this step has its sum."""
         self._process = os.getpid()
+        self._rank = 0 if settings is None else settings.rank
         self._settings = settings
         self._ledger = StepLedger(settings)
-        self._checkpoints = None if settings is None else Checkpoints(settings, self._ledger)
+        self._checkpoints = Checkpoints(settings, self._ledger)
         self.session: Solo | WorkerSession
         if settings is None or self._ledger.log is None:
             self.session = Solo(self.lanes.lanes)
@@ -93,7 +95,7 @@ class Training:
         """Begin with this state, or that of a checkpoint, or that of another worker; see `Job.share`."""
         self.check_process("share")
         self.framework = framework
-        if self._checkpoints is not None and self._settings is not None and self._settings.resume:
+        if self._settings is not None and self._settings.resume:
             identity = self.config.identity()
             self.step, self._grid = self._checkpoints.load(self._settings.resume, framework, identity)
         self._announce(framework)
@@ -156,6 +158,10 @@ class Training:
 
     def exchange(self, word: str, data: bytes) -> dict[int, bytes]:
         """What every worker brings, by rank: see `exchange.py`."""
+        self._ready_to_exchange(word)
+        return self.session.exchange(data)
+
+    def _ready_to_exchange(self, word: str) -> None:
         self.check_process(word)
         self.require_state(word)
         self.on_exchange()
@@ -163,7 +169,6 @@ class Training:
             raise JobError(
                 f"job.{word} was called in step {self.step} between job.sum and job.commit; call it after job.commit"
             )
-        return self.session.exchange(data)
 
     def commit(self, state: tuple[Any, ...], metrics: Mapping[str, float]) -> None:
         """The step is done; see `Job.commit`."""
@@ -188,10 +193,34 @@ class Training:
             return
         if well:
             self.on_leave()
+            if self._settings is not None and self._shared and not self._summed:
+                self._save_together()
             self.session.leave()
             self._ledger.confirm()
-        if self._checkpoints is not None:
-            self._checkpoints.close()
+        self._checkpoints.close()
+
+    def save(self, name: str) -> None:
+        """Write the state of the last commit under a name; see `Job.save`."""
+        if not re.fullmatch(r"[A-Za-z0-9_][\w.-]*", name, re.ASCII) or name.startswith("step-"):
+            raise JobError(f'job.save got the name {name!r}; give letters, digits, ".", "_" and "-", such as "best"')
+        self._ready_to_exchange("save")
+        self._save_together(name)
+
+    def _save_together(self, name: str = "") -> None:
+        """Have the first worker write a checkpoint while the others wait; if it dies, the next one does.
+
+        The round before it has shown that all have the same state.
+        """
+        framework, saved = self.require_state("save"), False
+        while True:
+            found = self.session.exchange(b"saved" if saved else b"")
+            self._ledger.confirm()
+            if found[min(found)]:
+                return
+            if min(found) == self._rank:
+                with self.session.waits_for_room():
+                    self._checkpoints.now(framework, self.step, self._about(), name)
+                saved = True
 
     def check_process(self, word: str) -> None:
         """Refuse to work in a fork of the worker."""
@@ -209,7 +238,7 @@ class Training:
     def _confirm(self, framework: Framework) -> None:
         """All workers have the same state after the last step: now it may be written down, and to disk."""
         self._ledger.confirm()
-        if self._checkpoints is not None and self.session.first:
+        if self._settings is not None and self.session.first:
             self._checkpoints.offer(framework, self.step, self._about)
 
     def _announce(self, framework: Framework) -> None:
@@ -240,6 +269,6 @@ class Training:
 
     def _save_now(self) -> bool:
         self._ledger.confirm()
-        if self._checkpoints is None or self.framework is None:
+        if self.framework is None:
             return True
         return self._checkpoints.now(self.framework, self.step, self._about())

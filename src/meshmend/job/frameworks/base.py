@@ -23,6 +23,8 @@ from meshmend.job.reduction.base import Flat, Reduction
 from meshmend.job.reduction.layout import Layout
 from meshmend.job.state.tree import Leaves, digest_of
 
+OBJECTS = "objects"
+"""The leaf of a state of PyTorch objects that holds everything that is not a tensor."""
 Key = tuple[int, int, int]
 """(seed, step, lane): what the random numbers of a lane depend on, on every worker."""
 
