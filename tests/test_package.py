@@ -25,14 +25,14 @@ LAW: dict[str, list[str]] = {
         "cli", "__main__",
     ],
     "job": [
-        "protocol", "data", "state", "reduction", "frameworks", "shm", "faults", "ledger", "checkpoints", "config",
-        "session", "solo", "training", "job", "transport", "signals", "courier", "worker",
+        "protocol", "data", "state", "reduction", "frameworks", "shm", "faults", "exchange", "ledger", "checkpoints",
+        "config", "session", "solo", "training", "job", "loading", "transport", "signals", "courier", "worker",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",
     ],
     "job/data": ["lanes", "source"],
-    "job/state": ["tree", "codec", "safetensors"],
+    "job/state": ["tree", "codec", "values", "safetensors"],
     "job/reduction": ["layout", "base", "footer", "float32", "bf16", "exact", "registry"],
     "job/frameworks": ["base", "jax", "arrays", "torch", "choose"],
     "job/frameworks/torch": ["rng", "state_dict", "state", "loop", "data"],
@@ -76,8 +76,8 @@ LAW: dict[str, list[str]] = {
     "testbed": ["privileges", "routes", "namespaces", "wiring", "network"],
     "demo": ["digits", "screen", "story"],
     "cli": [
-        "app", "plan", "run", "audit", "chaos", "demo", "doctor", "simulate", "simulate_fleet", "simulate_step",
-        "testbed",
+        "app", "plan", "run", "audit", "chaos", "demo", "doctor", "export", "simulate", "simulate_fleet",
+        "simulate_step", "testbed",
     ],
     "simulator": ["network", "fleet", "step", "papers"],
     "simulator/network": ["engine", "network", "views"],

@@ -24,6 +24,7 @@ if _typing.TYPE_CHECKING:
     from meshmend import testing as testing
     from meshmend.job.frameworks import torch as torch
     from meshmend.job.job import Job as Job
+    from meshmend.job.loading import load_checkpoint as load_checkpoint
     from meshmend.mesh import PRESETS as PRESETS
     from meshmend.mesh import Mesh as Mesh
     from meshmend.mesh.choose import plan as plan
@@ -47,6 +48,7 @@ if _typing.TYPE_CHECKING:
 
 _NAMES = {
     "job.job": ("Job",),
+    "job.loading": ("load_checkpoint",),
     "mesh": ("Mesh", "PRESETS"),
     "mesh.choose": ("plan",),
     "mesh.planners": ("ALGORITHMS", "Bound", "Flow", "LINKS", "LinkSpeed", "Plan", "bound", "load", "save"),

@@ -229,3 +229,60 @@ with mm.Job(np.arange(24.0), batch=8, lanes=4, reduction="exact") as job:
 def test_jax_may_be_loaded_in_the_middle_of_a_job(when: str) -> None:
     found = subprocess.run([sys.executable, "-c", LATE, when], capture_output=True, text=True, check=False)
     assert found.stdout == "3 True\n", found.stderr
+
+
+def epochs_from(step: int, epochs: int, per: int = 3) -> list[tuple[int, list[int]]]:
+    """Which steps of which epochs a worker does that begins with this step."""
+    done: list[tuple[int, list[int]]] = []
+    with mm.Job(X, batch=24 // per, lanes=4) as job:
+        job.training.step = step  # as in a newcomer, or when a run is resumed
+        state = job.share(np.float32(0))
+        for epoch in job.epochs(epochs):
+            done.append((epoch, []))
+            for now in job.steps():
+                job.sum(lambda lane: lane.sum())
+                job.commit(state)
+                done[-1][1].append(now)
+        assert job.step == max(step, job.steps_in(epochs))
+    return done
+
+
+def test_epochs_begin_where_the_job_stands() -> None:
+    assert epochs_from(0, 2) == [(0, [0, 1, 2]), (1, [3, 4, 5])]
+    assert epochs_from(4, 3) == [(1, [4, 5]), (2, [6, 7, 8])]
+    assert epochs_from(3, 2) == [(1, [3, 4, 5])]  # what follows epoch 0 is not repeated
+    assert epochs_from(6, 2) == []
+
+
+def test_an_epoch_holds_the_steps_that_begin_in_it() -> None:
+    with mm.Job(X[:20], batch=8, lanes=4) as job:
+        state = job.share(np.float32(0))
+        counts = []
+        for _ in job.epochs(3):
+            counts.append(0)
+            for _ in job.steps():
+                job.sum(lambda lane: lane.sum())
+                job.commit(state)
+                counts[-1] += 1
+    assert counts == [3, 2, 3] and job.steps_in(3) == 8
+
+
+def test_epochs_need_a_state_and_their_steps_need_epochs() -> None:
+    with mm.Job(X, batch=8, lanes=4) as job:
+        with pytest.raises(mm.JobError, match=r"before job\.share"):
+            next(job.epochs(3))
+        job.share(np.float32(0))
+        with pytest.raises(mm.JobError, match=r"job\.epochs"):
+            next(job.steps())
+
+
+@pytest.mark.parametrize(("step", "said"), [(0, 0), (7, 1)])
+def test_a_loop_that_repeats_what_was_done_is_told_once(step: int, said: int, capsys: Any) -> None:
+    with mm.Job(X, batch=8, lanes=4) as job:
+        job.training.step = step
+        state = job.share(np.float32(0))
+        for epoch in range(3):
+            for _ in job.steps(3 * (epoch + 1)):
+                job.sum(lambda lane: lane.sum())
+                job.commit(state)
+    assert capsys.readouterr().out.count("job.epochs(n)") == said

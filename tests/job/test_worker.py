@@ -107,12 +107,11 @@ def test_a_fork_has_no_part_in_the_job_of_its_parent(work: Callable[[str], Worke
 
 FIRST = """
     import numpy as np, meshmend as mm
-    from meshmend.job.protocol import Total
 
     job = mm.Job(np.arange(8.0), batch=4, lanes=2)
     print(job.rank, job.first, end=" ")
     for ranks in ({0, 1, 3}, {0}, {1, 3}, {3, 0}):
-        job.training.session.account = Total([1, 1], dict.fromkeys(ranks, 7), 0)
+        job.training.session._members = tuple(ranks)
         print(job.first, end=" ")
 """
 

@@ -7,13 +7,13 @@ import sys
 
 from cyclopts import CycloptsError
 
-from meshmend.cli import audit, chaos, demo, doctor, simulate, simulate_fleet, simulate_step, testbed
+from meshmend.cli import audit, chaos, demo, doctor, export, simulate, simulate_fleet, simulate_step, testbed
 from meshmend.cli.app import app
 from meshmend.cli.plan import join_mesh
 from meshmend.cli.run import leave_script
 from meshmend.errors import MeshmendError
 
-VERBS = (audit, chaos, demo, doctor, simulate, simulate_fleet, simulate_step, testbed)
+VERBS = (audit, chaos, demo, doctor, export, simulate, simulate_fleet, simulate_step, testbed)
 """Files that add themselves to the application when they are imported, besides run and plan."""
 
 

@@ -14,7 +14,7 @@ from meshmend.base.schema import Range, reader
 from meshmend.errors import FormatError, JobError
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.ledger import StepLedger
-from meshmend.job.state.safetensors import Background, load, save
+from meshmend.job.state.safetensors import Background, load, path_of, save
 from meshmend.telemetry import NO_ROOM, Saved
 
 SHORTEST = 30.0
@@ -60,9 +60,9 @@ class Pace:
 class Checkpoints:
     """A worker's checkpoints: the state is in its memory, so a step waits only for a snapshot of it."""
 
-    def __init__(self, settings: Settings, ledger: StepLedger) -> None:
-        self._folder = settings.folder / "checkpoints"
-        self._pace = Pace(settings.every or "auto")
+    def __init__(self, settings: Settings | None, ledger: StepLedger) -> None:
+        self._folder = (settings.folder if settings is not None else Path()) / "checkpoints"
+        self._pace = Pace(settings.every or "auto" if settings is not None else "auto")
         self._background = Background(self._folder, said=self._said)
         self._ledger = ledger
         self._failed = False
@@ -73,16 +73,18 @@ class Checkpoints:
         if self._pace.due(step) and self._background.offer(framework.snapshot, step, about()):
             self._pace.began(step)
 
-    def now(self, framework: Framework, step: int, about: dict[str, Any]) -> bool:
-        """Write one before this worker ends; whether that succeeded.
+    def now(self, framework: Framework, step: int, about: dict[str, Any], name: str = "") -> bool:
+        """Write one before this worker goes on or ends; whether that succeeded.
 
         On a full disk it waits for room, since this state is nowhere else; who stops the run a second time ends that.
         """
         self._background.close()
+        if not name and path_of(self._folder, step).exists():
+            return True
         began, waiting = time.monotonic(), False
         while True:
             try:
-                path = save(self._folder, framework.leaves(), step=step, about=about)
+                path = save(self._folder, framework.leaves(), step=step, about=about, name=name)
                 break
             except OSError as error:
                 if error.errno not in NO_ROOM:
@@ -92,8 +94,8 @@ class Checkpoints:
                     print(f"cannot write a checkpoint yet ({error}); waiting until there is room", flush=True)
                 waiting = True
                 time.sleep(ROOM_POLL)
-        self._said(path, time.monotonic() - began, path.stat().st_size)
-        print(f"checkpoint of {step} steps written", flush=True)
+        self._said(path, time.monotonic() - began, path.stat().st_size, step)
+        print(f"checkpoint {name + ' ' if name else ''}of {step} steps written", flush=True)
         return True
 
     def close(self) -> None:
@@ -117,7 +119,7 @@ class Checkpoints:
         self._pace.began(step)
         return step, list(grid)
 
-    def _said(self, result: Path | Exception, seconds: float, nbytes: int) -> None:
+    def _said(self, result: Path | Exception, seconds: float, nbytes: int, step: int | None = None) -> None:
         if isinstance(result, Exception):
             if not self._failed:
                 print(f"cannot write a checkpoint ({result}); training continues, trying again later", flush=True)
@@ -126,6 +128,6 @@ class Checkpoints:
         self._failed = False
         self._pace.cost = seconds
         if self._ledger.log is not None:
-            step = int(result.stem.rpartition("-")[2])
+            step = int(result.stem.rpartition("-")[2]) if step is None else step
             epoch = self._ledger.epoch
             self._ledger.log.write(Saved(epoch=epoch, step=step, path=result.name, seconds=seconds, nbytes=nbytes))

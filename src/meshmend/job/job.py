@@ -32,6 +32,7 @@ from meshmend.errors import JobError
 from meshmend.job.config import JobConfig
 from meshmend.job.data.source import size_of
 from meshmend.job.frameworks.choose import framework_of, source_of
+from meshmend.job.state.values import from_bytes, to_bytes
 from meshmend.job.training import Training
 
 
@@ -120,10 +121,35 @@ class Job:
         self.training.begin(framework, warm)
         return framework.shared
 
-    def steps(self, count: int) -> Iterator[int]:
-        """The steps up to `count`, from where the job stands."""
-        while self.step < count:
-            yield self.step
+    def epochs(self, count: int) -> Iterator[int]:
+        """The epochs up to `count`, from the one in which the job stands: a newcomer or a resumed run repeats none.
+
+        Within an epoch, `job.steps()` gives its steps; the sampler of a wrapped PyTorch loop knows its epoch.
+        """
+        training = self.training
+        training.require_state("epochs")
+        for epoch in range(training.lanes.epoch_of(training.step), count):
+            training.epoch = epoch
+            yield epoch
+        training.epoch = None
+
+    def steps(self, count: int | None = None) -> Iterator[int]:
+        """The steps up to `count`, from where the job stands; without a count, those of the epoch (`job.epochs`)."""
+        training = self.training
+        if count is None:
+            if training.epoch is None:
+                raise JobError(
+                    "job.steps() without a number of steps is for the epochs of `for epoch in job.epochs(n)`"
+                )
+            count = training.lanes.first_step(training.epoch + 1)
+        if training.step >= count:
+            training.say_repeat(f"the steps up to {count} were done")
+        while training.step < count:
+            yield training.step
+
+    def steps_in(self, epochs: int) -> int:
+        """How many steps so many epochs take, for schedules: an epoch holds the steps that begin in it."""
+        return self.training.lanes.first_step(epochs)
 
     def lane(self, lane: int) -> Any:
         """The samples of one lane of this step."""
@@ -153,6 +179,31 @@ class Job:
         """
         self.training.check_process("commit")
         self.training.commit(state, {name: _number(name, value) for name, value in metrics.items()})
+
+    def gather(self, value: Any) -> list[Any]:
+        """The values of all workers, in the order of their ranks: numbers, text, lists, dicts, small arrays.
+
+        Every worker calls it at the same point, between two steps. It survives deaths like a sum: who dies before it is
+        done is missing in the list, on every worker. A newcomer is in no list that was made before it joined.
+        """
+        found = self.training.exchange("gather", to_bytes(value))
+        return [from_bytes(found[rank]) for rank in sorted(found)]
+
+    def broadcast(self, value: Any) -> Any:
+        """The value of the first worker, on every worker; otherwise like `gather`."""
+        return self.gather(value)[0]
+
+    def barrier(self) -> None:
+        """Wait until every worker has come here; otherwise like `gather`."""
+        self.training.exchange("barrier", b"")
+
+    def save(self, name: str) -> None:
+        """Keep the state of the last commit as a checkpoint of this name ("best"), until it is saved again.
+
+        Every worker calls it at the same point; the first one writes, and the others wait for it. It lies in the run's
+        `checkpoints`, with plain `python` in the working directory's; `mm.load_checkpoint(run, name)` reads it.
+        """
+        self.training.save(name)
 
     @contextmanager
     def pause(self) -> Iterator[None]:

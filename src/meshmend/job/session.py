@@ -16,16 +16,21 @@ from meshmend.base.clocks import OWNER_POLL
 from meshmend.base.env import Settings
 from meshmend.base.status import HALTED
 from meshmend.errors import JobError
+from meshmend.job.exchange import exchange
 from meshmend.job.faults import Fault, Faults, Point
 from meshmend.job.faults.kinds import COURIER, FLIP
 from meshmend.job.frameworks.base import Accumulator
 from meshmend.job.protocol import NEVER, Total, divide
-from meshmend.job.reduction.footer import Footer
+from meshmend.job.reduction.base import WireFormat
+from meshmend.job.reduction.float32 import Float32
+from meshmend.job.reduction.footer import Footer, Note
+from meshmend.job.reduction.registry import wire_format
 from meshmend.job.shm.buffers import make_buffers
 from meshmend.job.shm.home import free, too_small
 from meshmend.job.shm.mailbox import WorkerSide
-from meshmend.job.shm.records import Order
+from meshmend.job.shm.records import Order, PartWanted
 from meshmend.job.shm.segment import open_as_worker
+from meshmend.job.shm.words import Mail
 from meshmend.telemetry import Epoch
 
 
@@ -46,6 +51,8 @@ class WorkerSession:
         self._digest = 0
         self._joined = False
         """Whether this worker has taken the state that it was given, if it was given one."""
+        self._fits = False
+        """Whether the buffers are those of this job's sums."""
         self._have: set[int] = set()
         """The lanes in the part, of the round that goes on."""
         self._export: Callable[[], list[Any]] | None = None
@@ -54,7 +61,9 @@ class WorkerSession:
         """Writes a checkpoint of the last committed state when the run is halted; returns whether it could."""
         self.faults: Faults | None = None
         self.account = Total((), {}, 0)
-        """Who did what in the last round."""
+        """Who did what in the last sum."""
+        self._members: tuple[int, ...] = ()
+        """Who took part in the last round."""
         self.epoch = Epoch(attempt=self._segment.agent.attempt)
         """The membership that made the last round's total."""
         self._lanes = lanes
@@ -65,7 +74,7 @@ class WorkerSession:
     @property
     def first(self) -> bool:
         """Whether this worker speaks for all: it has the lowest rank of those that took part in the last round."""
-        return min(self.account.digests, default=-1) == self._segment.rank
+        return min(self._members, default=-1) == self._segment.rank
 
     def _listen(self) -> None:
         """Wake the main thread when the courier rings, and export the state when it asks for it."""
@@ -147,34 +156,31 @@ class WorkerSession:
 
         Yields the number of each lane that is to be computed, is sent its tree, and returns the total.
         """
-        own, side, buffers, number = self._own, self._side, self._segment.buffers, self._round
+        own, side, buffers = self._own, self._side, self._segment.buffers
         self._have = set()
         while True:
-            self._wait(lambda: side.has_total(number) or side.question(number) is not None)
-            if side.has_total(number):
-                self._round += 1
-                self.epoch = self._segment.epoch
-                total = buffers.total(number)
+            question = self._asked()
+            if question is None:
+                total, notes = self._take_total()
+                if notes:
+                    continue  # others had something to say first; what was computed is brought again
                 self.account = self._footer.read(total)
                 return total
-            question = side.question(number)
-            if question is None:
-                continue
             self.mine = wanted = question.body.lanes
             if not self._have <= set(wanted) or question.body.afresh:
                 self._have = set()
-            if not wanted and own.has_buffers:
+            if not wanted and own.generation:
                 buffers.part[:] = 0
             own.inside = True
             own.progress += 1
             # Even a member without lanes brings a part: it computes one lane to learn how large that is.
             sums = None
-            for lane in wanted or (() if own.has_buffers else (0,)):
+            for lane in wanted or (() if self._fits else (0,)):
                 if lane not in self._have:
                     self.strike(Point.COMPUTE)
                     tree = yield lane
                     sums = prepare(tree)
-                    if not own.has_buffers:
+                    if not self._fits:
                         self._make_buffers(sums)
                     if lane in wanted:
                         sums.accumulate(tree, buffers.part[: sums.reduction.size], first=not self._have)
@@ -183,16 +189,69 @@ class WorkerSession:
             if sums is not None and self._have:
                 sums.export(buffers.part[: sums.reduction.size])
             own.inside = False
-            self._footer.write(buffers.part, sorted(self._have), self._segment.rank, self._digest, False)
+            self._footer.write(buffers.part, sorted(self._have), self._segment.rank, self._digest)
             side.answer(question)
+
+    def exchange(self, data: bytes) -> dict[int, bytes]:
+        """What every worker brings to this exchange, by rank."""
+        return exchange(data, self._note_round)
+
+    def _note_round(self, note: Note) -> dict[int, Note]:
+        """A round in which this worker brings a note instead of gradients."""
+        while True:
+            question = self._asked()
+            if question is None:
+                return self._take_total()[1]
+            if not self._own.generation:
+                self._replace_buffers(WireFormat(Float32, self._footer.size), 0)
+            part, rank = self._segment.buffers.part, self._segment.rank
+            self._footer.write(part, question.body.lanes, rank, self._digest, note=note)
+            self._own.progress += 1
+            self._side.answer(question)
+
+    def _asked(self) -> Mail[PartWanted] | None:
+        """The courier's question for this worker's part; None when the total is there."""
+        side, number = self._side, self._round
+        while True:
+            self._wait(lambda: side.has_total(number) or side.question(number) is not None)
+            if side.has_total(number):
+                return None
+            if (question := side.question(number)) is not None:
+                return question
+
+    def _take_total(self) -> tuple[Any, dict[int, Note]]:
+        """The total of the round that is done, and the notes in it."""
+        total = self._segment.buffers.total(self._round)
+        found, notes = self._footer.read(total), self._footer.notes(total)
+        self._members = tuple(found.digests)
+        with self._news:
+            self.epoch = self._segment.epoch
+            if notes and self._digested == self._round - 1:
+                self._digested = self._round  # it has changed nothing
+            self._round += 1
+        return total, notes
 
     def _make_buffers(self, sums: Accumulator) -> None:
         """The size of the gradients is known; so find out now, and not after a death, if the state fits too."""
-        wire = sums.reduction.wire_format(self._footer.size)
-        make_buffers(self._segment.files, self._own, wire, sums.reduction.layout.number)
+        self._fits = True
+        self._replace_buffers(sums.reduction.wire_format(self._footer.size), sums.reduction.layout.number)
         needed = nbytes(self._export()) if self._export is not None and self._segment.agent.ranks > 1 else 0
         if needed > free():
             raise JobError(f"handing the state of rank {self._segment.rank} to a replacement {too_small(needed)}")
+
+    def _replace_buffers(self, wire: WireFormat, layout: int) -> None:
+        """Have buffers for such messages, from this round on; those that fit already stay."""
+        if (*self.messages(), self._own.generation > 0) != (wire.kind.number, wire.size, wire.head, layout, True):
+            make_buffers(self._segment.files, self._own, wire, layout, self._round)
+
+    def messages(self) -> tuple[int, int, int, int]:
+        """What messages are like, for a newcomer that takes part in an exchange before its first sum."""
+        return self._own.kind, self._own.numbers, self._own.head, self._own.layout
+
+    def adopt_messages(self, kind: int, numbers: int, head: int, layout: int) -> None:
+        """Make buffers like those of the others, which tell their messages."""
+        if kind:
+            self._replace_buffers(wire_format(kind, numbers, head), layout)
 
     def strike(self, point: Point) -> Fault | None:
         """Bring about the failure that a test asked for here."""
@@ -225,7 +284,7 @@ class WorkerSession:
     def leave(self) -> None:
         """No more steps: stay until all the others have the last total too."""
         side, buffers = self._side, self._segment.buffers
-        if not self._own.has_buffers:
+        if not self._own.generation:
             return  # it came too late for any step; when it ends, the others continue without it
         while not side.is_over():
             self._wait(lambda: side.is_over() or side.question(self._round) is not None)

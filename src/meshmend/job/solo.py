@@ -28,6 +28,13 @@ class Solo:
         self.mine = tuple(range(lanes))
         """The lanes that this worker was asked for last."""
 
+    def messages(self) -> tuple[int, int, int, int]:
+        """Nobody asks."""
+        return 0, 0, 0, 0
+
+    def adopt_messages(self, kind: int, numbers: int, head: int, layout: int) -> None:
+        """Nobody tells."""
+
     def share(self, export: Callable[[], list[Any]]) -> Any | None:
         """Nobody else is there."""
         del export
@@ -45,6 +52,10 @@ class Solo:
         sums.export(self._wire)
         return self._wire
 
+    def exchange(self, data: bytes) -> dict[int, bytes]:
+        """Nobody else brings anything."""
+        return {0: data}
+
     def digested(self, step: int, digest: int) -> None:
         """Nobody to compare with."""
 
@@ -54,6 +65,10 @@ class Solo:
         return None
 
     def pause(self) -> AbstractContextManager[None]:
+        """Nobody is watching."""
+        return nullcontext()
+
+    def waits_for_room(self) -> AbstractContextManager[None]:
         """Nobody is watching."""
         return nullcontext()
 

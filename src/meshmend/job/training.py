@@ -9,12 +9,17 @@ A front end that keeps the user's own loop (`mm.torch.wrap`) drives it directly,
     key(lane)            what the random numbers of a lane of this step depend on
     round()              a generator of the lanes to compute: it is sent their trees and returns the sum
     commit(state, …)     the step is done
+    epoch                the epoch that the user's loop is in, where `job.epochs` counts them
+    began                the step that this worker began with: 0, or where a newcomer or a resumed run stands
+    say_repeat()         says once that the loop goes through what was done before this worker began
     loop, on_leave       room for the front end's own object; what to call when the job ends well
+    on_exchange          what to call before workers exchange something outside a sum
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
@@ -42,17 +47,22 @@ class Training:
         self.config, self.lanes, self.data = config, config.lanes, data
         self.step = 0
         self.framework: Framework | None = None
+        self.epoch: int | None = None
+        self.began = 0
+        self._said_repeat = False
         self.loop: object = None
         self.on_leave: Callable[[], None] = lambda: None
+        self.on_exchange: Callable[[], None] = lambda: None
         self._accumulator: Accumulator | None = None
         self._grid: list[int] = []
         """The reduction's state, as received: how large it must be shows only with the first gradients."""
         self._shared = self._summed = False
         """Whether there is a state to begin with, and whether this step has its sum."""
         self._process = os.getpid()
+        self._rank = 0 if settings is None else settings.rank
         self._settings = settings
         self._ledger = StepLedger(settings)
-        self._checkpoints = None if settings is None else Checkpoints(settings, self._ledger)
+        self._checkpoints = Checkpoints(settings, self._ledger)
         self.session: Solo | WorkerSession
         if settings is None or self._ledger.log is None:
             self.session = Solo(self.lanes.lanes)
@@ -85,7 +95,7 @@ class Training:
         """Begin with this state, or that of a checkpoint, or that of another worker; see `Job.share`."""
         self.check_process("share")
         self.framework = framework
-        if self._checkpoints is not None and self._settings is not None and self._settings.resume:
+        if self._settings is not None and self._settings.resume:
             identity = self.config.identity()
             self.step, self._grid = self._checkpoints.load(self._settings.resume, framework, identity)
         self._announce(framework)
@@ -98,15 +108,27 @@ class Training:
             leaves, about = decode(received, framework.template())
             framework.adopt(leaves)
             self.step, self._grid = about["step"], about["grid"]
+            self.session.adopt_messages(*about["messages"])
             self._ledger.take_over(about["pending"])
             self._announce(framework)
         self._ledger.opened(self.session.epoch, self.step, self.lanes, self.config.kind.reduction)
-        self._shared = True
+        self.began, self._shared = self.step, True
+
+    def say_repeat(self, what: str) -> None:
+        """Say once that the user's loop goes through what was done before this worker began."""
+        if self.began and not self._said_repeat:
+            print(
+                f"{what} before this worker began with step {self.began}, and what your loop does around it (an "
+                "evaluation) is repeated while the others wait; loop with `for epoch in job.epochs(n)`, which begins "
+                "where the job stands",
+                flush=True,
+            )
+            self._said_repeat = True
 
     def round(self) -> Generator[int, Any, Any]:
         """The lanes of this step that this worker is asked for; is sent their trees, and returns the sum."""
         self.check_process("sum")
-        framework = self._begun("sum")
+        framework = self.require_state("sum")
         if self._summed:
             raise JobError(
                 f"job.sum was called twice in step {self.step}; return everything to be summed as one tree, and call "
@@ -134,9 +156,23 @@ class Training:
                     return result
             self._announce(framework)  # the grid or the step has changed, so this round has a state of its own
 
+    def exchange(self, word: str, data: bytes) -> dict[int, bytes]:
+        """What every worker brings, by rank: see `exchange.py`."""
+        self._ready_to_exchange(word)
+        return self.session.exchange(data)
+
+    def _ready_to_exchange(self, word: str) -> None:
+        self.check_process(word)
+        self.require_state(word)
+        self.on_exchange()
+        if self._summed:
+            raise JobError(
+                f"job.{word} was called in step {self.step} between job.sum and job.commit; call it after job.commit"
+            )
+
     def commit(self, state: tuple[Any, ...], metrics: Mapping[str, float]) -> None:
         """The step is done; see `Job.commit`."""
-        framework = self._begun("commit")
+        framework = self.require_state("commit")
         if not self._summed:
             raise JobError(f"job.commit was called in step {self.step} without a sum; call job.sum once per step")
         fault = self.session.strike(Point.COMMIT)
@@ -157,10 +193,34 @@ class Training:
             return
         if well:
             self.on_leave()
+            if self._settings is not None and self._shared and not self._summed:
+                self._save_together()
             self.session.leave()
             self._ledger.confirm()
-        if self._checkpoints is not None:
-            self._checkpoints.close()
+        self._checkpoints.close()
+
+    def save(self, name: str) -> None:
+        """Write the state of the last commit under a name; see `Job.save`."""
+        if not re.fullmatch(r"[A-Za-z0-9_][\w.-]*", name, re.ASCII) or name.startswith("step-"):
+            raise JobError(f'job.save got the name {name!r}; give letters, digits, ".", "_" and "-", such as "best"')
+        self._ready_to_exchange("save")
+        self._save_together(name)
+
+    def _save_together(self, name: str = "") -> None:
+        """Have the first worker write a checkpoint while the others wait; if it dies, the next one does.
+
+        The round before it has shown that all have the same state.
+        """
+        framework, saved = self.require_state("save"), False
+        while True:
+            found = self.session.exchange(b"saved" if saved else b"")
+            self._ledger.confirm()
+            if found[min(found)]:
+                return
+            if min(found) == self._rank:
+                with self.session.waits_for_room():
+                    self._checkpoints.now(framework, self.step, self._about(), name)
+                saved = True
 
     def check_process(self, word: str) -> None:
         """Refuse to work in a fork of the worker."""
@@ -169,7 +229,8 @@ class Training:
                 f"job.{word} was called in a fork of the worker; the job belongs to the process that made it"
             )
 
-    def _begun(self, word: str) -> Framework:
+    def require_state(self, word: str) -> Framework:
+        """What holds the state; an error where there is none yet."""
         if self.framework is None or not self._shared:
             raise JobError(f"job.{word} was called before job.share; share the state that training begins with first")
         return self.framework
@@ -177,7 +238,7 @@ class Training:
     def _confirm(self, framework: Framework) -> None:
         """All workers have the same state after the last step: now it may be written down, and to disk."""
         self._ledger.confirm()
-        if self._checkpoints is not None and self.session.first:
+        if self._settings is not None and self.session.first:
             self._checkpoints.offer(framework, self.step, self._about)
 
     def _announce(self, framework: Framework) -> None:
@@ -189,7 +250,7 @@ class Training:
     def _prepare(self, tree: Any) -> Accumulator:
         """What adds up lanes like this one; made with the first."""
         if self._accumulator is None:
-            framework = self._begun("sum")
+            framework = self.require_state("sum")
             self._accumulator = framework.accumulator(self.config.kind, tree, self.lanes.lanes)
             if self._grid:
                 self._accumulator.reduction.restore(self._grid)
@@ -203,10 +264,11 @@ class Training:
 
     def _export(self, framework: Framework) -> list[Any]:
         # A worker that gets this state also gets to write its step down, in case all that did the step die now.
-        return encode(framework.leaves(), step=self.step, grid=self._grid_now(), pending=self._ledger.pending)
+        about = {"step": self.step, "grid": self._grid_now(), "pending": self._ledger.pending}
+        return encode(framework.leaves(), messages=self.session.messages(), **about)
 
     def _save_now(self) -> bool:
         self._ledger.confirm()
-        if self._checkpoints is None or self.framework is None:
+        if self.framework is None:
             return True
         return self._checkpoints.now(self.framework, self.step, self._about())

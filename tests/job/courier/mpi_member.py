@@ -46,6 +46,8 @@ def read(footer: np.ndarray) -> Total:
 class Toy:
     """A worker that computes at once."""
 
+    generation = 1
+
     def __init__(self, rank: int, ranks: int) -> None:
         self.rank, self.ranks = rank, ranks
         self.current, self.applied = np.arange(SIZE, dtype=np.int64), -1

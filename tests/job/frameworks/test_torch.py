@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import json
 import random
 import subprocess
@@ -598,6 +599,74 @@ def test_a_sampler_goes_on_from_its_state() -> None:
                 done.append(epoch)
         assert done == [1] * 8 + [2] * 12
         assert sampler.state_dict() == {"epoch": 2, "step": 9}
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("kind", ["sampler", "loader"])
+def test_a_wrapped_loop_begins_where_the_job_stands(old: bool, kind: str, capsys: Any) -> None:
+    """In a newcomer or a resumed run, what follows a past epoch (an evaluation) is not done again."""
+    model = nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with mm.Job((X, Y), batch=32, lanes=4) as job:
+        job.training.step = 4
+        mm.torch.wrap(model, optimizer, job)
+        sampler = mm.torch.Sampler(job) if kind == "sampler" else mm.torch.Loader(job, num_workers=0)
+        evaluated = []
+        for epoch in range(3) if old else job.epochs(3):
+            if old:
+                sampler.set_epoch(epoch)
+            for found in sampler:
+                inputs = found[0] if kind == "loader" else X[found]
+                model(inputs).sum().backward()
+                optimizer.step()
+            evaluated.append(epoch)
+    assert job.step == 9
+    assert evaluated == ([0, 1, 2] if old else [1, 2])
+    assert capsys.readouterr().out.count("job.epochs(n)") == old
+
+
+def test_a_schedule_can_be_made_of_the_length_of_a_loader() -> None:
+    with mm.Job((X, Y), batch=32, lanes=4) as job:
+        sampler = mm.torch.Sampler(job)
+        loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, Y), batch_sampler=sampler)
+        assert len(loader) == len(sampler) == len(mm.torch.Loader(job)) == 12
+
+
+PLAIN = """
+from torch.utils.data import DataLoader
+loader = DataLoader(dataset, batch_size=32, shuffle=True)
+for epoch in range(3):
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = loss_fn(model(x), y)
+        loss.backward()
+        optimizer.step()
+"""
+WRAPPED = """
+import meshmend as mm
+with mm.Job(dataset, batch=32, lanes=4) as job:
+    model, optimizer = mm.torch.wrap(model, optimizer, job)
+    loader = mm.torch.Loader(job, num_workers=0)
+    for epoch in job.epochs(3):
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = loss_fn(model(x), y)
+            loss.backward()
+            optimizer.step()
+"""
+
+
+def test_five_lines_of_a_script_for_one_process_change() -> None:
+    """As `benchmarks/peers` counts them; for DDP it is eight."""
+    old, new = ([line.strip() for line in text.strip().splitlines()] for text in (PLAIN, WRAPPED))
+    blocks = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    assert sum(max(b - a, d - c) for tag, a, b, c, d in blocks if tag != "equal") == 5
+    model = nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    dataset, loss_fn = torch.utils.data.TensorDataset(X, Y), nn.CrossEntropyLoss()
+    names = {"model": model, "optimizer": optimizer, "dataset": dataset, "loss_fn": loss_fn}
+    exec(WRAPPED, names)
+    assert names["job"].step == 9  # type: ignore[attr-defined]
 
 
 def test_mistakes_in_a_wrapped_loop_are_one_sentence() -> None:

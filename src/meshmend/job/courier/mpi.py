@@ -51,6 +51,10 @@ class WorkerPort(Port, Protocol):
     def begin(self, round: int, lanes: tuple[int, ...]) -> None:
         """Ask for the part of a round over these lanes."""
 
+    @property
+    def generation(self) -> int:
+        """How many files of buffers the worker has made: with another one, members meet again."""
+
     def ready(self, seconds: float) -> bool:
         """Whether that part is ready; sleeps until it is, at most for so long."""
 
@@ -85,6 +89,8 @@ class Mpi:
         self.transport: Transport | None = None
         """The one of the group whose members have met: `known`."""
         self.known: MPI.Comm | None = None
+        self.met = 0
+        """The generation of the worker's buffers then."""
         self.past: list[Transport] = []
         self.latest = -1
         self.world: MPI.Comm = MPI.COMM_WORLD
@@ -160,7 +166,7 @@ class Mpi:
 
     def reduce(self, current: Round) -> Total:
         """Run the collective of a round, from the parts to this round's own buffer."""
-        if self.transport is None or self.known is not self.active:
+        if self.transport is None or self.known is not self.active or self.met != self.worker.generation:
             self.transport = self.meet()
         match current.collective:
             case Collective.ALL_REDUCE:
@@ -172,6 +178,7 @@ class Mpi:
 
     def meet(self) -> Transport:
         """Once per group, before its first round: learn who is in it, and choose the way that sums take."""
+        self.met = self.worker.generation
         found = choose(Group(self.active, self.hellos(self.active), self.active.Get_rank(), self.worker, self.look))
         if self.transport is not None:
             self.past.append(self.transport)
@@ -224,7 +231,8 @@ class Mpi:
             self.world.Bcast(data[begin : begin + PIECE], cast.source)
         if cast.take and cast.what is Payload.TOTAL:
             total = self.worker.total(self.latest)
-            total[:] = data.view(total.dtype)
+            # Its sender may have made other buffers since; then that round was nobody's sum.
+            total[:] = data.view(total.dtype) if data.nbytes == total.nbytes else 0
         elif cast.take:
             self.worker.adopt(self.latest, data)
 

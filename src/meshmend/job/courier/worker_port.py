@@ -66,6 +66,11 @@ class WorkerPort:
         self._strike(Point(point))
 
     @property
+    def generation(self) -> int:
+        """How many files of buffers the worker has made."""
+        return self.segment.worker.generation
+
+    @property
     def wire(self) -> WireFormat:
         """The format of its messages."""
         return self.segment.buffers.wire

@@ -53,6 +53,14 @@ class Lanes:
         """Samples in a lane."""
         return self.batch // self.lanes
 
+    def first_step(self, epoch: int) -> int:
+        """The first step that begins in an epoch; an epoch holds the steps that begin in it."""
+        return -(-epoch * self.size // self.batch)
+
+    def epoch_of(self, step: int) -> int:
+        """The epoch that a step begins in."""
+        return step * self.batch // self.size
+
     def ids(self, step: int, lane: int) -> Ids:
         """The samples of one lane of one step."""
         begin = step * self.batch + lane * self.lane_size

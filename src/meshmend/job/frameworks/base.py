@@ -23,6 +23,8 @@ from meshmend.job.reduction.base import Flat, Reduction
 from meshmend.job.reduction.layout import Layout
 from meshmend.job.state.tree import Leaves, digest_of
 
+OBJECTS = "objects"
+"""The leaf of a state of PyTorch objects that holds everything that is not a tensor."""
 Key = tuple[int, int, int]
 """(seed, step, lane): what the random numbers of a lane depend on, on every worker."""
 
@@ -151,10 +153,12 @@ class LoopTraining(Protocol):
     """What a front end needs that keeps the user's own loop (`mm.torch.wrap`): `job.training`, documented there."""
 
     step: int
+    epoch: int | None
     lanes: Lanes
     data: Any
     loop: object
     on_leave: Callable[[], None]
+    on_exchange: Callable[[], None]
 
     @property
     def framework(self) -> Framework | None: ...
@@ -168,6 +172,8 @@ class LoopTraining(Protocol):
     def key(self, lane: int) -> Key: ...
 
     def round(self) -> Generator[int, Any, Any]: ...
+
+    def say_repeat(self, what: str) -> None: ...
 
 
 class LoopJob(Protocol):

@@ -1,9 +1,12 @@
-"""The last numbers of every message: who counted which lane, and whose state has which digest.
+"""The last numbers of every message: who counted which lane, whose state has which digest, and notes.
 
-    │ gradients and metrics, leaf after leaf │ a count per lane │ a digest per rank, in pieces │ leaving │
+    │ gradients, leaf after leaf │ a count per lane │ a digest per rank, in pieces │ a note per rank │ leaving │
 
 The footer rides in the same message and in the same type of number as the gradients, so its values are small whole
 numbers that every reduction adds exactly: a digest of 48 bits is three pieces of 16, and only its own rank writes it.
+
+A note is what a rank has to say besides sums (`job.gather`), or a piece of it. A round in which somebody has a note is
+nobody's sum: who came to it with gradients brings them again in the next one.
 """
 
 from __future__ import annotations
@@ -18,8 +21,29 @@ import numpy.typing as npt
 from meshmend.job.protocol import Total
 
 PIECES = 3
+WORDS = 128
+"""Numbers of 16 bits that a note holds."""
+NOTE = 2 * WORDS
+"""Bytes that a note holds."""
+HEAD = 3
+"""Numbers before them: which piece it is, counted from 1 (0: there is no note), and the length of the whole."""
 ONCE = 8192
 """A lane counted once by rank r is ONCE + r, so that the sum shows both how often and, if once, by whom."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """One piece of what a rank says."""
+
+    piece: int
+    length: int
+    """Bytes of the whole."""
+    data: bytes
+
+    @classmethod
+    def of(cls, whole: bytes, piece: int) -> Note:
+        """A piece of something; pieces after the last are empty."""
+        return cls(piece, len(whole), whole[piece * NOTE : (piece + 1) * NOTE])
 
 
 @dataclass(frozen=True)
@@ -32,9 +56,22 @@ class Footer:
     @property
     def size(self) -> int:
         """Numbers in the footer."""
-        return self.lanes + PIECES * self.ranks + 1
+        return self.lanes + (PIECES + HEAD + WORDS) * self.ranks + 1
 
-    def write(self, buffer: npt.NDArray[Any], lanes: Sequence[int], rank: int, digest: int, leaving: bool) -> None:
+    @property
+    def _notes(self) -> int:
+        """Where the notes begin."""
+        return self.lanes + PIECES * self.ranks
+
+    def write(
+        self,
+        buffer: npt.NDArray[Any],
+        lanes: Sequence[int],
+        rank: int,
+        digest: int,
+        leaving: bool = False,
+        note: Note | None = None,
+    ) -> None:
         """Fill in one member's footer."""
         tail = buffer[len(buffer) - self.size :]
         tail[:] = 0
@@ -43,12 +80,29 @@ class Footer:
             tail[self.lanes + PIECES * rank + piece] = digest >> (16 * piece) & 0xFFFF
         # A digest of 0 would look like an empty rank.
         tail[self.lanes + PIECES * rank] += 65536
+        if note is not None:
+            at = self._notes + rank * (HEAD + WORDS)
+            tail[at : at + HEAD] = note.piece + 1, note.length & 0xFFFF, note.length >> 16
+            words = np.frombuffer(note.data.ljust(-(-len(note.data) // 2) * 2, b"\0"), "<u2")
+            tail[at + HEAD : at + HEAD + len(words)] = words
         tail[-1] = leaving
+
+    def notes(self, buffer: npt.NDArray[Any]) -> dict[int, Note]:
+        """The notes of all members that had one, by rank."""
+        tail = buffer[len(buffer) - self.size :]
+        rows = tail[self._notes : -1].reshape(self.ranks, HEAD + WORDS)
+        found = {}
+        for rank in np.flatnonzero(rows[:, 0]).tolist():
+            piece, low, high = rows[rank, :HEAD].astype(np.int64).tolist()
+            length = low + (high << 16)
+            left = min(max(length - (piece - 1) * NOTE, 0), NOTE)
+            found[rank] = Note(piece - 1, length, rows[rank, HEAD:].astype("<u2").tobytes()[:left])
+        return found
 
     def read(self, buffer: npt.NDArray[Any]) -> Total:
         """What all members' footers add up to."""
         tail = buffer[len(buffer) - self.size :]
-        pieces = tail[self.lanes : -1].reshape(self.ranks, PIECES).astype(np.int64)
+        pieces = tail[self.lanes : self._notes].reshape(self.ranks, PIECES).astype(np.int64)
         digests = {
             rank: int(sum(int(value) << (16 * piece) for piece, value in enumerate(row)))
             for rank, row in enumerate(pieces)

@@ -4,6 +4,8 @@
 
 The worker writes the part, the courier the totals; couriers of the same host read each other's. The total of a round
 stays until the total of the round after next, since a member may be one round behind the others.
+
+A worker makes other buffers when its messages change: with the first sum after notes alone, and with the next job.
 """
 
 from __future__ import annotations
@@ -32,11 +34,13 @@ class Buffers:
     def __init__(self, files: RankFiles, worker: WorkerRecord) -> None:
         self._files, self._worker = files, worker
         self._mapped: npt.NDArray[np.generic] | None = None
+        self._before: npt.NDArray[np.generic] | None = None
+        self._generation = 0
 
     @property
     def exist(self) -> bool:
         """Whether the worker has made them."""
-        return self._worker.has_buffers
+        return self._worker.generation > 0
 
     @property
     def wire(self) -> WireFormat:
@@ -50,11 +54,15 @@ class Buffers:
 
     def total(self, round: int) -> Array:
         """The total of a round."""
-        return np.asarray(self._all()[1 + round % TOTALS])
+        now = self._all()
+        before = self._before if round < self._worker.since else None
+        return np.asarray((now if before is None else before)[1 + round % TOTALS])
 
     def _all(self) -> npt.NDArray[np.generic]:
         """Mapped once: the memory stays what it is, even when the next worker of this rank makes its own."""
-        if self._mapped is None:
+        generation = self._worker.generation
+        if self._mapped is None or self._generation != generation:
+            self._before, self._generation = self._mapped, generation
             wire = self.wire
             size = BUFFERS * wire.nbytes
             file = self._files.open("buffers", os.O_RDWR)
@@ -67,10 +75,12 @@ class Buffers:
         return self._mapped
 
 
-def make_buffers(files: RankFiles, worker: WritableWorkerRecord, wire: WireFormat, layout: int) -> None:
-    """Make a worker's buffers, once it knows the size of its gradients."""
+def make_buffers(files: RankFiles, worker: WritableWorkerRecord, wire: WireFormat, layout: int, since: int = 0) -> None:
+    """Make a worker's buffers, once it knows the size of its messages, from this round on."""
+    files.path("buffers").unlink(missing_ok=True)  # who has the ones before mapped keeps them
     os.close(files.reserve("buffers", BUFFERS * wire.nbytes))
     worker.layout = layout
     worker.kind, worker.head = wire.kind.number, wire.head
     worker.numbers = wire.size
-    worker.has_buffers = True
+    worker.since = since
+    worker.generation += 1

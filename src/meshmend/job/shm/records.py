@@ -142,8 +142,10 @@ class WorkerRecord(Record):
     """Numbers in each buffer, footer included."""
     head = Int()
     """How many of the first ones the reduction packs in its own way."""
-    has_buffers = Flag()
-    """The file of buffers exists; written after the four fields above."""
+    since = Int()
+    """The first round whose part and total are in these buffers; the round before it was nobody's sum."""
+    generation = Int()
+    """How many files of buffers this worker has made; written after the five fields above."""
     answered = Int()
     """The number of the `PartWanted` whose part lies in the buffer; written after the part."""
     state_given = Mailbox(StateGiven)

@@ -93,6 +93,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
         found = np.dtype(name) if name.isidentifier() else None
     except TypeError:
         found = None
-    if found is None or found.kind not in "biufc":
+    # bf16 and smaller floats have no kind of their own in numpy.
+    if found is None or not (found.kind in "biufc" or name.startswith(("bfloat", "float"))):
         raise JobError(f"received a leaf of type {name!r}; expected numbers")
     return found

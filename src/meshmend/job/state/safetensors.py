@@ -1,6 +1,7 @@
 """Checkpoints: a job's state on disk in the safetensors format, which anyone can read and which cannot hold code.
 
     folder/step-00000120.safetensors   the state before step 120: steps 0 to 119 are done
+    folder/best.safetensors            one that the user asked for by name
     folder/.step-00000130….tmp         one being written, or the leftover of a killed writer
 
 A file appears whole or not at all: it is written under another name, flushed to disk, then renamed. Its metadata holds
@@ -94,9 +95,14 @@ def _nobody(*_: Any) -> None:
     pass
 
 
-def save(folder: Path, leaves: Leaves, *, step: int, about: dict[str, Any]) -> Path:
+def save(folder: Path, leaves: Leaves, *, step: int, about: dict[str, Any], name: str = "") -> Path:
     """Write the state before `step`, and what else is needed to resume from it; returns when it is safely on disk."""
-    return _write(folder, leaves, step, json.dumps(about))
+    return _write(folder, leaves, step, json.dumps(about), name)
+
+
+def path_of(folder: Path, step: int, name: str = "") -> Path:
+    """The file of a checkpoint."""
+    return folder / f"{name or f'step-{step:08}'}.safetensors"
 
 
 def load(path: Path, template: Leaves | None) -> tuple[Leaves, int, dict[str, Any]]:
@@ -210,8 +216,8 @@ def _steps(folder: Path) -> list[tuple[int, Path]]:
     return [(int(match[1]), path) for match, path in found if match]
 
 
-def _write(folder: Path, leaves: Leaves, step: int, about: str) -> Path:
-    path = folder / f"step-{step:08}.safetensors"
+def _write(folder: Path, leaves: Leaves, step: int, about: str, name: str = "") -> Path:
+    path = path_of(folder, step, name)
     # The widest types first, so that every array is aligned for readers that map the file into memory.
     leaves = sorted(leaves, key=lambda leaf: -leaf[1].dtype.itemsize)
     start = _start(leaves, {"sha256": BLANK.decode(), "meshmend": FORMAT, "step": str(step), "about": about})
@@ -250,7 +256,7 @@ def _write(folder: Path, leaves: Leaves, step: int, about: str) -> Path:
 
 def _sweep(folder: Path) -> None:
     """Remove what killed writers left behind: a living one, here or in another process, holds a lock on its file."""
-    for left in folder.glob(".step-*.tmp"):
+    for left in folder.glob(".*.safetensors.*.tmp"):
         with suppress(OSError), left.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             left.unlink()

@@ -50,17 +50,24 @@ class Sampler:
         self._epoch: int | None = None
 
     def set_epoch(self, epoch: int) -> None:
-        """Which epoch the next iteration is."""
+        """Which epoch the next iteration is; not needed in `for epoch in job.epochs(n)`."""
         self._epoch = epoch
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of the next iteration, as far as that is known."""
+        return self._job.training.epoch if self._job.training.epoch is not None else self._epoch
 
     def __iter__(self) -> Iterator[list[int]]:
         loop = self.loop
         begin, end = self.bounds()
         if loop.done < begin:
             raise JobError(
-                f"epoch {self._epoch} begins with step {begin}, but the job is at step {loop.done}; iterate over all "
+                f"epoch {self.epoch} begins with step {begin}, but the job is at step {loop.done}; iterate over all "
                 "epochs from 0 on, those that are done are empty"
             )
+        if loop.done >= end and not loop.within:
+            self._job.training.say_repeat(f"epoch {self.epoch} was done")
         while loop.within or loop.done < end:
             lane = loop.next_lane()
             yield self._job.training.lanes.ids(self._job.step, lane).tolist()
@@ -74,14 +81,17 @@ class Sampler:
         return loop
 
     def __len__(self) -> int:
-        """Lanes of the epoch for this worker if no worker dies: as many as steps where each worker has one lane."""
-        begin, end = self.bounds()
+        """Lanes of the epoch for this worker if no worker dies: as many as steps where each worker has one lane.
+
+        Before the first epoch it is that of epoch 0: schedulers are made from it. Another epoch may have a step less.
+        """
+        begin, end = self.bounds(default=0)
         return (end - begin) * -(-self._job.lanes // self._job.training.workers)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the job stands, for a checkpoint of your own."""
         loop = Loop.of(self._job)
-        return {"epoch": self._epoch, "step": self._job.step if loop is None else loop.done}
+        return {"epoch": self.epoch, "step": self._job.step if loop is None else loop.done}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Begin there; every worker must do the same."""
@@ -89,16 +99,16 @@ class Sampler:
             raise JobError("the sampler's state was loaded after the job began; load it before mm.torch.wrap")
         self._epoch, self._job.training.step = state["epoch"], int(state["step"])
 
-    def bounds(self) -> tuple[int, int]:
+    def bounds(self, default: int | None = None) -> tuple[int, int]:
         """The first step of the epoch, and that of the next."""
-        if self._epoch is None:
+        epoch = default if self.epoch is None else self.epoch
+        if epoch is None:
             raise JobError(
-                "the sampler does not know its epoch; call set_epoch(epoch) before each one, so that a worker that "
-                "joins late knows where the loop stands"
+                "the sampler does not know its epoch; loop with `for epoch in job.epochs(n)`, or call "
+                "set_epoch(epoch) before each one, so that a worker that joins late knows where the loop stands"
             )
         lanes = self._job.training.lanes
-        begin, end = (-(-epoch * lanes.size // lanes.batch) for epoch in (self._epoch, self._epoch + 1))
-        return begin, end
+        return lanes.first_step(epoch), lanes.first_step(epoch + 1)
 
 
 class Loader(Sampler):

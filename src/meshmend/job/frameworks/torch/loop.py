@@ -1,10 +1,8 @@
 """An existing PyTorch loop as a job: it runs once per lane, and hardly changes.
 
     model, optimizer = mm.torch.wrap(model, optimizer, job)
-    sampler = mm.torch.Sampler(job)
-    loader = DataLoader(dataset, batch_sampler=sampler)
-    for epoch in range(3):
-        sampler.set_epoch(epoch)
+    loader = DataLoader(dataset, batch_sampler=mm.torch.Sampler(job))
+    for epoch in job.epochs(3):
         for x, y in loader:               a lane of this worker, or one of a dead worker's
             optimizer.zero_grad()
             loss_fn(model(x), y).backward()
@@ -41,6 +39,7 @@ class Loop:
         # A bound method: schedulers bind what they find here, and a function would get the optimizer as an argument.
         optimizer.step = self.step
         job.training.on_leave = self.finish
+        job.training.on_exchange = self.settle
 
     @classmethod
     def of(cls, job: LoopJob) -> Loop | None:
@@ -104,6 +103,11 @@ class Loop:
                 f"the loop ended within step {self._job.step}; leave it between two steps, such as by job.step"
             )
         self._commit()
+
+    def settle(self) -> None:
+        """Something else comes before the next lane: the step that was updated is committed now."""
+        if not self.within:
+            self._commit()
 
     def _commit(self) -> None:
         if self._metrics is not None:

@@ -24,13 +24,10 @@ import torch
 from meshmend.base.schema import loads
 from meshmend.errors import FormatError, JobError
 from meshmend.job.frameworks.arrays import leaves_of, rebuilt
-from meshmend.job.frameworks.base import Framework, Key
+from meshmend.job.frameworks.base import OBJECTS, Framework, Key
 from meshmend.job.frameworks.torch import rng
 from meshmend.job.frameworks.torch.state_dict import Listing, restored
 from meshmend.job.state.tree import Leaves
-
-REST = "objects"
-"""The leaf that holds everything that is not a tensor."""
 
 
 class TorchState(Framework):
@@ -94,7 +91,7 @@ class TorchState(Framework):
         listing = Listing(swaps)
         rest = {name: listing.described(_dict_of(one), name) for name, one in self._named.items()}
         text = np.frombuffer(json.dumps(rest, separators=(",", ":")).encode(), np.uint8)
-        self._leaves = [*listing.leaves, (REST, text)]
+        self._leaves = [*listing.leaves, (OBJECTS, text)]
 
     def leaves(self) -> Leaves:
         """The parameters themselves, and copies of the buffers: other threads may read them while a lane runs."""
@@ -103,9 +100,9 @@ class TorchState(Framework):
     def adopt(self, leaves: Leaves) -> None:
         """Load state dicts made of these arrays, and check that they arrived."""
         arrays = dict(leaves)
-        rest = loads(bytes(arrays[REST])) if REST in arrays else None
+        rest = loads(bytes(arrays[OBJECTS])) if OBJECTS in arrays else None
         if not isinstance(rest, dict):
-            raise FormatError(f"received a state without {REST!r}: it was not written by a script that uses PyTorch")
+            raise FormatError(f"received a state without {OBJECTS!r}: it was not written by a script that uses PyTorch")
         if rest.keys() != self._named.keys():
             raise JobError(
                 f"received a state of {', '.join(rest)}, but this worker shares {', '.join(self._named)}; run the same "
