@@ -46,6 +46,7 @@ HALTS: list[tuple[m.HaltReason, list[str]]] = [
     (m.Minority((), (1, 2)), ["workers 1 and 2"]),
     (m.WrongSide(("node7",), (0,), (1, 2)), ["node7", "worker 0", "workers 1 and 2"]),
     (m.NoCourierEver(8), ["8"]),
+    (m.BadStart((1,), 2), ["worker 1", "2"]),
     (m.NoProgress(24, 7), ["24", "step 7"]),
 ]
 WORLDS: list[tuple[m.WorldReason, list[str]]] = [

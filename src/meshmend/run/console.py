@@ -17,6 +17,7 @@ from meshmend.run.supervisor.messages import (
     AgentReplaced,
     AllStill,
     Attached,
+    BadStart,
     Begin,
     CouriersStopped,
     GivenUp,
@@ -165,6 +166,8 @@ def halt_reason(reason: HaltReason) -> str:
         case WrongSide(hosts=hosts, near=near, far=far):
             few = f"{workers(near)} on this side {'is' if len(near) == 1 else 'are'} not a majority"
             return f"{_unreachable(hosts)}; {few}, and {workers(far)} cannot continue without mpirun"
+        case BadStart(ranks=ranks, workers=count):
+            return f"{workers(ranks)} of {count} failed before the first step, so the run never had all its workers"
         case NoCourierEver(worlds=worlds):
             return f"{worlds} worlds in a row ended before any courier came up"
         case NoProgress(worlds=worlds, step=step):

@@ -1,12 +1,46 @@
-"""Whether the workers that are left make progress, and are enough."""
+"""Whether the workers began as they should, make progress, and are enough."""
 
 from __future__ import annotations
 
 from meshmend.base.clocks import STANDSTILL
-from meshmend.run.supervisor.messages import AllStill, Standstill, StateLost, TooFew
+from meshmend.base.status import DONE
+from meshmend.run.supervisor.messages import AllStill, BadStart, Standstill, StateLost, TooFew
 from meshmend.run.supervisor.observations import HANGS, Cause
-from meshmend.run.supervisor.ranks import RankState
+from meshmend.run.supervisor.ranks import Rank, RankState
 from meshmend.run.supervisor.state import Turn
+
+
+def mind_start(turn: Turn) -> None:
+    """Halt where workers never completed a step, and would not if they were started again.
+
+    They made a mistake, failed before they opened their job, or failed too often in their first step: the run would do
+    without them from the start, and say at the end that it is done. Whether all fail alike shows when the others come
+    as far; then there is nobody left to halt.
+    """
+    run = turn.run
+    if run.begun:
+        return
+    bad = [rank for rank in run.ranks.values() if _began_badly(rank)]
+    opened = any(rank.seen.ready for rank in bad)
+    left = [rank for rank in run.ranks.values() if rank.alive or rank.state is RankState.DUE]
+    # Those that have done the last step already are not halted: they end by themselves.
+    if bad and bool(left) != run.over() and all(_came_as_far(rank, opened=opened) for rank in left):
+        run.halt_reason = BadStart(tuple(rank.number for rank in bad), len(run.ranks))
+    elif not bad and run.active():
+        run.begun = all(_came_as_far(rank, opened=True) for rank in left)
+
+
+def _began_badly(rank: Rank) -> bool:
+    seen = rank.seen
+    hopeless = not seen.ready or (seen.error is not None and seen.error.mistake)
+    given_up = rank.state is RankState.GIVEN_UP and seen.status != DONE  # one that came too late for any step exits too
+    return given_up or (rank.state is RankState.DEAD and rank.failed_itself and hopeless and not rank.completed_steps)
+
+
+def _came_as_far(rank: Rank, *, opened: bool) -> bool:
+    """Whether a worker has opened its job, or where others had, completed a step; a spare has none to complete."""
+    spare = rank.founder and rank.seen.ready and not rank.seen.active
+    return rank.completed_steps or (rank.seen.ready if not opened else spare)
 
 
 def mind_hangs(turn: Turn) -> None:

@@ -112,6 +112,14 @@ class WrongSide:
 
 
 @dataclass(frozen=True)
+class BadStart:
+    """Halt: these workers failed by themselves before they completed a step, so the run never had all it asked for."""
+
+    ranks: tuple[int, ...]
+    workers: int
+
+
+@dataclass(frozen=True)
 class NoCourierEver:
     """Halt: so many worlds in a row ended before any courier came up."""
 
@@ -126,7 +134,7 @@ class NoProgress:
     step: int
 
 
-HaltReason = Signalled | TooFew | StateLost | Standstill | Minority | WrongSide | NoCourierEver | NoProgress
+HaltReason = Signalled | TooFew | StateLost | Standstill | Minority | WrongSide | BadStart | NoCourierEver | NoProgress
 """Why a run is halted."""
 
 
