@@ -135,7 +135,7 @@ def test_a_mistake_of_the_user_is_one_line_without_a_trace(capsys: pytest.Captur
 
 def test_lines_of_workers_have_their_rank(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console()
-    console.line(3, "loss 0.5")
+    console.lines([(3, "loss 0.5")])
     console.say("done")
     said = capsys.readouterr()
     assert (said.out, said.err) == ("[3] loss 0.5\n", "meshmend: done\n")

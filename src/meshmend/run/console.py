@@ -50,6 +50,8 @@ from meshmend.run.supervisor.messages import (
 )
 from meshmend.run.supervisor.observations import Cause
 
+MANY = 100
+"""Lines that are written at once, at most."""
 FEW = 4
 """How many hosts a message lists by name."""
 CAUSES = {
@@ -74,9 +76,11 @@ class Console:
         self._told: dict[str, int] = {}
         """Exceptions that were shown, and the rank that raised each first."""
 
-    def line(self, rank: int, text: str) -> None:
-        """Pass on a line that a worker has printed."""
-        self.outlet.write(sys.stdout, f"[{rank}] {text}\n")
+    def lines(self, printed: Sequence[tuple[int, str]]) -> None:
+        """Pass on (rank, line) that workers have printed, many at once: each write is a call of the system."""
+        for begin in range(0, len(printed), MANY):
+            some = printed[begin : begin + MANY]
+            self.outlet.write(sys.stdout, "".join(f"[{rank}] {text}\n" for rank, text in some))
 
     def say(self, text: str) -> None:
         """Print a sentence of the launcher's own."""
