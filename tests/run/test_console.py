@@ -23,6 +23,8 @@ MESSAGES: list[tuple[m.Message, list[str]]] = [
     (m.WorkerRaised(3, ERROR), ["3", "7", "ValueError: no such digit"]),
     (m.StartFailed(3, "no room in /dev/shm"), ["3", "no room in /dev/shm"]),
     (m.GivenUp(3, 8), ["3", "8"]),
+    (m.FirstBusy(0), ["worker 0", "job.pause()"]),
+    (m.WorkerEnded(0, -9, Cause.HANG, outside=True), ["worker 0", "job.pause()"]),
     (m.AllStill(), ["Ctrl-C"]),
     (m.AgentReplaced("node7"), ["node7"]),
     (m.HostLost("node7", (3, 4)), ["node7", "3", "4"]),

@@ -20,6 +20,7 @@ from meshmend.run.supervisor.messages import (
     BadStart,
     Begin,
     CouriersStopped,
+    FirstBusy,
     GivenUp,
     Halting,
     HaltReason,
@@ -54,6 +55,7 @@ MANY = 100
 """Lines that are written at once, at most."""
 FEW = 4
 """How many hosts a message lists by name."""
+SLOW = "do what takes long inside `with job.pause():`, or divide it among all workers"
 CAUSES = {
     Cause.HANG: "it made no progress",
     Cause.LOST_COURIER: "its courier died",
@@ -122,6 +124,8 @@ def sentence(message: Message) -> str:
             return f"worker {rank} exited before its job was over; use `with mm.Job(…)`, and `break` to stop early"
         case WorkerEnded(rank=rank, status=status, cause=Cause.NONE):
             return f"worker {rank} {'exited with' if status >= 0 else 'was killed by'} {ending(status)}"
+        case WorkerEnded(rank=rank, cause=Cause.HANG, outside=True):
+            return f"killed worker {rank}: it made no progress in your own code between two steps; {SLOW}"
         case WorkerEnded(rank=rank, cause=cause):
             return f"killed worker {rank}: {CAUSES[cause]}"
         case WorkerRaised(rank=rank, error=error):
@@ -132,6 +136,8 @@ def sentence(message: Message) -> str:
             return f"worker {rank} failed {attempts} times without completing a step; continuing without it"
         case AllStill():
             return "no worker is making progress; waiting (press Ctrl-C to stop)"
+        case FirstBusy(rank=rank):
+            return f"worker {rank} is busy in your own code between two steps, and the others wait for it; {SLOW}"
         case AgentReplaced(host=host):
             return f"lost the agent on host {host}; another one has taken over its workers"
         case HostLost(host=host, ranks=ranks):

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, WorkerError
 
-VERSION = 3
+VERSION = 4
 
 
 @dataclass(frozen=True, kw_only=True)

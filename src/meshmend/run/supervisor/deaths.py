@@ -29,7 +29,8 @@ def mind_death(turn: Turn, rank: Rank) -> None:
     if seen.error is not None:
         turn.say(WorkerRaised(rank.number, seen.error))
     else:
-        turn.say(WorkerEnded(rank.number, seen.status, seen.cause, early=seen.status == DONE))
+        outside = seen.cause is Cause.HANG and seen.outside
+        turn.say(WorkerEnded(rank.number, seen.status, seen.cause, early=seen.status == DONE, outside=outside))
     mistaken = seen.error is not None and seen.error.mistake and not run.begun  # it would be made again
     if run.halt_reason is None and not run.over() and not mistaken:
         run.config.policy.after_death(turn, rank)

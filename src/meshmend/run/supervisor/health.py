@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from meshmend.base.clocks import STANDSTILL
 from meshmend.base.status import DONE
-from meshmend.run.supervisor.messages import AllStill, BadStart, Standstill, StateLost, TooFew
-from meshmend.run.supervisor.observations import HANGS, Cause
+from meshmend.run.supervisor.messages import AllStill, BadStart, FirstBusy, Standstill, StateLost, TooFew
+from meshmend.run.supervisor.observations import HANGS, STOPPED, Cause
 from meshmend.run.supervisor.ranks import Rank, RankState
 from meshmend.run.supervisor.state import Turn
 
@@ -58,7 +58,12 @@ def mind_hangs(turn: Turn) -> None:
         return
     step = max((rank.seen.step for rank in members), default=0)
     before = judge.all_still_since
-    for number in judge.judge({rank.number: rank.seen.still for rank in members}, step, turn.now):
+    busy = _busy_alone(members)
+    if busy is not None and judge.waits != step:
+        judge.waits = step
+        turn.say(FirstBusy(busy))
+    still = {rank.number: rank.seen.still for rank in members}
+    for number in judge.judge(still, step, turn.now, -1 if busy is None else busy):
         turn.kill(run.ranks[number], Cause.HANG)
     if judge.all_still_since is None:
         return
@@ -66,6 +71,14 @@ def mind_hangs(turn: Turn) -> None:
         turn.say(AllStill())
     if turn.now - judge.all_still_since > STANDSTILL:
         run.halt_reason = Standstill(STANDSTILL)
+
+
+def _busy_alone(members: list[Rank]) -> int | None:
+    """The first worker, where it alone is busy between two steps, for so long that it might hang."""
+    first = min(members, key=lambda rank: rank.number, default=None)
+    if first is None or not first.seen.outside or not HANGS <= first.seen.still < STOPPED:
+        return None
+    return first.number if len(members) > 1 and not any(one.seen.still for one in members if one is not first) else None
 
 
 def mind_size(turn: Turn) -> None:

@@ -148,6 +148,8 @@ class WorkerEnded:
     cause: Cause
     early: bool = False
     """With status 0, but before its job was over."""
+    outside: bool = False
+    """It hung in the user's own code between two steps."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,13 @@ class GivenUp:
 @dataclass(frozen=True)
 class AllStill:
     """No worker is making progress; the run waits."""
+
+
+@dataclass(frozen=True)
+class FirstBusy:
+    """The first worker has been busy between two steps for long, and all others wait for it."""
+
+    rank: int
 
 
 @dataclass(frozen=True)
@@ -234,6 +243,6 @@ class RestartsExhausted:
 
 
 Message = (
-    WorkerEnded | WorkerRaised | StartFailed | GivenUp | AllStill | AgentReplaced | HostLost | HostBack | Split
-    | Halting | Restarting | RestartsExhausted
+    WorkerEnded | WorkerRaised | StartFailed | GivenUp | AllStill | FirstBusy | AgentReplaced | HostLost | HostBack
+    | Split | Halting | Restarting | RestartsExhausted
 )  # fmt: skip
