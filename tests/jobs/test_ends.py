@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from meshmend.job.shm import ranks_of
-from meshmend.run.console import sentence
-from meshmend.run.supervisor.messages import AllStill, GivenUp, WorkerEnded
+from meshmend.run.console import halt_reason, sentence
+from meshmend.run.supervisor.messages import AllStill, BadStart, GivenUp, WorkerEnded
 from meshmend.run.supervisor.observations import Cause
 from meshmend.run.supervisor.state import RESTARTS
-from meshmend.telemetry import How
-from tests.jobs.facts import deaths
+from meshmend.telemetry import How, Why
+from tests.jobs.facts import deaths, worlds
 from tests.jobs.jobs import DEADLINE, Job, processes, wait_for
 
 HEAD = """
@@ -64,12 +64,34 @@ def test_a_signal_without_a_name_is_a_death_like_others(job: Job) -> None:
 
 
 def test_a_worker_that_always_fails_is_not_replaced_for_ever(job: Job) -> None:
+    """Nor is a run on the others done: it stops, with a checkpoint of what they did."""
     lane = "lambda lane: lane.sum(0) if rank == 0 else 1 / 0"
-    job.start("-n", "2", script=script(job, f"train(10**6, {lane})")).until(sentence(GivenUp(1, RESTARTS)))
-    assert job.process is not None
-    job.process.send_signal(signal.SIGTERM)
-    job.finish()
-    assert job.status == 75 and job.output.count("ZeroDivisionError") == 1, job.output
+    job.run("-n", "2", script=script(job, f"train(10**6, {lane})"))
+    assert sentence(GivenUp(1, RESTARTS)) in job.output and "--resume" in job.output, job.output
+    assert job.status == 1 and job.output.count("ZeroDivisionError") == 1, job.output
+    job.assert_clean()
+
+
+@pytest.mark.parametrize("policy", ["replace", pytest.param("shrink", marks=pytest.mark.jobs)])
+def test_workers_that_differ_from_the_start_end_the_run(job: Job, policy: str) -> None:
+    """Training on one of two workers is not what was asked for."""
+    steps = {"replace": 10**6, "shrink": 3}[policy]  # 3 are done before the launcher can halt them
+    job.run("-n", "2", "--on-failure", policy, script=script(job, f"train({steps}, size=1 + rank)"))
+    assert job.status == 1 and halt_reason(BadStart((1,), 2)) in job.output, job.output
+    assert "done:" not in job.output and "Traceback" not in job.output, job.output
+    job.assert_clean()
+
+
+@pytest.mark.jobs
+def test_one_killed_before_the_run_begins_is_started_again(job: Job) -> None:
+    text = """
+if rank == 1 and not os.path.exists("killed"):
+    open("killed", "w")
+    os.kill(os.getpid(), signal.SIGKILL)
+train(3)
+"""
+    job.run("-n", "2", script=script(job, text))
+    assert job.status == 0 and worlds(job) == [(1, Why.BEGIN)], job.output
     job.assert_clean()
 
 

@@ -208,6 +208,13 @@ def test_a_courier_that_needs_a_world_is_stuck_at_once_and_a_slow_repair_later(w
     assert not worker.observe().stuck
 
 
+def test_it_is_seen_whether_a_worker_is_in_a_lane(worker: LocalWorker) -> None:
+    side = open_as_worker(RUN, 0)
+    for inside in (True, False):
+        side.worker.inside = inside
+        assert worker.observe().outside is not inside
+
+
 def test_a_halt_is_not_taken_back_by_a_release(worker: LocalWorker) -> None:
     for order, stands in [
         (Order.RELEASE, Order.RELEASE),

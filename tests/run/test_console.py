@@ -23,6 +23,8 @@ MESSAGES: list[tuple[m.Message, list[str]]] = [
     (m.WorkerRaised(3, ERROR), ["3", "7", "ValueError: no such digit"]),
     (m.StartFailed(3, "no room in /dev/shm"), ["3", "no room in /dev/shm"]),
     (m.GivenUp(3, 8), ["3", "8"]),
+    (m.FirstBusy(0), ["worker 0", "job.pause()"]),
+    (m.WorkerEnded(0, -9, Cause.HANG, outside=True), ["worker 0", "job.pause()"]),
     (m.AllStill(), ["Ctrl-C"]),
     (m.AgentReplaced("node7"), ["node7"]),
     (m.HostLost("node7", (3, 4)), ["node7", "3", "4"]),
@@ -46,6 +48,7 @@ HALTS: list[tuple[m.HaltReason, list[str]]] = [
     (m.Minority((), (1, 2)), ["workers 1 and 2"]),
     (m.WrongSide(("node7",), (0,), (1, 2)), ["node7", "worker 0", "workers 1 and 2"]),
     (m.NoCourierEver(8), ["8"]),
+    (m.BadStart((1,), 2), ["worker 1", "2"]),
     (m.NoProgress(24, 7), ["24", "step 7"]),
 ]
 WORLDS: list[tuple[m.WorldReason, list[str]]] = [
@@ -134,7 +137,7 @@ def test_a_mistake_of_the_user_is_one_line_without_a_trace(capsys: pytest.Captur
 
 def test_lines_of_workers_have_their_rank(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console()
-    console.line(3, "loss 0.5")
+    console.lines([(3, "loss 0.5")])
     console.say("done")
     said = capsys.readouterr()
     assert (said.out, said.err) == ("[3] loss 0.5\n", "meshmend: done\n")

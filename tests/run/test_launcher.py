@@ -188,6 +188,19 @@ def test_what_agents_see_is_what_the_supervisor_sees(launcher: Launcher, capsys:
     assert seen.signal == "" and seen.ended_worlds == {1}
 
 
+def test_a_world_that_ends_while_ranks_are_looked_at_has_not_ended_for_them(launcher: Launcher) -> None:
+    """A world ends with the last step, too: ranks that were seen before that do not know it."""
+    world = launcher._worlds[1] = mpirun(1, launcher.spec.folder / "memory")
+
+    class Wordy(Recorder):
+        def output(self) -> list[tuple[int, str]]:
+            world.process.communicate("\n", timeout=60)
+            return super().output()
+
+    launcher.pool.agents["b"] = cast(Any, Wordy([RankSeen(2)]))
+    assert launcher._observe().ended_worlds == frozenset()
+
+
 @pytest.mark.usefixtures("handlers")
 def test_a_run_without_any_courier_is_a_sentence_with_what_mpirun_printed(spec: RunSpec) -> None:
     output_of(spec).parent.mkdir(parents=True)

@@ -9,7 +9,7 @@ from itertools import product
 
 from meshmend.base.status import DONE, FAILED, HALTED, MISUSED
 from meshmend.run.supervisor import POLICIES
-from meshmend.run.supervisor.messages import Minority, WrongSide
+from meshmend.run.supervisor.messages import BadStart, Minority, WrongSide
 from tests.simulators.faults import ON_HOSTS, ON_RANKS, Fault, Kind
 from tests.simulators.ledger import Violation
 from tests.simulators.model import Case, spread
@@ -123,11 +123,15 @@ def check(outcome: Outcome) -> None:
         # After the last step there is nothing to continue, even where somebody lives who was left out of it.
         complete = ledger.last_step(outcome.model.attempt) == case.steps - 1
         fine = may_fail(case) or outcome.model.raised_after_job or not ledger.written or case.tail_status or complete
+        if isinstance(outcome.reason, BadStart):
+            fine = kinds & {Kind.EXIT, Kind.RAISE}
         _require(fine, outcome, "the run failed, but some worker could have continued")
     if status == MISUSED:
         _require(kinds & {Kind.STALL, Kind.MPIRUN, *ON_HOSTS}, outcome, "nobody misused anything")
     if len(case.faults) == 1 and case.least == 1 and not case.apart:
         promised = ENDS[case.faults[0].kind] | ({FAILED} if outcome.model.raised_after_job else set())
+        if isinstance(outcome.reason, BadStart):
+            promised = {FAILED}
         _require(status in promised, outcome, f"status {status} is not what is promised")
 
 

@@ -17,8 +17,10 @@ from meshmend.run.supervisor.messages import (
     AgentReplaced,
     AllStill,
     Attached,
+    BadStart,
     Begin,
     CouriersStopped,
+    FirstBusy,
     GivenUp,
     Halting,
     HaltReason,
@@ -49,8 +51,11 @@ from meshmend.run.supervisor.messages import (
 )
 from meshmend.run.supervisor.observations import Cause
 
+MANY = 100
+"""Lines that are written at once, at most."""
 FEW = 4
 """How many hosts a message lists by name."""
+SLOW = "do what takes long inside `with job.pause():`, or divide it among all workers"
 CAUSES = {
     Cause.HANG: "it made no progress",
     Cause.LOST_COURIER: "its courier died",
@@ -73,9 +78,11 @@ class Console:
         self._told: dict[str, int] = {}
         """Exceptions that were shown, and the rank that raised each first."""
 
-    def line(self, rank: int, text: str) -> None:
-        """Pass on a line that a worker has printed."""
-        self.outlet.write(sys.stdout, f"[{rank}] {text}\n")
+    def lines(self, printed: Sequence[tuple[int, str]]) -> None:
+        """Pass on (rank, line) that workers have printed, many at once: each write is a call of the system."""
+        for begin in range(0, len(printed), MANY):
+            some = printed[begin : begin + MANY]
+            self.outlet.write(sys.stdout, "".join(f"[{rank}] {text}\n" for rank, text in some))
 
     def say(self, text: str) -> None:
         """Print a sentence of the launcher's own."""
@@ -117,6 +124,8 @@ def sentence(message: Message) -> str:
             return f"worker {rank} exited before its job was over; use `with mm.Job(…)`, and `break` to stop early"
         case WorkerEnded(rank=rank, status=status, cause=Cause.NONE):
             return f"worker {rank} {'exited with' if status >= 0 else 'was killed by'} {ending(status)}"
+        case WorkerEnded(rank=rank, cause=Cause.HANG, outside=True):
+            return f"killed worker {rank}: it made no progress in your own code between two steps; {SLOW}"
         case WorkerEnded(rank=rank, cause=cause):
             return f"killed worker {rank}: {CAUSES[cause]}"
         case WorkerRaised(rank=rank, error=error):
@@ -127,6 +136,8 @@ def sentence(message: Message) -> str:
             return f"worker {rank} failed {attempts} times without completing a step; continuing without it"
         case AllStill():
             return "no worker is making progress; waiting (press Ctrl-C to stop)"
+        case FirstBusy(rank=rank):
+            return f"worker {rank} is busy in your own code between two steps, and the others wait for it; {SLOW}"
         case AgentReplaced(host=host):
             return f"lost the agent on host {host}; another one has taken over its workers"
         case HostLost(host=host, ranks=ranks):
@@ -165,6 +176,8 @@ def halt_reason(reason: HaltReason) -> str:
         case WrongSide(hosts=hosts, near=near, far=far):
             few = f"{workers(near)} on this side {'is' if len(near) == 1 else 'are'} not a majority"
             return f"{_unreachable(hosts)}; {few}, and {workers(far)} cannot continue without mpirun"
+        case BadStart(ranks=ranks, workers=count):
+            return f"{workers(ranks)} of {count} failed before the first step, so the run never had all its workers"
         case NoCourierEver(worlds=worlds):
             return f"{worlds} worlds in a row ended before any courier came up"
         case NoProgress(worlds=worlds, step=step):

@@ -140,9 +140,11 @@ class Launcher:
         number, self._signal = self._signal, 0
         expelled, self._expelled = self._expelled, {}
         checkpoint, self._checkpoint = self._checkpoint, None
+        # Before the ranks: a world ends with the last step too, and then they must be seen to be over.
+        ended = frozenset(number for number, world in self._worlds.items() if world is None or world.ended)
         return Observations(
             ranks=self._look(reachable),
-            ended_worlds=frozenset(number for number, world in self._worlds.items() if world is None or world.ended),
+            ended_worlds=ended,
             reachable=reachable,
             lost=frozenset(self.pool.lost),
             hosts_known=self.pool.sure,
@@ -159,8 +161,7 @@ class Launcher:
             agent = self.pool.agents[host]
             seen |= {view.rank: view for view in agent.look()}
             with contextlib.suppress(OSError):  # a file system that is away for a moment: later
-                for rank, line in agent.output():
-                    self.console.line(rank, line)
+                self.console.lines(agent.output())
         return seen
 
     def _probed(self) -> frozenset[str] | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from meshmend.base.clocks import STANDSTILL
-from meshmend.run.supervisor.messages import AllStill, Halting, Standstill
+from meshmend.run.supervisor.messages import AllStill, FirstBusy, Halting, Standstill, WorkerEnded
 from meshmend.run.supervisor.observations import HANGS, STOPPED, Cause
-from meshmend.run.supervisor.patience import HangJudge
-from tests.run.supervisor.story import Orders, Run, training
+from meshmend.run.supervisor.patience import FIRST_ALONE, HangJudge
+from tests.run.supervisor.story import KILLED, Orders, Run, training
 
 
 def judged(judge: HangJudge, *still: int, step: int = 5, now: float = 0.0) -> list[int]:
@@ -75,3 +77,28 @@ def test_nothing_is_asked_of_a_worker_that_has_ended_its_job() -> None:
     run = training("a a a")
     run.see(1, over=True)
     assert looks(run, 0, STOPPED, 0).killed == []
+
+
+def test_the_others_wait_for_the_first_one_that_is_busy_between_two_steps() -> None:
+    run = training("a a a")
+    run.see(outside=True)
+    assert looks(run, HANGS, 0, 0).said == [FirstBusy(0)]
+    orders = looks(run, HANGS + FIRST_ALONE - 1, 0, 0)
+    assert orders.killed == [] and orders.said == []
+    assert looks(run, HANGS + FIRST_ALONE, 0, 0).killed == [(0, Cause.HANG)]
+    assert run.dies(0, cause=Cause.HANG).turn().said == [WorkerEnded(0, KILLED, Cause.HANG, outside=True)]
+
+
+@pytest.mark.parametrize(
+    ("levels", "outside", "killed"),
+    [
+        ((0, HANGS, 0), True, 1),  # only the first one speaks for all
+        ((HANGS, 0, 0), False, 0),  # in a lane
+        ((STOPPED, 0, 0), True, 0),  # it never goes on by itself
+        ((HANGS, 1, 0), True, 0),  # another one is slow too
+    ],
+)
+def test_nobody_else_is_waited_for(levels: tuple[int, ...], outside: bool, killed: int) -> None:
+    run = training("a a a")
+    run.see(outside=outside)
+    assert looks(run, *levels).killed == [(killed, Cause.HANG)]

@@ -152,6 +152,7 @@ class LocalWorker:
             standby=courier.standby,
             agreed=courier.agreed,
             still=self.still,
+            outside=not worker.inside,
             step=worker.step,
             summed_world=worker.summed_world,
             summed_shrink=worker.summed_shrink,

@@ -29,24 +29,30 @@ def mind_death(turn: Turn, rank: Rank) -> None:
     if seen.error is not None:
         turn.say(WorkerRaised(rank.number, seen.error))
     else:
-        turn.say(WorkerEnded(rank.number, seen.status, seen.cause, early=seen.status == DONE))
-    if run.halt_reason is None and not run.over():
+        outside = seen.cause is Cause.HANG and seen.outside
+        turn.say(WorkerEnded(rank.number, seen.status, seen.cause, early=seen.status == DONE, outside=outside))
+    mistaken = seen.error is not None and seen.error.mistake and not run.begun  # it would be made again
+    if run.halt_reason is None and not run.over() and not mistaken:
         run.config.policy.after_death(turn, rank)
 
 
 def replace(turn: Turn, rank: Rank, *, at_once: bool = False) -> None:
-    """Have another worker started in the rank of a dead one, unless that keeps failing before it completes a step."""
+    """Have another worker started in the rank of a dead one, unless that keeps failing before it completes a step.
+
+    Before anybody has the state, one that was killed is started again, and the others wait for it.
+    """
     run, seen = turn.run, rank.seen
     blamed = (seen.status or 0) >= 0  # it ended itself, and may always do so at the same point
     rank.failures = 1 if (rank.completed_steps if blamed else seen.active) else rank.failures + 1
-    if rank.host in turn.seen.lost or not run.active():
+    early = run.fresh and not rank.failed_itself
+    if rank.host in turn.seen.lost or not (early or run.active()):
         return  # it is of no use, or nobody is left to take the state from
     if rank.failures > RESTARTS:
         turn.say(GivenUp(rank.number, RESTARTS))
         rank.apply(Sign.GIVE_UP)
         return
-    rank.joining = True
-    if at_once:
+    rank.joining = not early
+    if at_once or early:
         turn.start(rank)
     else:
         rank.due = max(one.seen.step for one in run.active()), turn.now + HEAD_START

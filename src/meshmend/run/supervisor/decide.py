@@ -3,20 +3,20 @@
 No clocks, no processes, no sentences: `run/launcher.py` observes and acts, `run/console.py` finds the words, and
 tests/simulators drives this very code through failures at every point. One turn, in order:
 
-    what was seen ─► hosts ─► deaths ─► halt, restart, or: hangs ─► due starts ─► world ─► next world ─► size ─► over?
+    what was seen ─► hosts ─► deaths ─► bad start ─► halt, restart, or: hangs ─► due starts ─► worlds ─► size ─► over?
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from meshmend.base.status import KILLED
+from meshmend.base.status import FAILED, KILLED
 from meshmend.run.supervisor.actions import Action, Adopt, Finish
 from meshmend.run.supervisor.deaths import mind_death, mind_missed_start, release_rest, start_due
 from meshmend.run.supervisor.halting import begin_halt, exit_status, mind_halt
-from meshmend.run.supervisor.health import mind_hangs, mind_size
+from meshmend.run.supervisor.health import mind_hangs, mind_size, mind_start
 from meshmend.run.supervisor.hosts import mind_hosts
-from meshmend.run.supervisor.messages import Attached, Minority, Signalled
+from meshmend.run.supervisor.messages import Attached, BadStart, Minority, Signalled
 from meshmend.run.supervisor.observations import Observations
 from meshmend.run.supervisor.ranks import Rank
 from meshmend.run.supervisor.restart import begin_attempt, mind_restart
@@ -41,6 +41,8 @@ def decide(run: RunState, seen: Observations, now: float) -> list[Action]:
     mind_hosts(turn)
     for rank in deaths:
         mind_death(turn, rank)
+    if run.phase is Phase.RUNNING and run.halt_reason is None:
+        mind_start(turn)
     if run.phase is Phase.RESTARTING:
         if seen.signal:
             run.halt_reason = run.halt_reason or Signalled(seen.signal)
@@ -117,4 +119,6 @@ def _mind_end(turn: Turn) -> None:
     said = [rank.seen for rank in run.ranks.values() if rank.seen.active or rank.released is None]
     minority = isinstance(run.halt_reason, Minority)
     status = exit_status(said, run.writer, halted=run.halt_reason is not None, minority=minority)
+    if isinstance(run.halt_reason, BadStart):
+        status = FAILED  # what the others have done is not what was asked for
     turn.do(Finish(status, run.halt_reason))

@@ -1,12 +1,46 @@
-"""Whether the workers that are left make progress, and are enough."""
+"""Whether the workers began as they should, make progress, and are enough."""
 
 from __future__ import annotations
 
 from meshmend.base.clocks import STANDSTILL
-from meshmend.run.supervisor.messages import AllStill, Standstill, StateLost, TooFew
-from meshmend.run.supervisor.observations import HANGS, Cause
-from meshmend.run.supervisor.ranks import RankState
+from meshmend.base.status import DONE
+from meshmend.run.supervisor.messages import AllStill, BadStart, FirstBusy, Standstill, StateLost, TooFew
+from meshmend.run.supervisor.observations import HANGS, STOPPED, Cause
+from meshmend.run.supervisor.ranks import Rank, RankState
 from meshmend.run.supervisor.state import Turn
+
+
+def mind_start(turn: Turn) -> None:
+    """Halt where workers never completed a step, and would not if they were started again.
+
+    They made a mistake, failed before they opened their job, or failed too often in their first step: the run would do
+    without them from the start, and say at the end that it is done. Whether all fail alike shows when the others come
+    as far; then there is nobody left to halt.
+    """
+    run = turn.run
+    if run.begun:
+        return
+    bad = [rank for rank in run.ranks.values() if _began_badly(rank)]
+    opened = any(rank.seen.ready for rank in bad)
+    left = [rank for rank in run.ranks.values() if rank.alive or rank.state is RankState.DUE]
+    # Those that have done the last step already are not halted: they end by themselves.
+    if bad and bool(left) != run.over() and all(_came_as_far(rank, opened=opened) for rank in left):
+        run.halt_reason = BadStart(tuple(rank.number for rank in bad), len(run.ranks))
+    elif not bad and run.active():
+        run.begun = all(_came_as_far(rank, opened=True) for rank in left)
+
+
+def _began_badly(rank: Rank) -> bool:
+    seen = rank.seen
+    hopeless = not seen.ready or (seen.error is not None and seen.error.mistake)
+    given_up = rank.state is RankState.GIVEN_UP and seen.status != DONE  # one that came too late for any step exits too
+    return given_up or (rank.state is RankState.DEAD and rank.failed_itself and hopeless and not rank.completed_steps)
+
+
+def _came_as_far(rank: Rank, *, opened: bool) -> bool:
+    """Whether a worker has opened its job, or where others had, completed a step; a spare has none to complete."""
+    spare = rank.founder and rank.seen.ready and not rank.seen.active
+    return rank.completed_steps or (rank.seen.ready if not opened else spare)
 
 
 def mind_hangs(turn: Turn) -> None:
@@ -24,7 +58,12 @@ def mind_hangs(turn: Turn) -> None:
         return
     step = max((rank.seen.step for rank in members), default=0)
     before = judge.all_still_since
-    for number in judge.judge({rank.number: rank.seen.still for rank in members}, step, turn.now):
+    busy = _busy_alone(members)
+    if busy is not None and judge.waits != step:
+        judge.waits = step
+        turn.say(FirstBusy(busy))
+    still = {rank.number: rank.seen.still for rank in members}
+    for number in judge.judge(still, step, turn.now, -1 if busy is None else busy):
         turn.kill(run.ranks[number], Cause.HANG)
     if judge.all_still_since is None:
         return
@@ -32,6 +71,14 @@ def mind_hangs(turn: Turn) -> None:
         turn.say(AllStill())
     if turn.now - judge.all_still_since > STANDSTILL:
         run.halt_reason = Standstill(STANDSTILL)
+
+
+def _busy_alone(members: list[Rank]) -> int | None:
+    """The first worker, where it alone is busy between two steps, for so long that it might hang."""
+    first = min(members, key=lambda rank: rank.number, default=None)
+    if first is None or not first.seen.outside or not HANGS <= first.seen.still < STOPPED:
+        return None
+    return first.number if len(members) > 1 and not any(one.seen.still for one in members if one is not first) else None
 
 
 def mind_size(turn: Turn) -> None:

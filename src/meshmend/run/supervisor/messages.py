@@ -112,6 +112,14 @@ class WrongSide:
 
 
 @dataclass(frozen=True)
+class BadStart:
+    """Halt: these workers failed by themselves before they completed a step, so the run never had all it asked for."""
+
+    ranks: tuple[int, ...]
+    workers: int
+
+
+@dataclass(frozen=True)
 class NoCourierEver:
     """Halt: so many worlds in a row ended before any courier came up."""
 
@@ -126,7 +134,7 @@ class NoProgress:
     step: int
 
 
-HaltReason = Signalled | TooFew | StateLost | Standstill | Minority | WrongSide | NoCourierEver | NoProgress
+HaltReason = Signalled | TooFew | StateLost | Standstill | Minority | WrongSide | BadStart | NoCourierEver | NoProgress
 """Why a run is halted."""
 
 
@@ -140,6 +148,8 @@ class WorkerEnded:
     cause: Cause
     early: bool = False
     """With status 0, but before its job was over."""
+    outside: bool = False
+    """It hung in the user's own code between two steps."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +179,13 @@ class GivenUp:
 @dataclass(frozen=True)
 class AllStill:
     """No worker is making progress; the run waits."""
+
+
+@dataclass(frozen=True)
+class FirstBusy:
+    """The first worker has been busy between two steps for long, and all others wait for it."""
+
+    rank: int
 
 
 @dataclass(frozen=True)
@@ -226,6 +243,6 @@ class RestartsExhausted:
 
 
 Message = (
-    WorkerEnded | WorkerRaised | StartFailed | GivenUp | AllStill | AgentReplaced | HostLost | HostBack | Split
-    | Halting | Restarting | RestartsExhausted
+    WorkerEnded | WorkerRaised | StartFailed | GivenUp | AllStill | FirstBusy | AgentReplaced | HostLost | HostBack
+    | Split | Halting | Restarting | RestartsExhausted
 )  # fmt: skip

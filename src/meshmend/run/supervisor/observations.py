@@ -87,6 +87,8 @@ class RankSeen:
     """The last world whose members have agreed on who they are."""
     still: int = 0
     """0: it makes progress. 1: it has paused for longer than ever before. From `HANGS` on: it hangs."""
+    outside: bool = False
+    """It is in no lane: what it does is the user's own code between two steps, or it waits for others."""
     step: int = field(default=0, compare=False)
     """The step that it is in; that this changes is no news."""
     summed_world: int = field(default=0, compare=False)

@@ -3,7 +3,8 @@
 **Workers that make no progress** (`run/agent/pulse.py` judges each by its own pace). When every worker is still, the
 cause is outside of them (a file system, an evaluation), and killing the last one would lose the state: so nobody is
 killed. When one after another hangs in the same step, that step may just take long: so each next one gets twice the
-time of the one before.
+time of the one before. When only the first worker is busy between two steps, it may well do for all what one is enough
+for (an evaluation, a picture): the others wait for it much longer.
 
 **Worlds that are lost one after another**: when to try again, and when that is of no use any more.
 """
@@ -17,6 +18,9 @@ from meshmend.base.clocks import START_BACKOFF, WORLD_BACKOFF
 from meshmend.run.supervisor.messages import HaltReason, NoCourierEver, NoProgress
 from meshmend.run.supervisor.observations import HANGS
 
+FIRST_ALONE = 5
+"""Doublings of its time that the first worker gets while it alone is busy between two steps: half an hour at least."""
+
 
 @dataclass
 class HangJudge:
@@ -28,8 +32,11 @@ class HangJudge:
     hung: int = 0
     """How many have hung in this step."""
 
-    def judge(self, still: Mapping[int, int], step: int, now: float) -> list[int]:
-        """Whom to kill, given how still each member is (`RankSeen.still`)."""
+    waits: int = -1
+    """The last step in which the others waited for the first worker alone, and that was said."""
+
+    def judge(self, still: Mapping[int, int], step: int, now: float, patient: int = -1) -> list[int]:
+        """Whom to kill, given how still each member is (`RankSeen.still`), and who may take `FIRST_ALONE` longer."""
         if not still or not all(still.values()):
             self.all_still_since = None
         elif self.all_still_since is None and max(still.values()) >= HANGS:
@@ -40,7 +47,7 @@ class HangJudge:
             self.step, self.hung = step, 0
         killed = []
         for rank, level in still.items():
-            if level >= HANGS + self.hung:
+            if level >= HANGS + self.hung + (FIRST_ALONE if rank == patient else 0):
                 self.hung += 1
                 killed.append(rank)
         return killed

@@ -115,8 +115,10 @@ class Rank:
     """Since when its courier has been missing; 0: it is not."""
     due: tuple[int, float] = (0, 0.0)
     """Where the state is DUE: the step after which, or the time at which, its worker is to be started."""
+    founder: bool = True
+    """Its worker was started to begin the attempt, and not to join others that train."""
     first_step: int | None = None
-    """The step in which its worker was first seen to take part."""
+    """The step its worker began with: a founder when it opened its job, others when they are seen to take part."""
     killed: Cause = Cause.NONE
     """Why we killed its worker, where we did: an agent that is replaced may not have done it."""
     replaced: int | None = None
@@ -140,7 +142,7 @@ class Rank:
         if self.state not in ALIVE:
             return False
         self.misses = 0
-        if seen.active and self.first_step is None:
+        if (seen.active or (seen.ready and self.founder)) and self.first_step is None:
             self.first_step = seen.step
         self.seen = seen
         self.apply(sign_of(seen, world))
@@ -165,7 +167,7 @@ class Rank:
     def started(self) -> None:
         """A start was ordered."""
         self.replaced, self.first_step, self.killed = self.seen.process, None, Cause.NONE
-        self.released = None
+        self.released, self.founder = None, not self.joining
         self.seen = RankSeen(self.number)
         self.apply(Sign.START)
 
@@ -183,6 +185,13 @@ class Rank:
     def completed_steps(self) -> bool:
         """Whether its worker has taken part in more than the step it began with."""
         return self.first_step is not None and self.seen.step > self.first_step
+
+    @property
+    def failed_itself(self) -> bool:
+        """Whether its worker ended by itself while it was needed, and was not killed: it may always do so."""
+        seen = self.seen
+        ended = seen.status is not None and seen.cause is Cause.NONE and not seen.over
+        return ended and ((seen.status or 0) >= 0 or seen.error is not None)
 
 
 def sign_of(seen: RankSeen, world: int) -> Sign:

@@ -14,11 +14,12 @@ def begin_attempt(turn: Turn, *, attached: bool = False, restarted: bool = False
     """Start the workers of all hosts that are there; of an attached run, those that do not live."""
     run = turn.run
     turn.do(NoteAttempt(run.attempt, attached, restarted))
-    run.phase = Phase.RUNNING
+    run.phase, run.begun = Phase.RUNNING, attached
     run.ranks = {number: Rank(number, host) for number, host in enumerate(run.config.hosts)}
     for rank in run.ranks.values():
         if attached:
             rank.started()  # where nobody is found, a worker is started when its host is there
+            rank.founder = False
         elif rank.host not in turn.seen.lost:
             turn.start(rank)
 

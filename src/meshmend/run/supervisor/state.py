@@ -108,6 +108,8 @@ class RunState:
     """The number of the last world."""
     fresh: bool = True
     """Nobody in this attempt has had the state yet."""
+    begun: bool = False
+    """All workers that this attempt began with have completed a step, as far as nobody killed them."""
     reason: WorldReason | None = None
     """Why the next world will be formed, where that is known already."""
     unsure: set[int] = field(default_factory=set)
