@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from meshmend.base.clocks import AGENT_REST, REPAIR
+from meshmend.base.packing import FULL, pack_away
 from meshmend.base.processes import doing, is_here, is_stopped, name
 from meshmend.base.schema import checked
 from meshmend.base.status import DONE, HALTED, KILLED
@@ -18,7 +19,7 @@ from meshmend.errors import FormatError, JobError
 from meshmend.job.shm import AgentSegment
 from meshmend.job.shm.mailbox import is_over, owes
 from meshmend.job.shm.records import Phase
-from meshmend.run.agent.output import FULL, PIECE, Tail, pack_away
+from meshmend.run.agent.output import PIECE, Tail
 from meshmend.run.agent.pulse import CourierPulse, Pulse
 from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, WorkerError
 
