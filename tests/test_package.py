@@ -70,8 +70,8 @@ LAW: dict[str, list[str]] = {
     "mesh/executors": ["base", "slots", "placement", "reference", "jax", "mpi"],
     "mesh/drawing": ["text", "svg"],
     "base": [
-        "status", "clocks", "units", "env", "processes", "waiting", "sockets", "schema", "kernels", "registry",
-        "terminal", "theme",
+        "status", "clocks", "units", "env", "processes", "waiting", "sockets", "packing", "schema", "kernels",
+        "registry", "terminal", "theme",
     ],
     "testbed": ["privileges", "routes", "namespaces", "wiring", "network"],
     "demo": ["digits", "screen", "story"],

@@ -22,6 +22,7 @@ from meshmend.base.clocks import REPAIR
 from meshmend.base.processes import EXITING, Identity, is_alive
 from meshmend.base.status import DONE, HALTED, KILLED
 from meshmend.job.shm import create_as_agent, leave, open_as_courier, open_as_worker, ranks_of, world_folder
+from meshmend.job.shm.files import RankFiles
 from meshmend.job.shm.mailbox import CourierSide, tell
 from meshmend.job.shm.records import Order, Phase
 from meshmend.run.agent import local_worker, messages
@@ -88,6 +89,38 @@ def test_an_agent_leaves_workers_of_other_containers_and_innocents_alone(
         assert list(agent.workers) == [0] * adopts
         assert (worker.segment.agent.owner == Identity.of(os.getpid())) == adopts
         assert process.poll() is None
+
+
+def test_an_agent_takes_over_the_ranks_that_can_be_read(tmp_path: Path) -> None:
+    """One is damaged, one was left by another version, one is not there; and two are as they should be."""
+    try:
+        for rank in range(4):
+            create_as_agent(RUN, rank)
+        os.truncate(create_as_agent(RUN, 1).files.path("control"), 7)
+        with create_as_agent(RUN, 2).files.path("control").open("r+b") as file:
+            file.seek(8)
+            file.write(bytes(8))
+        agent = Agent(RUN, tmp_path)
+        agent.act(messages.Adopt(ranks=[0, 1, 2, 3, 4]))
+        assert sorted(agent.workers) == [0, 3]
+        assert all(worker.segment.agent.owner == Identity.of(os.getpid()) for worker in agent.workers.values())
+        assert [seen.rank for seen in agent.look()] == [0, 3]
+    finally:
+        for rank in range(4):
+            RankFiles(RUN, rank).remove()
+        leave(RUN)
+
+
+def test_a_start_that_is_told_nonsense_is_one_that_failed(tmp_path: Path) -> None:
+    agent = Agent(RUN, tmp_path)
+    try:
+        agent.act(messages.Start(rank=0, wanted=1, ranks=1, attempt=0, resume="\0", every="", script=["a.py"]))
+        assert [(seen.rank, bool(seen.unstarted)) for seen in agent.look()] == [(0, True)]
+    finally:
+        agent.act(messages.Remove())
+        for rank in ranks_of(RUN):
+            RankFiles(RUN, rank).remove()
+        leave(RUN)
 
 
 def test_an_attempt_ends_what_the_one_before_has_left_in_ranks_it_does_not_have(tmp_path: Path) -> None:
@@ -250,7 +283,7 @@ COMMANDS: list[Command] = [
     messages.Halt(writer=-1),
     messages.Kill(rank=1, cause=Cause.CUT_OFF), messages.Enter(world=2, mpirun=7, formed=1, fresh=False),
     messages.Start(rank=0, wanted=1, ranks=2, attempt=0, resume="", every="auto", script=["a.py"]),
-    messages.Release(rank=3), messages.Secret(secret="00ff"),
+    messages.Release(rank=3), messages.Secret(secret="00ff" * 16),
 ]  # fmt: skip
 
 

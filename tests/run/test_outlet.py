@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import sys
 import threading
@@ -11,8 +12,10 @@ from typing import TextIO
 
 import pytest
 
+from meshmend.base import packing
 from meshmend.run import outlet
 from meshmend.run.outlet import ROOM, Outlet
+from tests.processes import wait_for
 
 LINES = [f"line {number} {'x' * 90}\n" for number in range(3000)]
 
@@ -110,3 +113,21 @@ def test_a_file_that_cannot_be_written_is_done_without(tmp_path: Path, capsys: p
     (tmp_path / "output").unlink()
     out.write(sys.stdout, "another\n")
     assert out.flush() and (tmp_path / "output" / "launcher.log").read_text() == "a line\nanother\n"
+
+
+def test_a_file_of_weeks_is_packed_and_holds_every_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by the next launcher, if this one is killed before it came to that."""
+    piece = 1 << 16
+    monkeypatch.setattr(outlet, "FULL", piece)
+    monkeypatch.setattr(packing, "FULL", piece)
+    path = tmp_path / "launcher.log"
+    path.write_text("".join(LINES[:1000]))
+    out = Outlet(path)
+    for line in LINES[1000:]:
+        out.write(None, line)
+    text = "".join(LINES).encode()
+    wait_for(lambda: (out.write(None, ""), out._packer is not None and not out._packer.is_alive())[1])
+    packed = sorted(tmp_path.glob("launcher.*.log.gz"))
+    assert len(packed) > 1 and path.stat().st_blocks * 512 <= len(text) - (len(packed) - 1) * piece
+    whole = b"".join(gzip.decompress(one.read_bytes()) for one in packed)
+    assert whole + path.read_bytes()[len(whole) :] == text

@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 
 TICK = 1 / os.sysconf("SC_CLK_TCK")
+MOST = 1 << 22
+"""The greatest number that a process can have."""
 EXITING = 4
 """The kernel's flag of a process that ends (PF_EXITING)."""
 
@@ -103,7 +105,7 @@ class Identity:
         The kernel gives its number to no other process while the group exists: where another one has it, the group is
         gone and the number leads somebody else's.
         """
-        if self.number > 0 and self.visible and born(self.number) in (0, self.born):
+        if 0 < self.number <= MOST and self.visible and born(self.number) in (0, self.born):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.number, signal.SIGKILL)
 

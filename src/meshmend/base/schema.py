@@ -46,7 +46,7 @@ class Rule:
     """What else must hold of a value, in words and as a function."""
 
     what: str
-    holds: Callable[[Any], bool]
+    holds: Callable[[Any], object]
 
 
 Count = Annotated[int, Range(0)]

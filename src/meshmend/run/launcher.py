@@ -159,7 +159,7 @@ class Launcher:
         seen: dict[int, RankSeen] = {}
         for host in hosts:
             agent = self.pool.agents[host]
-            seen |= {view.rank: view for view in agent.look()}
+            seen |= {view.rank: view for view in agent.look() if 0 <= view.rank < self.spec.ranks}
             with contextlib.suppress(OSError):  # a file system that is away for a moment: later
                 self.console.lines(agent.output())
         return seen

@@ -2,7 +2,7 @@
 
 Nothing that a reader does may end a run or hold it up. A reader that is gone (EPIPE, EIO) gets nothing more. For one
 that does not read (a stopped `less`, a terminal after Ctrl-S) a thread waits, so the launcher need not: lines queue up,
-those that find no room are left out with a note, and the file has them all.
+those that find no room are left out with a note, and the file has them all, the oldest packed (base/packing.py).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from meshmend.base.clocks import READER
+from meshmend.base.packing import FULL, pack_away
 
 ROOM = 10_000
 """How many writes may wait for a reader."""
@@ -40,6 +41,9 @@ class Outlet:
         self._unkept = bytearray()
         """What the file has not got yet, because the disk is full."""
         self._thread: threading.Thread | None = None
+        self._packer: threading.Thread | None = None
+        self._packed = 0
+        """Pieces of the file that have been packed away, or are being."""
 
     def write(self, stream: TextIO | None, text: str) -> None:
         """Write whole lines, to the file at once and to the stream as soon as its reader takes them."""
@@ -96,9 +100,18 @@ class Outlet:
                     self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
                 while self._unkept:
                     del self._unkept[: os.write(self._file, self._unkept)]
+                    self._pack(os.fstat(self._file).st_size)
             except OSError:
                 return False
             return True
+
+    def _pack(self, size: int) -> None:
+        """Have a file that has become long packed, by a thread: nobody waits for that."""
+        if size // FULL > self._packed and self.path is not None and not (self._packer and self._packer.is_alive()):
+            self._packer = threading.Thread(target=pack_away, args=(self.path, size), name="packing", daemon=True)
+            with contextlib.suppress(RuntimeError):  # no room for another thread: later
+                self._packer.start()
+                self._packed = size // FULL
 
     def _work(self) -> None:
         while True:

@@ -27,6 +27,8 @@ import numpy.typing as npt
 from meshmend.errors import JobError, SegmentGone
 from meshmend.job.shm.home import folder_of, too_small
 
+LONGEST = 1 << 20
+"""Bytes of an exception, at most."""
 CREATE = os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -90,8 +92,10 @@ class RankFiles:
         return found
 
     def _map(self, suffix: str) -> npt.NDArray[np.uint8]:
-        file = os.open(self.path(suffix), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        file = os.open(self.path(suffix), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
+            if not os.fstat(file).st_size:
+                raise JobError(f"{self.path(suffix)} is no state of a worker: it is empty")
             return np.frombuffer(mmap.mmap(file, 0, access=mmap.ACCESS_READ), np.uint8)
         finally:
             os.close(file)
@@ -106,14 +110,16 @@ class RankFiles:
 
     def write_error(self, step: int, error: str, trace: str, *, mistake: bool) -> None:
         """Put down the exception that ends this worker."""
-        said = {"step": step, "error": error, "trace": trace, "mistake": mistake}
+        most = LONGEST // 16  # characters; one may take six bytes
+        said = {"step": step, "error": error[:most], "trace": trace[-most:], "mistake": mistake}
         self._write("error", [json.dumps(said).encode()])
 
     def read_error(self) -> dict[str, Any] | None:
         """The exception that ended the worker, if one did."""
         try:
-            return dict(json.loads(self.path("error").read_text()))
-        except (FileNotFoundError, ValueError, TypeError, RecursionError):
+            with os.fdopen(self.open("error", os.O_RDONLY), "rb") as file:
+                return dict(json.loads(file.read(LONGEST)))
+        except (OSError, ValueError, TypeError, RecursionError):
             return None  # none did, or it was killed while it wrote
 
     def remove(self) -> None:

@@ -19,6 +19,10 @@ number after it has read the body than before, has no message. A writer that is 
 the next writer continues from there, so no two messages of a mailbox ever have the same number.
 
 Stores become visible in the order they are made on x86-64; each one here is also a call into the interpreter.
+
+Any process of the user may have written anything there, such as a program that writes past the end of its arrays. A
+word that cannot be what it should is a `JobError`, and no word makes a reader take more time or memory than the record
+has room for.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from enum import IntEnum
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, get_origin, get_type_hints, overload
 
 from meshmend.base.processes import Identity
+from meshmend.errors import JobError
 
 E = TypeVar("E", bound=IntEnum)
 
@@ -143,7 +148,7 @@ class Choice(Field[E, E]):
         self.kind = kind
 
     def load(self, words: Words) -> E:
-        return self.kind(words[self.place])
+        return _member(self.kind, words[self.place])
 
     def store(self, words: Words, value: E) -> None:
         words[self.place] = int(value)
@@ -177,7 +182,7 @@ LANES_PER_WORD = 32
 class Message:
     """The body of a mailbox: a word for each field, and a bitmap for the last one if that is a tuple of lanes."""
 
-    kinds: ClassVar[list[Callable[[int], Any]]]
+    kinds: ClassVar[list[type[Any]]]
     has_lanes: ClassVar[bool]
 
     def __init_subclass__(cls) -> None:
@@ -199,7 +204,12 @@ class Message:
     @classmethod
     def of(cls, words: Sequence[int]) -> Self:
         """The message that was written as these words."""
-        values: list[Any] = [kind(word) for kind, word in zip(cls.kinds, words, strict=False)]
+        if len(words) < len(cls.kinds):
+            raise damaged(len(words), f"at least {len(cls.kinds)} words of a {cls.__name__}")
+        values: list[Any] = [
+            _member(kind, word) if issubclass(kind, IntEnum) else kind(word)
+            for kind, word in zip(cls.kinds, words, strict=False)
+        ]
         if cls.has_lanes:
             values.append(unpack_lanes(words[len(values) :]))
         make: Callable[..., Self] = cls
@@ -245,6 +255,18 @@ class Mailbox(Field["Mail[M] | None", M], Generic[M]):
         words[place] = writing + 1
 
 
+def damaged(found: int, what: str) -> JobError:
+    """The error for a word that nobody here has written."""
+    return JobError(f"the shared memory of a rank is damaged: it has {found}, expected {what}")
+
+
+def _member(kind: type[E], word: int) -> E:
+    try:
+        return kind(word)
+    except ValueError:
+        raise damaged(word, f"one of {', '.join(kind.__members__)}") from None
+
+
 def pack_lanes(lanes: Iterable[int]) -> list[int]:
     """Lanes as a bitmap, no longer than the highest lane needs."""
     words: list[int] = []
@@ -260,6 +282,8 @@ def unpack_lanes(words: Sequence[int]) -> tuple[int, ...]:
     """The lanes of a bitmap, in order."""
     found = []
     for place, word in enumerate(words):
+        if word >> LANES_PER_WORD:  # a negative one would never come to an end
+            raise damaged(word, f"{LANES_PER_WORD} lanes")
         while word:
             low = word & -word
             found.append(place * LANES_PER_WORD + low.bit_length() - 1)

@@ -54,7 +54,7 @@ class Agent:
                 self._unstarted.pop(rank, None)
                 try:
                     self._start(command)
-                except (OSError, JobError) as error:  # no room in /dev/shm or on the disk, too many processes
+                except (OSError, ValueError) as error:  # no room in /dev/shm or on the disk, too many processes
                     self._unstarted[rank] = str(error)
             case messages.Kill(rank=rank, cause=cause):
                 if rank in self.workers:  # one that is not there needs no killing
@@ -65,10 +65,12 @@ class Agent:
                 self._enter(command)
             case messages.Release(rank=rank):
                 if rank in self.workers:
-                    tell(self.workers[rank].segment, Order.RELEASE)
+                    with contextlib.suppress(JobError):  # its memory is damaged: the next look ends it
+                        tell(self.workers[rank].segment, Order.RELEASE)
             case messages.Halt(writer=writer):
                 for worker in self._living():
-                    tell(worker.segment, Order.HALT_AND_SAVE if worker.rank == writer else Order.HALT)
+                    with contextlib.suppress(JobError):
+                        tell(worker.segment, Order.HALT_AND_SAVE if worker.rank == writer else Order.HALT)
             case messages.Remove():
                 self._remove()
 
@@ -171,12 +173,7 @@ class Agent:
     def look(self) -> list[RankSeen]:
         """See which workers have died or make no progress; how all of them are."""
         now = time.monotonic()
-        for worker in self._living():
-            worker.poll_exit()
-            worker.poll_pulse(now)
-        for worker in self.workers.values():
-            worker.end_courier()
-        seen = {worker.rank: worker.observe() for worker in self.workers.values()}
+        seen = {worker.rank: worker.look(now) for worker in self.workers.values()}
         for rank, why in self._unstarted.items():
             seen[rank] = replace(seen.get(rank, RankSeen(rank)), unstarted=why)
         return list(seen.values())

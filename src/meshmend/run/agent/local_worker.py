@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from meshmend.base.clocks import AGENT_REST, REPAIR
+from meshmend.base.packing import FULL, pack_away
 from meshmend.base.processes import doing, is_here, is_stopped, name
 from meshmend.base.schema import checked
 from meshmend.base.status import DONE, HALTED, KILLED
-from meshmend.errors import FormatError
+from meshmend.errors import FormatError, JobError
 from meshmend.job.shm import AgentSegment
 from meshmend.job.shm.mailbox import is_over, owes
 from meshmend.job.shm.records import Phase
-from meshmend.run.agent.output import FULL, PIECE, Tail, pack_away
+from meshmend.run.agent.output import PIECE, Tail
 from meshmend.run.agent.pulse import CourierPulse, Pulse
 from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, WorkerError
 
@@ -71,6 +72,26 @@ class LocalWorker:
     def done(self) -> bool:
         """Whether it ended as it should after the last step."""
         return self.status == 0 and is_over(self.segment)
+
+    def look(self, now: float) -> RankSeen:
+        """See whether it has died or makes no progress; how it is. One whose shared memory is damaged is killed."""
+        try:
+            if self.status is None:
+                self.poll_exit()
+                self.poll_pulse(now)
+            self.end_courier()
+            return self.observe()
+        except JobError as error:
+            return self._condemn(error)
+
+    def _condemn(self, error: JobError) -> RankSeen:
+        """End it, with its courier: nothing that they say can be relied on. Its successor gets memory of its own."""
+        if self.status is None:
+            self.end()
+            self.status, self.ended = KILLED, time.monotonic()
+        why = WorkerError(0, f"worker {self.rank} was killed because {error}", "", mistake=True)
+        self.seen = RankSeen(self.rank, process=self.segment.agent.worker.number, status=self.status, error=why)
+        return self.seen
 
     def poll_exit(self) -> None:
         """See whether it has ended; then kill what it has started, unless it ended as it should."""
@@ -183,6 +204,7 @@ class LocalWorker:
     def read_output(self, path: Path) -> list[str]:
         """The next lines that it has printed; all of them once it has ended."""
         agent, ended = self.segment.agent, self.status is not None
+        agent.shown = max(agent.shown, 0)
         with contextlib.suppress(FileNotFoundError):
             if os.stat(path).st_size > agent.shown:
                 return self._lines(path, ended=ended)

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from meshmend.base.schema import checked, loads, wrong
+from meshmend.base.schema import Rule, checked, loads, wrong
 from meshmend.errors import FormatError
+from meshmend.run.secret import SIZE
 from meshmend.run.supervisor.observations import Cause, RankSeen
 
 VERSION = 4
@@ -65,8 +67,7 @@ class Command:
 class Secret(Command):
     """What proves that somebody belongs to the launcher (run/secret.py)."""
 
-    secret: str
-    """In hexadecimal digits."""
+    secret: Annotated[str, Rule(f"{2 * SIZE} hexadecimal digits", re.compile(f"[0-9a-f]{{{2 * SIZE}}}").fullmatch)]
 
 
 @dataclass(frozen=True, kw_only=True)

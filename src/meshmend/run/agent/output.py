@@ -1,36 +1,19 @@
-"""A worker's output: cut into lines as it comes, and packed away when it becomes long.
+"""A worker's output, cut into lines as it comes. When it becomes long, it is packed away (base/packing.py).
 
 Long lines come in pieces, and progress bars once per second.
 
 A progress bar draws over itself: it returns to the beginning of its line (a carriage return) and writes its next state.
 Where many workers print, one below the other, only whole lines can be shown, so the newest state of each second is.
-
-What has been shown is packed in pieces of the same size, and its room on the disk given back:
-
-    worker-0.0000.log.gz  worker-0.0001.log.gz    the first pieces
-    worker-0.log                                  what came since, after a hole of their length
-
-The worker has the file open and appends to it, so the file can be neither replaced nor cut without losing a line now
-and then; a hole in it disturbs nobody. Both steps can be repeated, so a kill between them does no harm.
 """
 
 from __future__ import annotations
 
 import codecs
-import contextlib
-import ctypes
-import gzip
-import os
-from pathlib import Path
 
 PIECE = 1 << 20
 """Bytes read at once; a longer line is shown in pieces."""
 BAR = 1.0
 """Seconds between two states of a progress bar."""
-FULL = 16 << 20
-"""Bytes that are packed at once; a multiple of the blocks of any file system."""
-KEEP_SIZE, PUNCH_HOLE = 1, 2
-"""Flags of `fallocate`."""
 
 
 class Tail:
@@ -72,23 +55,3 @@ def _newest(data: bytes) -> tuple[int, str]:
     data = data.rstrip(b"\r")
     begin = data.rfind(b"\r")
     return max(begin, 0), data[begin + 1 :].decode(errors="replace")
-
-
-def pack_away(path: Path, shown: int) -> None:
-    """Pack what has been shown of a long output; where the file system knows no holes, the file just grows."""
-    with contextlib.suppress(OSError), path.open("r+b") as file:
-        for number in range(os.lseek(file.fileno(), 0, os.SEEK_DATA) // FULL, shown // FULL):
-            packed = path.with_name(f"{path.stem}.{number:04}{path.suffix}.gz")
-            fresh = packed.with_name(f".{packed.name}.new")
-            fresh.write_bytes(gzip.compress(os.pread(file.fileno(), FULL, number * FULL), 3))
-            os.replace(fresh, packed)
-            if not _give_back(file.fileno(), number * FULL, FULL):
-                packed.unlink()
-                return
-
-
-def _give_back(file: int, begin: int, size: int) -> bool:
-    """Make a hole in a file; whether that was possible."""
-    fallocate = ctypes.CDLL(None, use_errno=True).fallocate
-    fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
-    return int(fallocate(file, PUNCH_HOLE | KEEP_SIZE, begin, size)) == 0
