@@ -43,9 +43,10 @@ def programs(tmp_path: Path) -> Path:
     note = 'import json, sys; open({0!r}, "a").write(json.dumps(sys.argv[1:]) + chr(10))'
     hosts = "if sys.argv[1] == 'show': assert sys.argv[3] == 'node[1-2]'; print('node1'); print('node2')"
     wait = "import os, signal; s = int(os.environ.get('STATUS', '0')); signal.signal(15, lambda *_: sys.exit(s))"
+    ready = "open('new', 'w').write(str(os.getpid())); os.rename('new', 'ready')"
     also = {
         "scontrol": hosts,
-        "meshmend": f"{wait}\nif s: signal.alarm(300); open('ready', 'w').close(); signal.pause()",
+        "meshmend": f"{wait}\nif s: signal.alarm(300); {ready}; signal.pause()",
     }
     for name, code in also.items():
         path = tmp_path / "bin" / name
@@ -113,16 +114,21 @@ def test_slurm_passes_the_signal_on_and_requeues_after_a_checkpoint(
     assert (["requeue", "7"] in calls(programs, "scontrol")) == requeued
 
 
-def test_slurm_attaches_to_the_workers_of_a_launcher_that_failed(programs: Path) -> None:
+@pytest.mark.parametrize(("end", "status"), [(signal.SIGTERM, ABANDONED), (signal.SIGKILL, 128 + signal.SIGKILL)])
+def test_slurm_attaches_to_the_workers_of_a_launcher_that_failed_or_was_killed(
+    programs: Path, end: int, status: int
+) -> None:
+    """By SIGKILL where memory was short; not without end: all four launchers fail here."""
     job = start(programs, slurm(SCRIPT, 8, 2), STATUS=str(ABANDONED))
-    for _ in range(2):  # both launchers fail
+    for _ in range(4):
         wait_for(lambda: (programs / "ready").exists() or job.poll() is not None)
+        launcher = int((programs / "ready").read_text())
         (programs / "ready").unlink()
-        job.send_signal(signal.SIGTERM)
-    _, errors = job.communicate(timeout=DEADLINE)
-    assert (job.returncode, errors) == (ABANDONED, "")
-    first, second = calls(programs, "meshmend")
-    assert first[:2] == ["run", "--hosts"] and second == ["run", "--attach", "slurm-7"]
+        os.kill(launcher, end)
+    job.communicate(timeout=DEADLINE)
+    assert job.returncode == status
+    first, *others = calls(programs, "meshmend")
+    assert first[:2] == ["run", "--hosts"] and others == [["run", "--attach", "slurm-7"]] * 3
 
 
 @pytest.mark.parametrize("where", ["run=$!", 'while kill -0 "$run"'])

@@ -90,9 +90,10 @@ follow() {{
 
 # Not under srun, with which Open MPI does not survive deaths: meshmend starts mpirun itself.
 follow meshmend run --hosts "$hosts" "${{which[@]}}" {shlex.join(request.words)}
-if [ "$status" -eq {ABANDONED} ]; then # the launcher failed, and its workers wait for another one
+for _ in 1 2 3; do # the launcher failed or was killed (no memory, say), and its workers wait for another one
+    if [ "$status" -ne {ABANDONED} ] && [ "$status" -le 128 ]; then break; fi
     follow meshmend run --attach "$name"
-fi
+done
 if [ "$status" -eq {RESUMABLE} ]; then
     scontrol requeue "$SLURM_JOB_ID"
 fi
