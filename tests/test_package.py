@@ -17,7 +17,7 @@ PUBLIC = {
     "ALGORITHMS", "Bound", "Disconnected", "Flow", "FormatError", "LINKS", "LinkSpeed", "Mesh", "MeshError",
     "MeshmendError", "MissingLibrary", "NoRing", "NotFinite", "PRESETS", "Plan", "Job",
     "JobError", "PlanError", "Proof", "Schedule", "VerifyError", "bound", "load", "local",
-    "plan", "save", "simulate", "verify", "PictureError", "SimulateError",
+    "plan", "save", "simulate", "verify", "PictureError", "SimulateError", "load_checkpoint", "on_first",
 }  # fmt: skip
 LAW: dict[str, list[str]] = {
     "": [
