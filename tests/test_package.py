@@ -17,7 +17,7 @@ PUBLIC = {
     "ALGORITHMS", "Bound", "Disconnected", "Flow", "FormatError", "LINKS", "LinkSpeed", "Mesh", "MeshError",
     "MeshmendError", "MissingLibrary", "NoRing", "NotFinite", "PRESETS", "Plan", "Job",
     "JobError", "PlanError", "Proof", "Schedule", "VerifyError", "bound", "load", "local",
-    "plan", "save", "simulate", "verify", "PictureError", "SimulateError",
+    "plan", "save", "simulate", "verify", "PictureError", "SimulateError", "load_checkpoint", "on_first",
 }  # fmt: skip
 LAW: dict[str, list[str]] = {
     "": [
@@ -26,7 +26,7 @@ LAW: dict[str, list[str]] = {
     ],
     "job": [
         "protocol", "data", "state", "reduction", "frameworks", "shm", "faults", "exchange", "ledger", "checkpoints",
-        "config", "session", "solo", "training", "job", "loading", "transport", "signals", "courier", "worker",
+        "config", "session", "solo", "training", "job", "first", "loading", "transport", "signals", "courier", "worker",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",
@@ -34,7 +34,7 @@ LAW: dict[str, list[str]] = {
     "job/data": ["lanes", "source"],
     "job/state": ["tree", "codec", "values", "safetensors"],
     "job/reduction": ["layout", "base", "footer", "float32", "bf16", "exact", "registry"],
-    "job/frameworks": ["base", "jax", "arrays", "torch", "choose"],
+    "job/frameworks": ["base", "jax", "arrays", "torch", "choose", "draws"],
     "job/frameworks/torch": ["rng", "state_dict", "state", "loop", "data"],
     "job/transport": ["base", "carrier", "shared_memory", "library_mpi", "mesh_mpi", "choose"],
     "job/shm": [

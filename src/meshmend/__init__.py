@@ -22,6 +22,7 @@ from meshmend.errors import VerifyError as VerifyError
 
 if _typing.TYPE_CHECKING:
     from meshmend import testing as testing
+    from meshmend.job.first import on_first as on_first
     from meshmend.job.frameworks import torch as torch
     from meshmend.job.job import Job as Job
     from meshmend.job.loading import load_checkpoint as load_checkpoint
@@ -47,6 +48,7 @@ if _typing.TYPE_CHECKING:
     local = _reference
 
 _NAMES = {
+    "job.first": ("on_first",),
     "job.job": ("Job",),
     "job.loading": ("load_checkpoint",),
     "mesh": ("Mesh", "PRESETS"),

@@ -124,7 +124,7 @@ def test_dicts_of_all_kinds_come_back_as_they_are() -> None:
 
 
 def test_another_tree_is_refused_with_its_leaf() -> None:
-    with mm.Job(X, batch=8, lanes=4) as job, pytest.raises(mm.JobError, match="return the same"):
+    with mm.Job(X, batch=8, lanes=4, check=False) as job, pytest.raises(mm.JobError, match="return the same"):
         job.share(np.float32(0))
         sizes = iter([1, 2])
         job.sum(lambda _: {"w": np.zeros(next(sizes), np.float32)})
@@ -286,3 +286,32 @@ def test_a_loop_that_repeats_what_was_done_is_told_once(step: int, said: int, ca
                 job.sum(lambda lane: lane.sum())
                 job.commit(state)
     assert capsys.readouterr().out.count("job.epochs(n)") == said
+
+
+class Board:
+    """A logger: what was logged, by whichever worker made it."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.lines = lines
+
+    def add(self, text: str) -> int:
+        self.lines.append(text)
+        return len(self.lines)
+
+
+class Somebody:
+    """A job of which only this matters."""
+
+    first = False
+
+
+def test_a_logger_is_the_first_workers_also_when_that_is_another_one() -> None:
+    made: list[str] = []
+    lines: list[str] = []
+    workers = [Somebody(), Somebody()]
+    boards = [mm.on_first(job, lambda name=name: made.append(name) or Board(lines)) for job, name in zip(workers, "ab")]  # noqa: B905
+    for text, first in (("before the first sum", None), ("one", 0), ("two", 0), ("three", 1)):
+        for number, (worker, board) in enumerate(zip(workers, boards, strict=True)):
+            worker.first = number == first
+            assert (board.add(text) is None) == (number != first)
+    assert lines == ["one", "two", "three"] and made == ["a", "b"]

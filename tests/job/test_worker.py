@@ -82,6 +82,19 @@ def test_children_of_a_worker_are_worlds_of_one_and_leave_its_memory_alone(work:
     assert (worker.step, worker.lanes, worker.progress, worker.ready, worker.finished) == (0, 0, 0, False, False)
 
 
+SECOND = """
+    import numpy as np, meshmend as mm
+
+    mm.Job(np.arange(8.0), batch=4, lanes=2)
+    mm.Job(np.arange(8.0), batch=4, lanes=2)
+"""
+
+
+def test_a_second_job_in_a_worker_is_one_sentence_and_no_hang(work: Callable[[str], Worked]) -> None:
+    error = work(SECOND)[0].files.read_error()
+    assert error is not None and error["mistake"] and "second mm.Job" in error["error"]
+
+
 FORK = """
     import os
     import numpy as np, meshmend as mm

@@ -49,3 +49,36 @@ def test_who_dies_while_it_writes_the_last_state_is_followed_by_the_next(job: Jo
     assert mm.load_checkpoint(job.path) == 40
     assert [event.step for event in read(job.path) if isinstance(event, Saved)] == [5]
     job.assert_clean()
+
+
+def test_an_exception_in_all_workers_leaves_the_last_state_and_says_how_to_go_on(
+    job: Job, undisturbed: Undisturbed
+) -> None:
+    job.run("-n", "2", script=[SCRIPT, "wrong=5"])
+    assert job.status == 1 and f"meshmend run --resume {job.name}" in job.output, job.output
+    assert mm.load_checkpoint(job.path)["step"] == 5
+    job.start("--resume", job.name, script=[SCRIPT, "steps=20"], name=False).finish()
+    assert job.status == 0 and job.weights[-1] == undisturbed("steps=20"), job.output
+    job.assert_clean()
+
+
+SECOND = """
+import numpy as np
+import meshmend as mm
+for turn in range(2):
+    with mm.Job(np.ones((64, 1), np.float32), batch=8, lanes=4) as job:
+        state = job.share(np.zeros(1, np.float32))
+        for step in job.steps(5):
+            state = state + job.sum(lambda lane: lane.sum(0))
+            job.commit(state)
+    print("done", turn, flush=True)
+"""
+
+
+def test_a_second_job_ends_the_run_with_the_first_ones_state(job: Job) -> None:
+    path = job.folder / "made.py"
+    path.write_text(SECOND)
+    job.run("-n", "2", script=[path])
+    assert job.status == 2 and job.output.count("second mm.Job") == 1, job.output
+    assert mm.load_checkpoint(job.path) == 40
+    job.assert_clean()

@@ -32,6 +32,7 @@ from meshmend.errors import JobError
 from meshmend.job.config import JobConfig
 from meshmend.job.data.source import size_of
 from meshmend.job.frameworks.choose import framework_of, source_of
+from meshmend.job.frameworks.draws import Draws, takes
 from meshmend.job.state.values import from_bytes, to_bytes
 from meshmend.job.training import Training
 
@@ -52,6 +53,8 @@ class Job:
     workers. Leaves of fewer than 64 numbers, such as a loss, and leaves of integers travel as float32. A world of one
     rounds its sums once too, so that it trains with the same precision; but as always with "float", the last bits
     depend on who computed which lane.
+
+    `check` has one lane of the first step computed twice, and says where the results differ: see `sum`.
     """
 
     def __init__(
@@ -64,11 +67,13 @@ class Job:
         reduction: str = "float",
         wire: str = "float32",
         nonfinite: str | None = None,
+        check: bool = True,
     ) -> None:
         config = JobConfig.checked(
             size_of(data), batch=batch, lanes=lanes, seed=seed, reduction=reduction, wire=wire, nonfinite=nonfinite
         )
         self._settings = Settings.here()
+        self._check = check
         self.training = Training(config, source_of(data), self._settings)
         """For front ends that keep the user's own loop: see `meshmend.job.training`."""
 
@@ -109,13 +114,13 @@ class Job:
         """
         return self.training.session.first
 
-    def share(self, *state: Any, warm: Callable[[Any, Any], Any] | None = None) -> Any:
+    def share(self, *state: Any, warm: Callable[..., Any] | None = None) -> Any:
         """Begin with this state; all workers get the same one, and newcomers that of a survivor.
 
         It is one tree of arrays, or any number of PyTorch objects (a model, its optimizer, a scheduler: everything with
         a `state_dict`), which are changed in place and returned. `warm(state, lane)` is called once before this worker
         counts as ready, and its result is dropped: give the function that computes a lane, so that spares and newcomers
-        have compiled it when they are needed.
+        have compiled it when they are needed. One with three arguments gets `draws` too, as in `sum`.
         """
         framework = framework_of(state)
         self.training.begin(framework, warm)
@@ -155,14 +160,18 @@ class Job:
         """The samples of one lane of this step."""
         return self.training.lane(lane)
 
-    def sum(self, function: Callable[[Any], Any]) -> Any:
+    def sum(self, function: Callable[..., Any]) -> Any:
         """The sum of `function(lane)` over all lanes of this step; any tree of arrays, the same for every lane.
+
+        Any worker may compute a lane, and again when one dies, so its result must depend on the lane and the state
+        alone. Where it draws random numbers, it takes a second argument, `function(lane, draws)`, with `draws.rng`
+        (numpy), `draws.key` (JAX), `draws.generator` (PyTorch), `draws.lane` and `draws.step`.
 
         With PyTorch objects the function calls `backward`, and `.grad` is filled with the sums over all lanes; what
         it returns (a loss, or nothing) is summed too.
         """
         training, tree = self.training, None
-        lanes = training.round()
+        lanes, compute = training.round(), partial(_computed, function, takes(function, 2), training)
         while True:
             try:
                 lane = lanes.send(tree)
@@ -170,7 +179,11 @@ class Job:
                 assert training.framework is not None, "without one there is no sum"
                 return training.framework.take(end.value, self.lanes)
             assert training.framework is not None, "without one no lane is asked for"
-            tree = training.framework.lane(partial(_computed, function, training, lane), training.key(lane))
+            tree = training.framework.lane(partial(compute, lane), training.key(lane))
+            if self._check and lane == training.step == 0:
+                self._check = False
+                again = training.framework.lane(partial(compute, lane), training.key(lane))
+                training.say_if_different(tree, again)
 
     def commit(self, *state: Any, **metrics: Any) -> None:
         """The step is done, and this is the state after it; metrics (numbers) are printed and kept in the ledger.
@@ -213,8 +226,9 @@ class Job:
             yield
 
 
-def _computed(function: Callable[[Any], Any], training: Training, lane: int) -> Any:
-    return function(training.lane(lane))
+def _computed(function: Callable[..., Any], draws: bool, training: Training, lane: int) -> Any:
+    samples = training.lane(lane)
+    return function(samples, Draws(*training.key(lane))) if draws else function(samples)
 
 
 def _number(name: str, value: Any) -> float:

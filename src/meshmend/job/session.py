@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 from meshmend.base.clocks import OWNER_POLL
 from meshmend.base.env import Settings
@@ -37,7 +37,16 @@ from meshmend.telemetry import Epoch
 class WorkerSession:
     """One worker's part in a run."""
 
+    opened: ClassVar[int] = 0
+    """The process that has one already: a courier carries the sums of one job."""
+
     def __init__(self, settings: Settings, lanes: int) -> None:
+        if WorkerSession.opened == os.getpid():
+            raise JobError(
+                "this worker has opened a second mm.Job, and `meshmend run` carries one job per run; train the second "
+                f"one in a run of its own, from mm.load_checkpoint({settings.run!r}), or with plain python"
+            )
+        WorkerSession.opened = os.getpid()
         self._segment = open_as_worker(settings.run, settings.rank)
         self._side = WorkerSide(self._segment)
         self._own = self._segment.worker

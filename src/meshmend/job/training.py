@@ -26,13 +26,14 @@ from typing import Any
 import numpy as np
 
 from meshmend.base.env import Settings
-from meshmend.errors import JobError, NotFinite
+from meshmend.errors import JobError, MeshmendError, NotFinite
 from meshmend.job.checkpoints import Checkpoints
 from meshmend.job.config import JobConfig
 from meshmend.job.data.source import samples
 from meshmend.job.faults import Faults, Point
 from meshmend.job.faults.kinds import FLIP
 from meshmend.job.frameworks.base import Accumulator, Framework, Key
+from meshmend.job.frameworks.draws import Draws, difference, takes
 from meshmend.job.ledger import StepLedger
 from meshmend.job.reduction.base import NonFinite
 from meshmend.job.session import WorkerSession
@@ -91,7 +92,7 @@ class Training:
         """The samples of one lane of this step."""
         return samples(self.data, self.lanes.ids(self.step, lane))
 
-    def begin(self, framework: Framework, warm: Callable[[Any, Any], Any] | None) -> None:
+    def begin(self, framework: Framework, warm: Callable[..., Any] | None) -> None:
         """Begin with this state, or that of a checkpoint, or that of another worker; see `Job.share`."""
         self.check_process("share")
         self.framework = framework
@@ -100,7 +101,8 @@ class Training:
             self.step, self._grid = self._checkpoints.load(self._settings.resume, framework, identity)
         self._announce(framework)
         if warm is not None:
-            framework.lane(lambda: warm(framework.shared, self.lane(0)), self.key(0))
+            more = (Draws(*self.key(0)),) if takes(warm, 3) else ()
+            framework.lane(lambda: warm(framework.shared, self.lane(0), *more), self.key(0))
             framework.drop()
         self.session.strike(Point.SHARE)
         received = self.session.share(lambda: self._export(framework))
@@ -124,6 +126,17 @@ class Training:
                 flush=True,
             )
             self._said_repeat = True
+
+    def say_if_different(self, once: Any, twice: Any) -> None:
+        """Say that two results of the same lane differ, if they do."""
+        name = difference(self.require_state("sum"), once, twice)
+        if name is not None:
+            print(
+                f"the function given to job.sum gave two results for one lane that differ in leaf {name!r}, so a dead "
+                "worker's lane would not come out the same again; draw random numbers from its second argument, "
+                "function(lane, draws), or turn this check off with mm.Job(check=False)",
+                flush=True,
+            )
 
     def round(self) -> Generator[int, Any, Any]:
         """The lanes of this step that this worker is asked for; is sent their trees, and returns the sum."""
@@ -197,7 +210,24 @@ class Training:
                 self._save_together()
             self.session.leave()
             self._ledger.confirm()
+        elif self._settings is not None and self._shared and self.session.first and self.step > self.began:
+            self._save_after_error()
         self._checkpoints.close()
+
+    def _save_after_error(self) -> None:
+        """Write the last committed state: where all workers raise the same, it would be lost with them.
+
+        Where others continue, it is a checkpoint more. PyTorch's objects may have changed since the sum.
+        """
+        framework = self.require_state("save")
+        if self._summed and framework.template() is None:
+            return
+        try:
+            with self.session.waits_for_room():
+                self._ledger.confirm()
+                self._checkpoints.now(framework, self.step, self._about())
+        except MeshmendError as error:
+            print(f"cannot write a checkpoint ({error})", flush=True)  # the user's own error matters more
 
     def save(self, name: str) -> None:
         """Write the state of the last commit under a name; see `Job.save`."""

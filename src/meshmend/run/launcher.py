@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from meshmend.base.clocks import AGENT_POLL, ROOM_POLL
-from meshmend.base.status import ABANDONED, HALTED
+from meshmend.base.status import ABANDONED, DONE, HALTED
 from meshmend.errors import JobError
 from meshmend.job.state.safetensors import latest
 from meshmend.run.agent import messages
@@ -76,7 +76,7 @@ class Launcher:
         if finish.no_world:
             self.console.drain()
             raise JobError(why_none(self.spec))
-        if finish.status == HALTED or (finish.reason and latest(self.spec.folder / "checkpoints")):
+        if finish.status == HALTED or (finish.status != DONE and latest(self.spec.folder / "checkpoints")):
             self.console.say(f"resume with: meshmend run --resume {self.spec.run}")
         return finish.status
 

@@ -30,6 +30,14 @@ def rebuilt(tree: Any, values: Sequence[Any]) -> Any:
     return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(tree), values)
 
 
+def key_of(seed: int, *numbers: int) -> Any:
+    """A key of `jax.random` that depends on all of these."""
+    key = jax.random.key(seed)
+    for number in numbers:
+        key = jax.random.fold_in(key, number)
+    return key
+
+
 def is_immutable(value: Any) -> bool:
     """Whether a leaf never changes: then a view is as good as a copy, and keeps the array from being donated."""
     return isinstance(value, jax.Array)

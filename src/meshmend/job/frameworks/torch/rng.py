@@ -18,6 +18,12 @@ def seed(key: Sequence[int]) -> None:
     random.seed(int(found[1]))
 
 
+def generator(key: Sequence[int]) -> Any:
+    """A generator of PyTorch that depends on this key."""
+    found = np.random.SeedSequence(key).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(found[0] >> 1))
+
+
 def states() -> Any:
     """The states of the generators."""
     on_cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None

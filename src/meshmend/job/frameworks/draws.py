@@ -1,0 +1,64 @@
+"""Random numbers of a lane, and a check that a lane gives the same result twice.
+
+A lane may be computed by any worker, and again when that worker dies. So its random numbers must depend on the seed,
+the step and the lane, and on nothing else.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from meshmend.job.frameworks.base import Framework
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What a lane function gets as its second argument, if it takes one: where it is, and random numbers for it."""
+
+    seed: int
+    """The job's."""
+    step: int
+    lane: int
+    """The number of the lane in its step, from 0."""
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """A generator of numpy, at its beginning each time that it is asked for."""
+        return np.random.default_rng((self.seed, self.step, self.lane))
+
+    @property
+    def key(self) -> Any:
+        """A key of `jax.random`."""
+        from meshmend.job.frameworks import jax
+
+        return jax.key_of(self.seed, self.step, self.lane)
+
+    @property
+    def generator(self) -> Any:
+        """A generator of PyTorch on the processor; its global one is seeded for each lane anyway."""
+        from meshmend.job.frameworks.torch import rng
+
+        return rng.generator((self.seed, self.step, self.lane))
+
+
+def takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether a function needs this many arguments by position; those with a default are its own affair."""
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(one.kind in kinds and one.default is one.empty for one in found) == count
+
+
+def difference(framework: Framework, once: Any, twice: Any) -> str | None:
+    """The first leaf that differs between two results of one lane; None where there is none."""
+    for (name, a), (_, b) in zip(framework.leaves_of(once), framework.leaves_of(twice), strict=False):
+        if np.asarray(a).tobytes() != np.asarray(b).tobytes():
+            return name
+    return None
