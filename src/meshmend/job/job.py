@@ -122,6 +122,7 @@ class Job:
 
     def steps(self, count: int) -> Iterator[int]:
         """The steps up to `count`, from where the job stands."""
+        self.training.expect(count)
         while self.step < count:
             yield self.step
 
