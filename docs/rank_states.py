@@ -74,7 +74,7 @@ def draw() -> str:
         raise ValueError(f"these moves are shown but not made, or made but not shown: {shown() ^ moves}")
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {HIGH}" width="{WIDE}" height="{HIGH}" '
-        'style="max-width:100%;height:auto" role="img" fill="none" font-size="11" font-family="system-ui, sans-serif">',
+        'style="max-width:100%" role="img" fill="none" font-size="11" font-family="system-ui, sans-serif">',
         "<title>The states of a rank</title>",
         "<desc>An arrow from a frame is one from each state in it. Labels: what is seen or decided.</desc>",
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'

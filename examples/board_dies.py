@@ -1,7 +1,7 @@
 """Data-parallel training on a mesh of devices, in which a board dies: the program goes on without it.
 
+    python examples/board_dies.py                                # on a TPU slice of 16 devices, or on a CPU
     python examples/board_dies.py --cpu-devices 16 --mesh 4x4 --fail 2x2@0,2
-    python examples/board_dies.py --mesh 4x4 --fail 2x2@0,2              # on a TPU slice or a GPU host of 16 devices
 
 A small network learns handwritten digits. At `--at-step` the devices of the hole are left out: a new plan goes round,
 every survivor keeps its own copy of the weights, and the same global batch is divided over fewer chips. The gradients
@@ -116,7 +116,10 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--cpu-devices", type=int, help="virtual devices to make on a machine that has no others")
     given = parser.parse_args()
+    jax.config.update("jax_num_cpu_devices", given.cpu_devices or given.mesh.size)  # for where there is only a CPU
     if given.cpu_devices:
-        jax.config.update("jax_num_cpu_devices", given.cpu_devices)
         jax.config.update("jax_platforms", "cpu")
+    size, found = given.mesh.size, len(jax.devices())
+    if found != size:
+        parser.error(f"{given.mesh} needs {size} devices, not {found}: give another --mesh, or --cpu-devices {size}")
     main(given.mesh, f"-{given.fail}", given.at_step, given.steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Generator, Iterator
 
@@ -19,6 +20,7 @@ def pytest_configure() -> None:
 
     There SIGHUP and SIGINT are ignored, and children would inherit that. A handler is not inherited.
     """
+    os.environ["MESHMEND_LOG_EVERY"] = "0"  # tests wait for steps by their lines
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)

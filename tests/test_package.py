@@ -25,8 +25,8 @@ LAW: dict[str, list[str]] = {
         "cli", "__main__",
     ],
     "job": [
-        "protocol", "data", "state", "reduction", "frameworks", "shm", "faults", "exchange", "ledger", "checkpoints",
-        "config", "session", "solo", "training", "job", "first", "loading", "transport", "signals", "courier", "worker",
+        "protocol", "data", "state", "reduction", "frameworks", "shm", "faults", "exchange", "progress", "ledger",
+        "checkpoints", "config", "session", "solo", "training", "job", "first", "loading", "transport", "signals", "courier", "worker",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",
@@ -42,7 +42,7 @@ LAW: dict[str, list[str]] = {
         "memory", "inspect",
     ],
     "job/faults": ["base", "kinds", "inject"],
-    "job/courier": ["timings", "mpi", "worker_port", "courier", "__main__"],
+    "job/courier": ["timings", "mpi", "worker_port", "differences", "courier", "__main__"],
     "run": [
         "supervisor", "outlet", "console", "clusters", "spec", "checks", "journal", "disk", "secret", "probe", "world",
         "agent", "hosts", "doctor", "chaos", "launcher", "entry", "run_module",

@@ -34,7 +34,7 @@ def test_a_board_dies_and_the_loss_goes_on(devices: int, mesh: str, hole: str, l
     words = ["--cpu-devices", str(devices), "--mesh", mesh, "--fail", hole, "--steps", "8", "--at-step"]
     chips, loss, told = losses(*words, "4")
     assert chips == [devices] * 4 + [left] * 4
-    _, undisturbed, silent = losses(*words, "8")
+    _, undisturbed, silent = losses(*words[2:], "8")  # on a machine without accelerators, nothing has to be asked for
     assert loss == pytest.approx(undisturbed, abs=1e-5)
     assert loss[-1] < 0.9 * loss[0]
     number = r"([\d.]+) s"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from meshmend.job.protocol.agreement import TOGETHER
 from meshmend.job.shm import ranks_of
 from meshmend.run.console import halt_reason, sentence
 from meshmend.run.supervisor.messages import AllStill, BadStart, GivenUp, WorkerEnded
@@ -134,6 +135,40 @@ def test_a_job_that_is_left_without_its_end_says_how_to_end_it(job: Job) -> None
     early = [sentence(WorkerEnded(rank, 0, Cause.NONE, early=True)) for rank in (0, 1)]
     assert job.status == 1 and any(text in job.output for text in early), job.output
     assert all((how, value) == (How.EXIT, 0) for _, how, value in deaths(job))
+    job.assert_clean()
+
+
+@pytest.mark.parametrize("workers", [pytest.param("2", marks=pytest.mark.jobs), "3"])
+def test_states_that_differ_are_told_by_their_first_leaf(job: Job, workers: str) -> None:
+    """Of two workers nobody knows which is right; of three, one is outvoted."""
+    text = """
+with mm.Job(x, batch=8, lanes=4) as job:
+    state = job.share({"a": np.zeros(3), "b": np.zeros(3), "c": np.zeros(3)})
+    for step in job.steps(8):
+        job.sum(lambda lane: lane.sum(0))
+        if rank == 1 and step == 3:
+            state["b"] = state["b"] + 1
+            state["c"] = state["c"] + 1
+        job.commit(state)
+"""
+    job.run("-n", workers, "--on-failure", "shrink", script=script(job, text))
+    assert job.status == (1 if workers == "2" else 0) and "'b', 'c'" in job.output, job.output
+    assert "'a'" not in job.output
+
+
+@pytest.mark.jobs
+def test_workers_that_leave_the_loop_alone_are_told(job: Job) -> None:
+    text = """
+with mm.Job(x, batch=8, lanes=4) as job:
+    state = job.share(np.zeros(3))
+    for step in job.steps(8):
+        job.sum(lambda lane: lane.sum(0))
+        job.commit(state)
+        if rank == 1 and step == 3:
+            break
+"""
+    job.run("-n", "2", script=script(job, text))
+    assert job.status == 1 and TOGETHER in job.output, job.output
     job.assert_clean()
 
 

@@ -112,8 +112,8 @@ def test_how_a_process_ended(status: int, words: str) -> None:
 
 
 def test_ranks_in_words() -> None:
-    assert [workers([]), workers([3]), workers([1, 2]), workers([1, 2, 3])] == [
-        "no workers", "worker 3", "workers 1 and 2", "workers 1, 2 and 3",
+    assert [workers([]), workers([3]), workers([1, 2]), workers([1, 2, 3]), workers(range(8))] == [
+        "no workers", "worker 3", "workers 1 and 2", "workers 1, 2 and 3", "workers 0 to 7",
     ]  # fmt: skip
 
 

@@ -118,7 +118,9 @@ def test_agents_are_told(launcher: Launcher, action: Action, a: list[Any], b: li
 
 def test_a_start_is_told_and_written_down(launcher: Launcher) -> None:
     act(launcher, actions.Start(2, "b", attempt=1, resume="step-4"))
-    start = messages.Start(rank=2, wanted=3, ranks=3, attempt=1, resume="step-4", every="", script=["train.py"])
+    start = messages.Start(
+        rank=2, wanted=3, ranks=3, attempt=1, resume="step-4", every="", script=["train.py"], log_every="0"
+    )  # as tests/conftest.py has it
     assert told(launcher, "b") == [start] and told(launcher, "a") == []
     (event,) = read(launcher.spec.folder)
     assert isinstance(event, Started) and (event.rank, event.process, event.host) == (2, 77, "b")

@@ -8,6 +8,7 @@
 | MESHMEND_ATTEMPT | launcher | how often the run has been resumed from a checkpoint |
 | MESHMEND_RESUME | launcher | the checkpoint to start from |
 | MESHMEND_EVERY | launcher | how often to write a checkpoint: "60s", "5min", "100" (steps) or "auto" |
+| MESHMEND_LOG_EVERY | user, launcher | how often a step is printed: "1s" (the default), "0" (every step) or "never" |
 | MESHMEND_CHIP | `meshmend testbed` | the row,col of the chip that the process runs on |
 | MESHMEND_RUNS | user | the folder that holds all run folders; `runs` in the working directory by default |
 | MESHMEND_LINKS | user, testbed | the network devices that lead north, east, south and west from this chip: "n,e,s,w" |
@@ -34,6 +35,7 @@ class Settings:
     attempt: int = 0
     resume: str = ""
     every: str = ""
+    log_every: str = ""
 
     @classmethod
     def here(cls) -> Settings | None:
@@ -52,6 +54,7 @@ class Settings:
             attempt=int(found.get("MESHMEND_ATTEMPT", "0")),
             resume=found.get("MESHMEND_RESUME", ""),
             every=found.get("MESHMEND_EVERY", ""),
+            log_every=log_every(),
         )
         _worker = os.getpid(), settings
         return settings
@@ -65,4 +68,10 @@ class Settings:
             "MESHMEND_ATTEMPT": str(self.attempt),
             "MESHMEND_RESUME": self.resume,
             "MESHMEND_EVERY": self.every,
+            "MESHMEND_LOG_EVERY": self.log_every,
         }
+
+
+def log_every() -> str:
+    """How often a step is printed, where the user or the launcher has said so."""
+    return os.environ.get("MESHMEND_LOG_EVERY", "")

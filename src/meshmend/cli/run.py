@@ -31,6 +31,8 @@ OURS = {
     "--on-failure": "on_failure", "--launch-agent": "launch_agent", "--checkpoint-every": "every",
 }  # fmt: skip
 """Options that hardly any script has itself, and their names in a `RunSpec`."""
+FLAGS = ("-q", "--quiet", "-v", "--verbose")
+"""Options without a value."""
 
 
 @app.command
@@ -49,6 +51,9 @@ def run(
     resume: str | None = None,
     attach: str | None = None,
     print_: Annotated[Scheduler | None, Parameter(name="--print")] = None,
+    log_every: str | None = None,
+    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")] = False,
+    verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative="")] = False,
 ) -> int:
     """Run a training script on several workers, and keep it running when some die.
 
@@ -90,6 +95,12 @@ def run(
     print_
         Print a job that runs this on a cluster, with all options, and run nothing: slurm (a script for sbatch) or k8s
         (an MPIJob for Kubernetes).
+    log_every
+        How often a step is printed, such as 10s; 0 for every step; by default once per second.
+    quiet
+        Print no steps; what the script prints itself, and what happens to the run, is still there.
+    verbose
+        Print the mpirun commands too.
 
     """
     from meshmend import run as launch
@@ -103,20 +114,21 @@ def run(
     options: dict[str, Any] = {
         "workers": most, "least": least if min_workers is None else min_workers, "spares": spares,
         "on_failure": on_failure, "hosts": places, "launch_agent": launch_agent, "every": checkpoint_every,
-        "mesh": mesh, "algorithm": algorithm, "script": (script if print_ else _as_file(script)) or None,
+        "mesh": mesh, "algorithm": algorithm, "log_every": "never" if quiet else log_every, "verbose": verbose or None,
+        "script": (script if print_ else _as_file(script)) or None,
     }  # fmt: skip
     given = {option: value for option, value in options.items() if value is not None}
     if attach:
-        if given or name or resume or print_:
+        if given.keys() - {"log_every", "verbose"} or name or resume or print_:
             raise JobError(
                 f"--attach {attach} takes over a run with its own options: leave out the script and all other options"
             )
-        return launch.attach(launch.load_spec(attach))
+        return launch.attach(launch.load_spec(attach, **given))
     if print_:
         words = {
             "--name": name, "--resume": resume, "--spares": spares, "--min-workers": given.get("least"),
             "--on-failure": on_failure, "--launch-agent": launch_agent, "--checkpoint-every": checkpoint_every,
-            "--mesh": mesh, "--algorithm": algorithm,
+            "--mesh": mesh, "--algorithm": algorithm, "--log-every": given.get("log_every"),
         }  # fmt: skip
         known = [word for option, value in words.items() if value is not None for word in (option, str(value))]
         return _say(launch.text_for(print_, script, most or 1, len(places or [1]), known))
@@ -135,7 +147,8 @@ def leave_script(words: list[str]) -> list[str]:
     while place < len(words) and words[place].startswith("-") and words[place] not in ("--help", "-h", "--", "-m"):
         if words[place].partition("=")[0].replace("_", "-") == "--nproc-per-node":
             raise JobError(f"{words[place]} is torchrun's: give the number of workers with -n, such as -n 4")
-        alone = "=" in words[place] or (words[place][1:2] != "-" and len(words[place]) > 2)  # --name=x, -n4
+        word = words[place]
+        alone = word in FLAGS or "=" in word or (word[1:2] != "-" and len(word) > 2)  # -q, --name=x, -n4
         place += 1 if alone else 2
     script = words[place:]
     return [*words[:place], *(["--"] if script and script[0] not in ("--help", "-h", "--") else []), *script]

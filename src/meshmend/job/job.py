@@ -133,6 +133,7 @@ class Job:
         """
         training = self.training
         training.require_state("epochs")
+        training.expect(training.lanes.first_step(count))
         for epoch in range(training.lanes.epoch_of(training.step), count):
             training.epoch = epoch
             yield epoch
@@ -147,6 +148,8 @@ class Job:
                     "job.steps() without a number of steps is for the epochs of `for epoch in job.epochs(n)`"
                 )
             count = training.lanes.first_step(training.epoch + 1)
+        else:
+            training.expect(count)
         if training.step >= count:
             training.say_repeat(f"the steps up to {count} were done")
         while training.step < count:

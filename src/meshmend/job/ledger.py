@@ -1,16 +1,16 @@
-"""What a worker records of its steps: its lines of the ledger and, from the first worker, one printed line per step."""
+"""What a worker records of its steps: its lines of the ledger and, from the first worker, printed lines."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from math import isfinite
 from typing import Any
 
-from meshmend.base.env import Settings
-from meshmend.base.units import plural
+from meshmend.base.env import Settings, log_every
 from meshmend.job.data.lanes import Lanes
+from meshmend.job.progress import Progress
 from meshmend.telemetry import Committed, Epoch, Event, Log, Opened, Skipped, parse
 
 
@@ -23,12 +23,17 @@ class StepLedger:
         self._rank = 0 if settings is None else settings.rank
         self.epoch = Epoch(0 if settings is None else settings.attempt)
         """The last epoch that this worker has recorded something in."""
-        self._last = time.perf_counter()
+        self._batch = 0
+        self._strange = False
+        """Whether a metric was NaN or Inf: that is said once."""
+        self.progress = Progress(log_every() if settings is None else settings.log_every)
+        """Which steps are printed."""
         self._pending: Committed | None = None
 
     def opened(self, epoch: Epoch, step: int, lanes: Lanes, reduction: str) -> None:
         """From this step on, this worker takes part."""
-        self._last, self.epoch = time.perf_counter(), epoch
+        self.epoch, self._batch = epoch, lanes.batch
+        self.progress.begin(step)
         if self._settings is not None:
             data = {"size": lanes.size, "batch": lanes.batch, "lanes": lanes.lanes, "seed": lanes.seed}
             self._write(Opened(epoch=epoch, rank=self._rank, step=step, reduction=reduction, **data))
@@ -44,17 +49,24 @@ class StepLedger:
         first: bool,
     ) -> None:
         """A step is done; it is recorded once the other workers are known to have the same state after it."""
-        now, self.epoch = time.perf_counter(), epoch
+        self.epoch = epoch
         if self.log is not None:
             values = dict(metrics)
             self._pending = Committed(
                 epoch=epoch, rank=self._rank, step=step, by=_runs(by), digest=f"{digest:012x}", metrics=values
             )
+        strange = [name for name, value in metrics.items() if not isfinite(value)]
+        if strange and first and not self._strange:
+            print(
+                f"step {step}: {strange[0]} is {metrics[strange[0]]}, and training goes on with it: with "
+                "mm.Job(nonfinite='error') the run stops there, with nonfinite='skip' such steps are left out",
+                flush=True,
+            )
+        self._strange = self._strange or bool(strange)
         if metrics and first:
-            numbers = "  ".join(f"{name} {value:.6g}" for name, value in metrics.items())
-            crowd = plural(len(list(active)), "worker")
-            print(f"step {step}  {numbers}  {crowd}  {1000 * (now - self._last):.0f} ms", flush=True)
-        self._last = now
+            line = self.progress.line(step, metrics, len(list(active)), self._batch)
+            if line is not None:
+                print(line, flush=True)
 
     @property
     def pending(self) -> dict[str, Any] | None:

@@ -74,6 +74,10 @@ class Training:
             self._ledger.log.wait = self.session.waits_for_room
         config.kind.warm()
 
+    def expect(self, steps: int) -> None:
+        """The loop has so many steps: what is printed can say how long is left."""
+        self._ledger.progress.until = steps
+
     @property
     def workers(self) -> int:
         """How many workers the run was asked to have."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from meshmend.run.outlet import Outlet
@@ -54,8 +54,10 @@ from meshmend.run.supervisor.observations import Cause
 MANY = 100
 """Lines that are written at once, at most."""
 FEW = 4
-"""How many hosts a message lists by name."""
+"""How many hosts or workers a message lists one by one."""
 SLOW = "do what takes long inside `with job.pause():`, or divide it among all workers"
+SHOWN = 16
+"""How many processes a message lists."""
 CAUSES = {
     Cause.HANG: "it made no progress",
     Cause.LOST_COURIER: "its courier died",
@@ -221,7 +223,17 @@ def workers(ranks: Sequence[int]) -> str:
     """Such as "worker 3", "workers 1 and 2", "no workers"."""
     if len(ranks) < 2:
         return f"worker {ranks[0]}" if ranks else "no workers"
+    if len(ranks) > FEW and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
+        return f"workers {ranks[0]} to {ranks[-1]}"
     return f"workers {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+
+
+def processes(found: Mapping[int, int]) -> str:
+    """The end of a sentence that names the processes of these ranks: whoever wants to kill one need not search."""
+    if not found:
+        return ""
+    some = [str(process) for process in list(found.values())[:SHOWN]] + ["…"] * (len(found) > SHOWN)
+    return f": {workers([*found])} {'is process' if len(found) == 1 else 'are processes'} {' '.join(some)}"
 
 
 def _listed(hosts: Sequence[str]) -> str:

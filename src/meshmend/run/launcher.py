@@ -17,19 +17,21 @@ from pathlib import Path
 from types import FrameType
 
 from meshmend.base.clocks import AGENT_POLL, ROOM_POLL
+from meshmend.base.env import log_every
 from meshmend.base.status import ABANDONED, DONE, HALTED
 from meshmend.errors import JobError
 from meshmend.job.state.safetensors import latest
 from meshmend.run.agent import messages
 from meshmend.run.agent.agent import Agent
 from meshmend.run.clusters.hosts import spread
-from meshmend.run.console import Console, world_reason
+from meshmend.run.console import Console, processes, world_reason
 from meshmend.run.disk import DiskWatch
 from meshmend.run.hosts.pool import Pool
 from meshmend.run.journal import Journal
 from meshmend.run.probe import Probe
 from meshmend.run.spec import RunSpec
 from meshmend.run.supervisor import POLICIES, Phase, RunConfig, RunState, actions, decide
+from meshmend.run.supervisor.messages import Joined
 from meshmend.run.supervisor.observations import Observations, RankSeen
 from meshmend.run.world.mpirun import has_chosen
 from meshmend.run.world.world import World, open_world, why_none
@@ -233,7 +235,7 @@ class Launcher:
         spec = self.spec
         message = messages.Start(
             rank=start.rank, wanted=spec.workers, ranks=spec.ranks, attempt=start.attempt, resume=start.resume,
-            every=spec.every, script=spec.script,
+            every=spec.every, script=spec.script, log_every=spec.log_every or log_every(),
         )  # fmt: skip
         self._tell(start.host, message)
         if self.pool.has(start.host):
@@ -245,8 +247,11 @@ class Launcher:
         world, why = self._worlds[enter.number], world_reason(enter.reason)
         if world is None:
             return
-        line = f": {shlex.join(world.line)}" if enter.fresh and enter.number == 1 else ""
-        self.console.say(f"world {enter.number} ({why}){line}")
+        news = set(enter.reason.ranks) if isinstance(enter.reason, Joined) else set(enter.ranks if enter.fresh else ())
+        who = processes({rank: self.state.ranks[rank].seen.process for rank in sorted(news)})
+        self.console.say(f"world {enter.number} ({why}){who}")
+        if self.spec.verbose:
+            self.console.say(f"world {enter.number} is {shlex.join(world.line)}")
         self._journal.entered(enter)
         formed = 0 if enter.fresh else began
         mpirun = world.process.pid

@@ -15,11 +15,14 @@ from typing import Any
 
 from meshmend.base.schema import field_values
 from meshmend.errors import FormatError, JobError
+from meshmend.job.progress import seconds_between
 from meshmend.run.clusters.hosts import HERE, Host, parse_hosts
 from meshmend.run.supervisor.policies import POLICIES
 from meshmend.telemetry import FORMAT, check_name, damaged, folder_of, read_description, unwritable
 
 MOST_RANKS = 1 << 16
+LATER = ("log_every", "verbose")
+"""Options that runs of earlier versions did not have."""
 VERSION = metadata.version("meshmend")
 
 
@@ -44,6 +47,10 @@ class RunSpec:
     """Where workers are chips of a mesh: which."""
     algorithm: str = "trees"
     """How sums go over it."""
+    log_every: str = ""
+    """How often a step is printed."""
+    verbose: bool = False
+    """Whether the commands that are run are printed too."""
 
     def __post_init__(self) -> None:
         if not self.script:
@@ -62,6 +69,7 @@ class RunSpec:
             raise JobError(f"--mesh with --spares {self.spares}: a spare has no place on a mesh; leave one of them out")
         if POLICIES[self.on_failure].needs_spares and not self.spares:
             raise JobError(f"--on-failure {self.on_failure} needs --spares 1 or more")
+        seconds_between(self.log_every)
         check_name(self.run)
 
     @property
@@ -133,7 +141,7 @@ def load_saved(run: str) -> Saved:
     del values["format"]
     try:
         found = field_values(RunSpec, values)
-        if missing := [field.name for field in fields(RunSpec) if field.name not in found]:
+        if missing := [field.name for field in fields(RunSpec) if field.name not in {*found, *LATER}]:
             raise FormatError(f"{missing[0]} is missing")
         if (hosts := found["hosts"]) and parse_hosts(",".join(f"{one.name}:{one.slots}" for one in hosts)) != hosts:
             raise FormatError("hosts have names that --hosts does not take")

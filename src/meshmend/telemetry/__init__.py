@@ -32,6 +32,7 @@ from meshmend.telemetry.types import UNKNOWN as UNKNOWN
 from meshmend.telemetry.types import Began as Began
 from meshmend.telemetry.types import Committed as Committed
 from meshmend.telemetry.types import Died as Died
+from meshmend.telemetry.types import Differed as Differed
 from meshmend.telemetry.types import Ended as Ended
 from meshmend.telemetry.types import Event as Event
 from meshmend.telemetry.types import Formed as Formed

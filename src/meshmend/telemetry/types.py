@@ -194,6 +194,16 @@ class Repaired(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Differed(Event):
+    """Courier: the states of the members differ before `step`; this is the digest of each leaf of its worker's."""
+
+    rank: Rank
+    step: Step
+    leaves: dict[str, str]
+    """In the order of the state."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Opened(Event):
     """Worker: it has opened a job over this data and takes part from `step` on."""
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import meshmend as mm
 from meshmend.errors import PlanError
 from meshmend.mesh import Mesh
 from meshmend.mesh.drawing.svg import LEVELS, LOAD, TOOLTIPS, draw
@@ -78,6 +79,13 @@ def test_is_valid_complete_and_deterministic(text: str, twisted: bool) -> None:
     if mesh.intact:
         assert lines == 2 * (len(mesh.links) + across)
     assert lines >= 2 * len(mesh.links)
+
+
+def test_its_size_is_in_numbers_alone() -> None:
+    """Strict readers take `height:auto` for no height, and show nothing."""
+    root = ET.fromstring(draw(mm.plan("4x4")))
+    assert root.attrib["width"].isdigit() and root.attrib["height"].isdigit()
+    assert "height" not in root.attrib["style"] and "auto" not in root.attrib["style"]
 
 
 def test_one_element_a_line() -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from meshmend.base.clocks import COURIER_START, WORLD_POLL
 from meshmend.base.processes import Identity
 from meshmend.errors import JobError
+from meshmend.job.courier.differences import where, write_down
 from meshmend.job.courier.mpi import Mpi, position
 from meshmend.job.courier.timings import Phase as RepairPhase
 from meshmend.job.courier.timings import Stopwatch
@@ -45,7 +46,7 @@ from meshmend.job.shm.mailbox import is_over
 from meshmend.job.shm.memory import SharedMemory
 from meshmend.job.shm.records import Phase
 from meshmend.job.transport.base import MeshPlans
-from meshmend.telemetry import Died, Epoch, How, Log, Part, Repaired
+from meshmend.telemetry import Died, Differed, Epoch, How, Log, Part, Repaired
 
 POINTS: dict[type[Operation], Point] = {
     Reduce: Point.ALLREDUCE,
@@ -63,7 +64,7 @@ class Courier:
     def __init__(
         self, run: str, folder: Path, hosts: list[list[int]], world: int, placing: MeshPlans | None = None
     ) -> None:
-        self.hosts, self.parent = hosts, os.getppid()
+        self.hosts, self.folder, self.parent = hosts, folder, os.getppid()
         rank = [rank for host in hosts for rank in host][position()]
         self.segment = open_as_courier(run, rank)
         self.record = self.segment.courier
@@ -79,6 +80,9 @@ class Courier:
         if placing is not None:
             placing.halfway = lambda: self.strike(Point.RELAY)
         self.watch = Stopwatch(self.repaired)
+        self.differed: Differed | None = None
+        """What was written down of this worker's state when the members' states differed last."""
+        self.port.differs = self.differs
 
     def enter(self, world: int) -> None:
         """Wait until the couriers of the world before this one are gone."""
@@ -166,6 +170,15 @@ class Courier:
         """Bring about the failure that a test asked for here."""
         self.faults.strike(point, self.segment.worker.step)
 
+    def differs(self) -> None:
+        """The members' states differ: write down what this worker's is, for whoever has to say where."""
+        state = self.port.state(self.memory.done)
+        self.differed = write_down(self.log, self.epoch, self.segment.rank, self.segment.worker.step, state)
+
+    def where(self) -> str:
+        """The rest of a sentence about states that differ."""
+        return where(self.differed, self.folder)
+
     def wait_for_world(self) -> None:
         """Say that the launcher has to form a new world, and wait for the end of this one."""
         self.enter_phase(Phase.NEEDS_WORLD)
@@ -188,7 +201,7 @@ def carry(courier: Courier, *, repair: bool) -> None:
         courier.run(repair=repair)
         return
     except Evicted as error:
-        print(f"meshmend: {error}: it is ended", file=sys.stderr, flush=True)
+        print(f"meshmend: {error}{courier.where()}; it is ended", file=sys.stderr, flush=True)
         courier.log.write(
             Died(epoch=courier.epoch, what=Part.WORKER, how=How.EVICTED, rank=segment.rank,
                  process=segment.agent.worker.number, step=segment.worker.step)
@@ -196,7 +209,8 @@ def carry(courier: Courier, *, repair: bool) -> None:
     except JobError as error:
         segment.files.write_error(segment.worker.step, str(error), "", mistake=True)
     except Divergence as error:
-        segment.files.write_error(segment.worker.step, str(error), str(error), mistake=False)
+        why = f"{error}{courier.where()}"
+        segment.files.write_error(segment.worker.step, why, why, mistake=False)
     except Cut as error:
         print(f"meshmend: {error}: they wait", file=sys.stderr, flush=True)
         courier.wait_for_world()

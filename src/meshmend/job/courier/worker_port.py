@@ -38,6 +38,8 @@ class WorkerPort:
         self.exit = ExitProbe(segment.agent.worker)
         self.account = Total((), {}, 0)
         """What the last total said."""
+        self.differs: Callable[[], None] = lambda: None
+        """Called when the last total said that the members' states differ."""
 
     def begin(self, round: int, lanes: tuple[int, ...]) -> None:
         """Ask for a part."""
@@ -87,6 +89,8 @@ class WorkerPort:
     def read(self, total: npt.NDArray[np.generic]) -> Total:
         """The footer of a total."""
         self.account = self.footer.read(total)
+        if len(set(self.account.digests.values())) > 1:
+            self.differs()
         return self.account
 
     def state(self, round: int) -> npt.NDArray[np.uint8]:

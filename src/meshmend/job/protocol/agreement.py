@@ -12,6 +12,16 @@ from enum import Enum
 
 from meshmend.job.protocol.records import Divergence, Evicted, Total
 
+CAUSES = (
+    ": a state that was changed outside of job.sum and job.commit, a branch on the rank, or random numbers without a "
+    "common seed; if the script has none of these, a bit flipped in memory"
+)
+"""What a sentence about states that differ ends with."""
+TOGETHER = (
+    "all must leave it in the same step: decide by what is the same on every worker, such as a sum, and not by the "
+    "rank, the clock or a worker's own data"
+)
+
 
 class Verdict(Enum):
     """What a member does with a total."""
@@ -28,11 +38,12 @@ def check(total: Total, rank: int, origins: Mapping[int, int] | None = None) -> 
     """What this rank does with a total; `Evicted` where its own state is wrong, `Divergence` where nothing can be."""
     if len(set(total.digests.values())) > 1:
         if total.digests[rank] != right_digest(total.digests, origins or {}):
-            raise Evicted(f"the state of worker {rank} differs from that of the other workers")
+            raise Evicted(f"the state of worker {rank} differs from that of the other workers{CAUSES}")
         return Verdict.EVICT
     if total.leaving:
         if total.leaving != len(total.digests) or any(total.counts):
-            raise Divergence(f"{total.leaving} of {len(total.digests)} workers ended while the others continued")
+            few = f"{total.leaving} of {len(total.digests)} workers"
+            raise Divergence(f"{few} left the loop while the others went on with another step; {TOGETHER}")
         return Verdict.LEAVE
     wrong = [lane for lane, count in enumerate(total.counts) if count != 1]
     if wrong:
@@ -59,8 +70,16 @@ def right_digest(digests: Mapping[int, int], origins: Mapping[int, int]) -> int:
         return explained[0]
     (majority, most), (_, second) = Counter(digests.values()).most_common(2)
     if most == second:
-        raise Divergence(f"the states of the workers differ and none is in the majority: {dict(digests)}")
+        raise Divergence(f"the states of workers {_listed(digests)} differ and none is in the majority{CAUSES}")
     return majority
+
+
+def _listed(digests: Mapping[int, int]) -> str:
+    """Who has which state: "0 and 1 | 2"."""
+    alike: dict[int, list[str]] = {}
+    for rank in sorted(digests):
+        alike.setdefault(digests[rank], []).append(str(rank))
+    return " | ".join(" and ".join(ranks) for ranks in alike.values())
 
 
 def may_go_on(

@@ -99,7 +99,7 @@ def _elements(plan: Plan, flow: int) -> Iterator[str]:
     height = max([bottom] + [y + block[0] for (_, y), block in zip(places, blocks, strict=True)]) + MARGIN
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        'style="max-width:100%;height:auto" role="img" fill="none" font-size="12" font-family="system-ui, sans-serif">'
+        'style="max-width:100%" role="img" fill="none" font-size="12" font-family="system-ui, sans-serif">'
     )
     yield f"<title>{escape(f'{mesh}, {plan.algorithm}')}</title>"
     yield f"<desc>Links coloured by load over {_num(plan.max_load)} of the payload; arrows show flow {flow}.</desc>"

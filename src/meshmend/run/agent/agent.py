@@ -115,8 +115,9 @@ class Agent:
         agent.owner = Identity.of(os.getpid())
         agent.wanted, agent.ranks, agent.attempt = start.wanted, start.ranks, start.attempt
         settings = Settings(
-            run=self.run, rank=rank, folder=self.folder, attempt=start.attempt, resume=start.resume, every=start.every
-        )
+            run=self.run, rank=rank, folder=self.folder, attempt=start.attempt, resume=start.resume, every=start.every,
+            log_every=start.log_every,
+        )  # fmt: skip
         environment = {**os.environ, **settings.environment(), "PYTHONUNBUFFERED": "1"}
         path = self._output(rank)
         agent.shown = path.stat().st_size if path.exists() else 0

@@ -88,6 +88,7 @@ class Start(Command):
     resume: str
     every: str
     script: Sequence[str]
+    log_every: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
