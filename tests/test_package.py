@@ -26,7 +26,8 @@ LAW: dict[str, list[str]] = {
     ],
     "job": [
         "protocol", "data", "state", "reduction", "frameworks", "shm", "faults", "exchange", "progress", "ledger",
-        "checkpoints", "config", "session", "solo", "training", "job", "first", "loading", "transport", "signals", "courier", "worker",
+        "checkpoints", "config", "session", "solo", "training", "job", "first", "loading", "transport", "signals",
+        "courier", "worker",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",
