@@ -25,9 +25,9 @@ LAW: dict[str, list[str]] = {
         "cli", "__main__",
     ],
     "job": [
-        "protocol", "data", "state", "reduction", "frameworks", "shm", "faults", "exchange", "progress", "ledger",
-        "checkpoints", "config", "session", "solo", "training", "job", "first", "loading", "transport", "signals",
-        "courier", "worker",
+        "protocol", "data", "state", "reduction", "frameworks", "shm", "faults", "exchange", "evaluation", "progress",
+        "ledger", "checkpoints", "config", "session", "solo", "training", "job", "first", "loading", "transport",
+        "signals", "courier", "worker",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import meshmend as mm
 from meshmend.job.state.safetensors import latest
 from meshmend.telemetry import Saved, read
@@ -9,6 +11,7 @@ from tests.jobs.jobs import SCRIPT, Job
 from tests.jobs.test_run import Undisturbed
 
 
+@pytest.mark.jobs
 def test_a_finished_run_keeps_its_last_state_and_continues_from_it(job: Job, undisturbed: Undisturbed) -> None:
     job.run("-n", "2", script=[SCRIPT, "steps=10"])
     last = latest(job.path / "checkpoints")
@@ -75,6 +78,7 @@ for turn in range(2):
 """
 
 
+@pytest.mark.jobs
 def test_a_second_job_ends_the_run_with_the_first_ones_state(job: Job) -> None:
     path = job.folder / "made.py"
     path.write_text(SECOND)

@@ -31,6 +31,7 @@ from meshmend.base.env import Settings
 from meshmend.errors import JobError
 from meshmend.job.config import JobConfig
 from meshmend.job.data.source import size_of
+from meshmend.job.evaluation import evaluate
 from meshmend.job.frameworks.choose import framework_of, source_of
 from meshmend.job.frameworks.draws import Draws, takes
 from meshmend.job.state.values import from_bytes, to_bytes
@@ -195,6 +196,17 @@ class Job:
         """
         self.training.check_process("commit")
         self.training.commit(state, {name: _number(name, value) for name, value in metrics.items()})
+
+    def evaluate(self, data: Any, function: Callable[[Any], Any]) -> Any:
+        """The sum of `function(chunk)` over all of another data set, each chunk computed by one of the workers.
+
+        Every worker calls it at the same point, between two steps, and gets the same sum: any tree of numbers (a count
+        of right answers, a loss). Chunks have the size of a lane, the last one may be smaller. What a worker that dies
+        had to compute, the others compute.
+        """
+        rows, training = source_of(data), self.training
+        exchange = partial(training.exchange, "evaluate")
+        return evaluate(rows, size_of(data), training.lanes.lane_size, self.rank, training.ticked(function), exchange)
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all workers, in the order of their ranks: numbers, text, lists, dicts, small arrays.

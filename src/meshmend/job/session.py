@@ -262,6 +262,10 @@ class WorkerSession:
         if kind:
             self._replace_buffers(wire_format(kind, numbers, head), layout)
 
+    def tick(self) -> None:
+        """Make progress known."""
+        self._own.progress += 1
+
     def strike(self, point: Point) -> Fault | None:
         """Bring about the failure that a test asked for here."""
         if point is Point.COMMIT and self._side.flip():

@@ -59,6 +59,9 @@ class Solo:
     def digested(self, step: int, digest: int) -> None:
         """Nobody to compare with."""
 
+    def tick(self) -> None:
+        """Nobody is watching."""
+
     def strike(self, point: Point) -> Fault | None:
         """Failures on purpose are for runs."""
         del point

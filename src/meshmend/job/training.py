@@ -187,6 +187,15 @@ class Training:
                 f"job.{word} was called in step {self.step} between job.sum and job.commit; call it after job.commit"
             )
 
+    def ticked(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """A function each call of which is a sign of progress, for work outside a sum that others wait for."""
+
+        def call(value: Any) -> Any:
+            self.session.tick()
+            return function(value)
+
+        return call
+
     def commit(self, state: tuple[Any, ...], metrics: Mapping[str, float]) -> None:
         """The step is done; see `Job.commit`."""
         framework = self.require_state("commit")
