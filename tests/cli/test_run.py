@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -175,6 +175,7 @@ class Started:
     """A launcher that only says with what it was started."""
 
     made: list[Started]
+    living: ClassVar[dict[str, list[int]]] = {}
     last_checkpoint: Any = Launcher.last_checkpoint
 
     def __init__(self, spec: RunSpec, attempt: int = 0) -> None:

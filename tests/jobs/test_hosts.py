@@ -267,6 +267,24 @@ def test_a_killed_launcher_is_replaced_on_several_hosts(job: Job, undisturbed: U
     job.assert_clean()
 
 
+def test_a_run_whose_workers_live_elsewhere_is_attached_to_and_not_resumed(job: Job, undisturbed: Undisturbed) -> None:
+    """The launcher is on a host without workers, and somebody, or a scheduler, starts it again with --resume."""
+    start(job, "b:2", options=[STEPS, "gate=30"]).until("step 20 ")
+    before, agent = workers(job), rank(job, 1).agent
+    assert job.process is not None
+    job.process.kill()
+    job.output += job.process.communicate()[0]
+    wait_for(lambda: not is_alive(agent))
+    refused = Job(job.folder, job.name, on=job.on)
+    refused.start("--resume", job.name, "--min-workers", "2", script=[], name=False).finish()
+    assert refused.status == 2 and all(str(worker) in refused.output for worker in before), refused.output
+    job.open_gate()
+    job.start("--resume", job.name, script=[], name=False).finish()
+    assert job.status == 0, job.output
+    assert started(job) == [0, 1] and set(job.weights) == {undisturbed(STEPS)}, job.output
+    job.assert_clean()
+
+
 @pytest.mark.parametrize(
     ("name", "agent", "values"),
     [

@@ -154,6 +154,27 @@ def test_an_agent_refuses_a_host_where_mpirun_would_use_what_another_user_put_th
     assert f"/dev/shm/meshmend-{os.geteuid()} " in found.stderr
 
 
+def test_nothing_of_mpirun_outlives_a_run_on_this_host(worker: LocalWorker, tmp_path: Path) -> None:
+    """Its daemon on another host notices late that mpirun is gone, and until then it may start couriers."""
+    agent = Agent(RUN, tmp_path)
+    agent.workers[0] = worker
+    (tmp_path / "prted").symlink_to(sys.executable)
+    words = ["-c", "import time; time.sleep(100)", "--prtemca", "prte_remote_tmpdir_base"]
+    ours = subprocess.Popen([str(tmp_path / "prted"), *words, str(world_folder(RUN, 3))])
+    others = [
+        subprocess.Popen([str(tmp_path / "prted"), *words, "/dev/shm/meshmend-0/another/world-3"]),
+        subprocess.Popen([sys.executable, *words, str(world_folder(RUN, 3))]),  # whoever looks at it
+    ]
+    try:
+        agent.act(messages.Remove())
+        assert ours.wait(60) == -signal.SIGKILL
+        assert [one.poll() for one in others] == [None, None]
+    finally:
+        for one in (ours, *others):
+            one.kill()
+            one.wait()
+
+
 def test_memory_of_worlds_that_are_over_is_given_back(worker: LocalWorker, tmp_path: Path) -> None:
     agent = Agent(RUN, tmp_path)
     agent.workers[0] = worker

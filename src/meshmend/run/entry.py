@@ -9,7 +9,8 @@ from pathlib import Path
 
 from meshmend.base.processes import Identity, is_here
 from meshmend.errors import JobError
-from meshmend.job.shm import clean_stale, manage, open_to_read, ranks_of
+from meshmend.job.shm import clean_stale, manage, ranks_of
+from meshmend.job.shm.inspect import waiting
 from meshmend.run.checks import check
 from meshmend.run.doctor.checks import require_tolerance
 from meshmend.run.launcher import Launcher
@@ -56,11 +57,28 @@ def _resumed(spec: RunSpec) -> int:
     require_tolerance()
     checkpoint = launcher.last_checkpoint()
     launcher.state.resume = str(checkpoint or "")
-    say(f"resuming from {checkpoint.name if checkpoint else 'the beginning: there is no checkpoint'}")
     with _disk_errors(spec):
         launcher.pool.open()
+        if isinstance(last, Began) and launcher.pool.living:  # that launcher was killed, and they wait for another
+            return _attached_instead(launcher)
+        say(f"resuming from {checkpoint.name if checkpoint else 'the beginning: there is no checkpoint'}")
         spec.save()
         return _summarized(launcher, launcher.run())
+
+
+def _attached_instead(launcher: Launcher) -> int:
+    """Attach to a run whose workers live on other hosts: their state is newer than any checkpoint."""
+    spec, living = launcher.spec, launcher.pool.living
+    launcher.pool.close()
+    where = ", ".join(f"{_processes(numbers)} on {host}" for host, numbers in living.items())
+    saved = load_saved(spec.run)
+    if saved.version != VERSION or RunSpec(**saved.values) != spec:
+        raise JobError(
+            f"run {spec.run!r} still has living workers, whose state is newer than any checkpoint ({where}): continue "
+            f"with --attach {spec.run}, or end them first with kill -9"
+        )
+    launcher.console.say(f"run {spec.run} still has living workers ({where}): attaching to them instead of resuming")
+    return _attached(spec)
 
 
 def attach(spec: RunSpec) -> int:
@@ -73,16 +91,20 @@ def attach(spec: RunSpec) -> int:
             f"{version}, or end its workers and use --resume {spec.run}"
         )
     with manage(spec.run):
-        waiting = _waiting(spec.run)
-        if waiting and not spec.hosts and not any(worker.visible for worker in waiting):
+        left = waiting(spec.run)
+        if left and not spec.hosts and not any(worker.visible for worker in left):
             raise JobError(f"the workers of run {spec.run!r} are in another container: use --attach {spec.run} there")
-        if not waiting and not spec.hosts:
+        if not left and not spec.hosts:
             raise JobError(f"run {spec.run!r} has no living workers on this host: continue it with --resume {spec.run}")
-        begun = [event for event in read(spec.folder, "launcher") if isinstance(event, Began)]
-        launcher = Launcher(spec, attempt=max((event.epoch.attempt for event in begun), default=0), attached=True)
-        with _disk_errors(spec):
-            launcher.pool.open(attached=True)
-            return _summarized(launcher, launcher.run())
+        return _attached(spec)
+
+
+def _attached(spec: RunSpec) -> int:
+    begun = [event for event in read(spec.folder, "launcher") if isinstance(event, Began)]
+    launcher = Launcher(spec, attempt=max((event.epoch.attempt for event in begun), default=0), attached=True)
+    with _disk_errors(spec):
+        launcher.pool.open(attached=True)
+        return _summarized(launcher, launcher.run())
 
 
 def _summarized(launcher: Launcher, status: int) -> int:
@@ -110,7 +132,7 @@ def _disk_errors(spec: RunSpec) -> Iterator[None]:
 def _require_free_name(run: str) -> None:
     """Refuse the name of a run that lives on this host; dead ones have just been cleaned up."""
     if ranks_of(run):
-        who = _named(_waiting(run)) or "one of its processes"
+        who = _named(waiting(run)) or "one of its processes"
         raise JobError(
             f"run {run!r} is already alive on this host ({who} waits for --attach {run}): give another --name, or stop "
             "that run first"
@@ -120,28 +142,24 @@ def _require_free_name(run: str) -> None:
 def _require_no_workers(spec: RunSpec) -> None:
     """Refuse to resume a run whose workers wait for a launcher: they know more than any checkpoint.
 
-    On other hosts there may be some behind a broken network, which their agent ends.
+    Those on other hosts are seen when their agents are there. After a run that was halted, there may be some behind a
+    broken network, which their agent ends.
     """
-    waiting = [one for one in _waiting(spec.run) if (is_here(one.number) if one.visible else not spec.hosts)]
-    if waiting:
+    left = [one for one in waiting(spec.run) if (is_here(one.number) if one.visible else not spec.hosts)]
+    if left:
         raise JobError(
-            f"run {spec.run!r} still has living workers, whose state is newer than any checkpoint ({_named(waiting)}): "
+            f"run {spec.run!r} still has living workers, whose state is newer than any checkpoint ({_named(left)}): "
             f"continue with --attach {spec.run}, or end them first with kill -9"
         )
 
 
-def _waiting(run: str) -> list[Identity]:
-    """The workers of a run on this host that live, or cannot be seen to be dead."""
-    found = []
-    for rank in ranks_of(run):
-        with contextlib.suppress(JobError):  # it has just been removed, or cannot be read
-            found.append(open_to_read(run, rank).agent.worker)
-    return [worker for worker in found if worker.alive or (worker.number and not worker.visible)]
-
-
 def _named(workers: list[Identity]) -> str:
     """Such as "processes 11 12"."""
-    seen = [str(worker.number) for worker in workers if worker.visible]
+    seen = [worker.number for worker in workers if worker.visible]
     if not seen:
         return "processes in another container" if workers else ""
-    return f"process{'es' * (len(seen) > 1)} {' '.join(seen)}"
+    return _processes(seen)
+
+
+def _processes(numbers: list[int]) -> str:
+    return f"process{'es' * (len(numbers) > 1)} {' '.join(map(str, numbers))}"

@@ -7,6 +7,7 @@
 from meshmend.job.shm.files import ranks_of as ranks_of
 from meshmend.job.shm.files import remove_worlds as remove_worlds
 from meshmend.job.shm.files import world_folder as world_folder
+from meshmend.job.shm.files import worlds_of as worlds_of
 from meshmend.job.shm.home import MEMORY as MEMORY
 from meshmend.job.shm.presence import clean_stale as clean_stale
 from meshmend.job.shm.presence import enter as enter

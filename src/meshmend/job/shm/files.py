@@ -146,14 +146,25 @@ def world_folder(run: str, world: int) -> Path:
     return folder
 
 
-def remove_worlds(run: str, before: int) -> None:
-    """Give back what Open MPI kept of the worlds before this one: killed couriers and daemons leave all of it."""
+def worlds_of(run: str) -> list[Path]:
+    """The folders of a run's worlds on this host."""
     with contextlib.suppress(SegmentGone):
         folder = folder_of(run)
-        for name in _names(folder):
-            kind, _, number = name.partition("-")
-            if kind == "world" and number.isdecimal() and int(number) < before:
-                shutil.rmtree(folder / name, ignore_errors=True)
+        return [folder / name for name in _names(folder) if _world(name) is not None]
+    return []
+
+
+def remove_worlds(run: str, before: int) -> None:
+    """Give back what Open MPI kept of the worlds before this one: killed couriers and daemons leave all of it."""
+    for folder in worlds_of(run):
+        number = _world(folder.name)
+        if number is not None and number < before:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _world(name: str) -> int | None:
+    kind, _, number = name.partition("-")
+    return int(number) if kind == "world" and number.isdecimal() else None
 
 
 def _names(folder: Path) -> list[str]:

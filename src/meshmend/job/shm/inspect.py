@@ -1,14 +1,15 @@
 """A run on this host as an outsider sees it: its members, their processes, and asking one of them for a failure.
 
-For `meshmend chaos`, the demo, benchmarks and tests: they read no records.
+For `meshmend chaos`, the demo, benchmarks and tests, which read no records; and for those that take over a run.
 """
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 from meshmend.base.processes import Identity
-from meshmend.errors import SegmentGone
+from meshmend.errors import JobError, SegmentGone
 from meshmend.job.shm.files import ranks_of
 from meshmend.job.shm.mailbox import is_over
 from meshmend.job.shm.records import FlipWanted
@@ -68,6 +69,15 @@ def member(run: str, rank: int) -> Member | None:
 def members(run: str) -> list[Member]:
     """All ranks of a run that have memory on this host, in order."""
     return [found for rank in ranks_of(run) if (found := member(run, rank)) is not None]
+
+
+def waiting(run: str) -> list[Identity]:
+    """The workers of a run on this host that live, or cannot be seen to be dead."""
+    found = []
+    for rank in ranks_of(run):
+        with contextlib.suppress(JobError):  # it has just been removed, or cannot be read
+            found.append(open_to_read(run, rank).agent.worker)
+    return [worker for worker in found if worker.alive or (worker.number and not worker.visible)]
 
 
 def request_flip(run: str, rank: int) -> None:

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from meshmend.base.clocks import AGENT_ALONE, BEAT
+from meshmend.base.processes import is_here
 from meshmend.base.sockets import LOOPBACK
 from meshmend.base.waiting import readable
 from meshmend.errors import FormatError, JobError
 from meshmend.job.shm import leave
 from meshmend.job.shm.home import require_usual
+from meshmend.job.shm.inspect import waiting
 from meshmend.job.signals import ignore_stops
 from meshmend.run.agent.agent import Agent
 from meshmend.run.agent.messages import (
@@ -38,7 +40,8 @@ def main(run: str, folder: str, address: str) -> None:
     signal.alarm(AGENT_ALONE)  # it also ends an agent that is stuck writing into a dead line
     agent, probes = Agent(run, Path(folder)), ProbeListener(address)
     known = "" if probes.address.startswith(LOOPBACK) else probes.address
-    write_line(1, pack(Hello(port=probes.port, version=VERSION, address=known)))
+    living = [worker.number for worker in waiting(run) if worker.visible and is_here(worker.number)]
+    write_line(1, pack(Hello(port=probes.port, version=VERSION, address=known, living=living)))
     said: Sequence[RankSeen] | None = None
     last, buffer = 0.0, bytearray()
     while True:

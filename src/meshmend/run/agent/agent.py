@@ -18,14 +18,14 @@ from pathlib import Path
 
 from meshmend.base.clocks import AGENT_POLL, AGENT_REST, COURIER_EXIT
 from meshmend.base.env import Settings
-from meshmend.base.processes import Identity, running
+from meshmend.base.processes import Identity, name, running
 from meshmend.base.waiting import ExitWaiter
 from meshmend.errors import JobError
-from meshmend.job.shm import clean_stale, create_as_agent, open_as_agent, ranks_of, remove_worlds
+from meshmend.job.shm import clean_stale, create_as_agent, open_as_agent, ranks_of, remove_worlds, worlds_of
 from meshmend.job.shm.mailbox import tell
 from meshmend.job.shm.records import Order
 from meshmend.run.agent import messages
-from meshmend.run.agent.local_worker import LocalWorker
+from meshmend.run.agent.local_worker import DAEMON, LocalWorker
 from meshmend.run.agent.messages import Command
 from meshmend.run.supervisor.observations import Cause, RankSeen
 
@@ -155,15 +155,20 @@ class Agent:
             worker.segment.files.remove()
         self.workers.clear()
         self._unstarted.clear()
-        deadline = time.monotonic() + COURIER_EXIT
+        deadline, mine = time.monotonic() + COURIER_EXIT, (self.run, str(self.folder))
         while not ranks_of(self.run) and time.monotonic() < deadline:
-            # also those that were just starting
-            couriers = [Identity.of(one) for one in running("meshmend.job.courier", self.run, str(self.folder))]
-            for courier in couriers:
-                courier.kill()
-            if not couriers:
+            # also those that were just starting, and first of all the daemons that start them
+            left = [Identity.of(one) for one in [*self._daemons(), *running("meshmend.job.courier", *mine)]]
+            for one in left:
+                one.kill()
+            if not left:
                 break
             time.sleep(AGENT_POLL)
+
+    def _daemons(self) -> list[int]:
+        """Those of mpirun on this host; where mpirun is gone, they notice it only after a while."""
+        found = [one for folder in worlds_of(self.run) for one in running("prte_remote_tmpdir_base", str(folder))]
+        return [one for one in found if name(one) == DAEMON]
 
     def wait(self, *others: int) -> None:
         """Until the next look: sooner if a worker or a courier dies, or something comes from one of the other files."""

@@ -39,6 +39,8 @@ class Hello:
     """One without a version is from before there were versions."""
     address: str = ""
     """The address that it listens on; empty where its host is not known by an address of its own."""
+    living: Sequence[int] = ()
+    """Processes of the run's workers that have been there before it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,6 +71,12 @@ class Pool:
         return agent is not None and not (isinstance(agent, Remote) and agent.closed)
 
     @property
+    def living(self) -> dict[str, list[int]]:
+        """Workers of the run that were on other hosts before these agents: their processes, by host."""
+        remote = [agent for agent in self.agents.values() if isinstance(agent, Remote)]
+        return {agent.host: list(agent.living) for agent in remote if agent.living}
+
+    @property
     def sure(self) -> bool:
         """Whether every host is known to be there or lost: none is quiet, none has just lost its agent."""
         quiet = any(isinstance(agent, Remote) and agent.quiet for agent in self.agents.values())

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, ClassVar
@@ -88,6 +89,8 @@ class Remote:
         self._refused = ""
         self._port = 0
         self._listens = ""
+        self.living: Sequence[int] = ()
+        """Processes of workers that have been there before it."""
         self.first: Probe | None = None
         """Whether the host could be reached over the network that sums use when the agent came up."""
         threading.Thread(target=self._listen, name=f"agent on {host}", daemon=True).start()
@@ -120,7 +123,7 @@ class Remote:
                     if message.version != VERSION:
                         self._refused, self.closed = refusal(self.host, message.version), True
                         return
-                    self._port, self._listens = message.port, message.address
+                    self._port, self._listens, self.living = message.port, message.address, message.living
                     self._say(Secret(secret=self._secret.hex()))
                     self.first, self.ready = self.probe(), True
                     continue
