@@ -28,7 +28,7 @@ from bed import Namespaces, command
 
 from meshmend import report
 from meshmend.base.processes import kill
-from meshmend.telemetry import Committed, read
+from meshmend.telemetry import Committed, Started, read
 from meshmend.testbed import namespaces
 
 SCRIPT = Path(__file__).parent / "loops" / "torment.py"
@@ -115,10 +115,10 @@ class Slurm:
         done = subprocess.run(line, capture_output=True, text=True, timeout=60, cwd=self.folder / "jobs")
         return done.stdout.strip() or done.stderr.strip()
 
-    def submit(self, name: str, hosts: str) -> Run:
+    def submit(self, name: str, hosts: str, steps: int = STEPS) -> Run:
         """Print the script for a run, and submit it."""
         words = ["-n", "4", "--hosts", hosts, "--name", name, "--checkpoint-every", "5s"]
-        script = [str(SCRIPT), str(STEPS), str(PAUSE)]
+        script = [str(SCRIPT), str(steps), str(PAUSE)]
         text = subprocess.run(
             [sys.executable, "-m", "meshmend", "run", "--print", "slurm", *words, *script],
             capture_output=True, text=True, check=True,
@@ -148,6 +148,10 @@ class Run:
         """The newest step that is written down."""
         return max((event.step for event in read(self.folder) if isinstance(event, Committed)), default=-1)
 
+    def started(self) -> int:
+        """How many workers were."""
+        return sum(isinstance(event, Started) for event in read(self.folder))
+
     def until_step(self, step: int) -> None:
         wait_for(f"{self.name} at step {step}", lambda: self.folder.exists() and self.step() >= step, self.why)
 
@@ -164,8 +168,11 @@ class Run:
         state, code, again = self.field("JobState"), self.field("ExitCode"), self.field("Restarts")
         account = report.check(read(self.folder))
         print(f"{self.name}: {state}, exit code {code}, {again} restarts, {account.steps} steps", end="; ")
-        print("audit clean" if account.clean else f"audit: {account.findings}", flush=True)
-        return state == "COMPLETED" and account.clean
+        print("audit clean" if account.clean else f"audit: {account.findings}", end="; ")
+        logs = "".join(path.read_text(errors="replace") for path in self.slurm.folder.glob("slurmd-?.log"))
+        by_srun = logs.count(f"launch task StepId={self.job}.")
+        print(f"{by_srun} steps started by srun", flush=True)
+        return state == "COMPLETED" and account.clean and not by_srun
 
     def why(self) -> str:
         """What it printed."""
@@ -188,7 +195,7 @@ def wait_for(what: str, is_so: Callable[[], bool], why: Callable[[], str] = str)
 
 
 def lost(slurm: Slurm) -> bool:
-    run = slurm.submit("lost", "a:2,b:2")
+    run = slurm.submit("lost", "a:2,b:2", 3 * STEPS)
     run.until_step(50)
     slurm.bed.cut("b")
     slurm.bed.lose("b")
@@ -199,6 +206,7 @@ def lost(slurm: Slurm) -> bool:
     slurm.bed.mend("b")
     slurm.bed.boot("b")
     slurm.start("b", "slurmd", "-D", "-N", "b")
+    wait_for("b's workers", lambda: run.started() == 6, run.why)
     run.until_done()
     return run.verdict()
 
@@ -244,7 +252,9 @@ def main() -> int:
         return 0 if all(well.values()) else 1
     finally:
         if chosen.keep:
-            shutil.copytree(room.home(), chosen.keep, dirs_exist_ok=True, ignore=shutil.ignore_patterns("memory"))
+            shutil.copytree(
+                room.home(), chosen.keep, dirs_exist_ok=True, ignore=shutil.ignore_patterns("memory", "spool-*")
+            )
         bed.close()
 
 

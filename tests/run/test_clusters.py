@@ -265,4 +265,6 @@ def test_commands_run_on_a_host(tmp_path: Path) -> None:
         line = cluster.run_on("host", ["cd", str(tmp_path / "nowhere")], ["echo", "never"])
         assert subprocess.run(line, capture_output=True, text=True, timeout=DEADLINE).stdout == ""
     assert Local().mpirun_options(tmp_path) == []
-    assert str(agent) in Ssh(str(agent)).mpirun_options(tmp_path)
+    options = Ssh(str(agent)).mpirun_options(tmp_path)
+    assert str(agent) in options
+    assert options[options.index("plm") + 1] == "ssh"  # also within a job of Slurm, where it would take srun

@@ -19,6 +19,8 @@ KEEPALIVE = [
     "--prtemca", "prte_oob_tcp_keepalive_probes", "3",
 ]  # fmt: skip
 """With these, mpirun ends after eleven seconds of silence; the kernel would wait for minutes or forever."""
+NO_SLURM = ["--prtemca", "plm", "ssh", "--prtemca", "ras", "^slurm"]
+"""Within a job of Slurm, mpirun would start its daemons by srun: a failed node ends all of them, and never returns."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Ssh(Cluster):
         return [*shlex.split(self.launch_agent), host, " && ".join(shlex.join(command) for command in commands)]
 
     def mpirun_options(self, folder: Path) -> list[str]:
-        start = ["--prtemca", "plm_ssh_agent", self.launch_agent, "--prefix", sys.prefix]
+        start = ["--prtemca", "plm_ssh_agent", self.launch_agent, "--prefix", sys.prefix, *NO_SLURM]
         return [
             *KEEPALIVE,
             *start,
