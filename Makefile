@@ -74,6 +74,7 @@ bench: $(VENV)/run.stamp
 	$(BIN)/python benchmarks/meshsums.py
 	$(BIN)/python benchmarks/steps.py
 	$(BIN)/python benchmarks/recovery.py
+	$(BIN)/python benchmarks/starts.py
 	$(BIN)/python benchmarks/chaos
 	$(BIN)/python benchmarks/xla.py
 

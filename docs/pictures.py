@@ -6,7 +6,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import rank_states  # beside this script
+import api_page  # beside this script
+import rank_states
 
 import meshmend as mm
 from meshmend.demo import demo
@@ -27,6 +28,8 @@ def main() -> None:
         print(f"drew {folder.relative_to(HERE.parent) / name}.svg")
     (folder / "rank-states.svg").write_text(rank_states.draw())
     print("drew docs/pictures/rank-states.svg")
+    api_page.PAGE.write_text(api_page.page())
+    print("wrote docs/api.md")
     with tempfile.TemporaryDirectory() as place:
         if demo(place):
             raise SystemExit("the demo did not keep its promises")
