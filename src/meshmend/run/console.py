@@ -55,7 +55,7 @@ MANY = 100
 """Lines that are written at once, at most."""
 FEW = 4
 """How many hosts or workers a message lists one by one."""
-SLOW = "do what takes long inside `with job.pause():`, or divide it among all workers"
+SLOW = "do what takes long inside `with job.pause():`, or divide it among all workers with `job.evaluate`"
 SHOWN = 16
 """How many processes a message lists."""
 CAUSES = {
