@@ -18,6 +18,7 @@ import struct
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from meshmend.base.processes import is_alive
 
@@ -114,14 +115,19 @@ def _listening(process: int) -> Iterator[tuple[str, socket.socket]]:
                         yield name, found
 
 
+@cache
+def _libc() -> ctypes.CDLL:
+    """One for all: each makes types of its own, which Python frees late, and the launcher of a long run would grow."""
+    return ctypes.CDLL(None, use_errno=True)
+
+
 def _copied(process: int, number: int) -> int:
     """A copy of a file that a process has open."""
     if process == os.getpid():
         return os.dup(number)
     pidfd = os.pidfd_open(process)
     try:
-        libc = ctypes.CDLL(None, use_errno=True)
-        copy = libc.syscall(PIDFD_GETFD, pidfd, number, 0)
+        copy = _libc().syscall(PIDFD_GETFD, pidfd, number, 0)
     finally:
         os.close(pidfd)
     if copy < 0:
