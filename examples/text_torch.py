@@ -67,10 +67,8 @@ def main(epochs: int, characters: int, width: int, layers: int) -> None:
     with mm.Job(data, batch=32, lanes=4, reduction="exact") as job:
         clip = lambda: nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # noqa: E731
         model, optimizer = mm.torch.wrap(model, optimizer, job, after_sum=clip)
-        sampler = mm.torch.Sampler(job)
-        loader = DataLoader(data, batch_sampler=sampler)
-        for epoch in range(epochs):
-            sampler.set_epoch(epoch)
+        loader = DataLoader(data, batch_sampler=mm.torch.Sampler(job))
+        for _ in job.epochs(epochs):
             for ids, after in loader:
                 optimizer.zero_grad()
                 with torch.autocast("cpu", torch.bfloat16):

@@ -57,7 +57,8 @@ LAW: dict[str, list[str]] = {
     "run/doctor": ["programs", "kill_test", "mpi", "checks"],
     "telemetry": ["epoch", "types", "steps", "compaction", "folder", "reader"],
     "report": [
-        "pieces", "ledger", "findings", "audit", "timeline", "victims", "fold", "incidents", "text", "loss_plot",
+        "pieces", "ledger", "findings", "audit", "timeline", "victims", "fold", "incidents", "text", "labels",
+        "loss_plot",
     ],
     "mesh": [
         "grid", "hole", "notation", "random_holes", "ascii", "mesh", "digest", "planners", "schedule",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import meshmend as mm
 from meshmend.testing import Fault
 from tests.jobs.conftest import job as job
 from tests.jobs.jobs import Job
@@ -19,6 +20,10 @@ SMALL = {
     "digits_torch": ["--steps", "12"],
     "text_jax": ["--steps", "8", "--characters", "8000", "--width", "16"],
     "text_torch": ["--epochs", "2", "--characters", "10000", "--width", "16", "--layers", "1"],
+    "ddp_torch": ["--epochs", "2"],
+    "gan_torch": ["--steps", "40"],
+    "trainer_torch": ["--epochs", "2"],
+    "transformer_jax": ["--steps", "8", "--layers", "1"],
 }
 
 
@@ -30,9 +35,9 @@ def script(name: str) -> list[object]:
     return [FOLDER / f"{name}.py", *SMALL[name]]
 
 
-def alone(name: str) -> str:
+def alone(name: str, folder: Path) -> str:
     command = [sys.executable, *map(str, script(name))]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
 def test_all_are_here_and_short() -> None:
@@ -43,8 +48,8 @@ def test_all_are_here_and_short() -> None:
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.jobs) for name in SMALL]
 )
-def test_it_runs_alone_and_learns(name: str) -> None:
-    losses = [float(loss) for loss in re.findall(r"loss (\S+)", alone(name))]
+def test_it_runs_alone_and_learns(name: str, tmp_path: Path) -> None:
+    losses = [float(loss) for loss in re.findall(r"(?:loss|off) (\S+)", alone(name, tmp_path))]
     assert len(losses) >= 8 and losses[-1] < losses[0]
 
 
@@ -54,6 +59,18 @@ def test_a_death_does_not_change_how_it_ends(name: str, job: Job) -> None:
     job.faults = [Fault(rank=1, step=4)]
     job.run("--on-failure", "shrink", "-n", "3", script=script(name))
     assert job.status == 0, job.output
-    last = alone(name).splitlines()[-1]
+    last = alone(name, job.folder).splitlines()[-1]
     assert job.output.count(last) == 2, f"{last}\n{job.output}"
+    job.assert_clean()
+
+
+@pytest.mark.jobs
+def test_the_next_worker_continues_the_log_of_the_trainer_and_keeps_its_best(job: Job) -> None:
+    job.faults = [Fault(rank=0, step=14)]
+    job.run("--on-failure", "shrink", "-n", "2", script=[FOLDER / "trainer_torch.py", "--epochs", "3"])
+    assert job.status == 0, job.output
+    rows = [line.split(",") for line in (job.folder / "trainer.csv").read_text().splitlines()]
+    assert [int(epoch) for epoch, *_ in rows] == [0, 1, 2]
+    best = mm.load_checkpoint(job.path, "best")
+    assert best["model"]["0.weight"].shape == (128, 64)
     job.assert_clean()

@@ -1,7 +1,6 @@
 """A picture of a run: the loss over its steps, what failed when, and how many workers there were.
 
-Labels stand above the curve in stairs that fall to the right: a label's line reaches up to it, and since every label
-to the left of it whose text reaches over that line stands higher, no line crosses a text and no two texts overlap.
+What was rolled back stands behind it, faintly: it was seen while the job ran.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from meshmend.base.units import plural
 from meshmend.errors import JobError
 from meshmend.report.fold import Level
 from meshmend.report.incidents import Incident, incidents
-from meshmend.report.ledger import Ledger, Span, read_ledger
+from meshmend.report.labels import labels
+from meshmend.report.ledger import Span, read_ledger
 from meshmend.telemetry import Event, Events
 
 Floats = npt.NDArray[np.float64]
@@ -35,12 +35,8 @@ WIDE, HIGH, STAIR = 10.0, 4.6, 0.17
 """Inches: the picture without its head, and one stair of labels in its head."""
 LEFT, RIGHT = 0.07, 0.98
 """Margins, as shares of the width."""
-MOST = 14
-"""Stairs; where more would be needed, labels are only numbers, as in `meshmend audit`, or none if these do not fit."""
 SPAN = 200.0
 """How many times the lowest value the highest may be before the scale is logarithmic."""
-LONGEST = 34
-"""Characters in a label."""
 POINTS = 4000
 """Pieces of a curve that can be told apart."""
 
@@ -58,10 +54,13 @@ def draw_loss(events: Iterable[Event], path: str | os.PathLike[str], metric: str
     failures = incidents(events)
     with picture(path, WIDE, HIGH) as figure:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=[5, 1])
-        _draw_void(above, ledger)
+        void = ledger.void()
+        for attempt in ledger.starts:
+            _draw_void(above, below, [span for span in void if span.attempt == attempt])
         _draw_curve(above, steps, values, metric)
         _draw_workers(below, spans)
-        above.set_xlim(0, max(ledger.end - 1, 1, *(incident.step for incident in failures)))
+        ends = [ledger.end - 1, *(span.end - 1 for span in void), *(incident.step for incident in failures)]
+        above.set_xlim(0, max(1, *ends))
         _mark(figure, above, below, failures)
 
 
@@ -92,25 +91,31 @@ def _draw_curve(axes: Any, steps: Floats, values: Floats, metric: str) -> None:
     axes.grid(axis="y", color=FAINT, linewidth=0.7)
 
 
-def _draw_void(axes: Any, ledger: Ledger) -> None:
-    """What was rolled back, faintly: it was seen while the job ran."""
-    void = ledger.void()
-    for attempt in ledger.starts:
-        steps, values = _curve([span for span in void if span.attempt == attempt])
-        if len(steps):
-            axes.plot(steps, values, color=VOID, linewidth=1, zorder=2)
+def _draw_void(above: Any, below: Any, spans: Sequence[Span]) -> None:
+    """What was rolled back of one attempt."""
+    steps, values = _curve(spans)
+    if len(steps):
+        above.plot(steps, values, color=VOID, linewidth=1, zorder=2)
+    if spans:
+        _draw_active(below, spans, VOID)
 
 
 def _draw_workers(axes: Any, spans: Sequence[Span]) -> None:
-    steps = [span.begin for span in spans]
-    active = [len({rank for rank, _ in span.by}) for span in spans]
-    most = max(active, default=1)
-    axes.step([*steps, spans[-1].end], [*active, active[-1]], where="post", color=INK, linewidth=1)
+    active = _draw_active(axes, spans, INK)
+    most = round(axes.dataLim.y1)  # with those of what was rolled back
     axes.set_ylim(0, most * 1.25)
     axes.set_yticks(sorted({0, min(active), most}) if most - min(active) > most / 5 else [0, most])
     axes.set_ylabel("workers", color=MUTED)
     axes.set_xlabel("step", color=MUTED)
     _bare(axes)
+
+
+def _draw_active(axes: Any, spans: Sequence[Span], colour: str) -> list[int]:
+    """How many workers computed each step."""
+    active = [len({rank for rank, _ in span.by}) for span in spans]
+    steps = [*(span.begin for span in spans), spans[-1].end]
+    axes.step(steps, [*active, active[-1]], where="post", color=colour, linewidth=1)
+    return active
 
 
 def _bare(axes: Any) -> None:
@@ -120,30 +125,30 @@ def _bare(axes: Any) -> None:
 
 def _mark(figure: Any, above: Any, below: Any, failures: Sequence[Incident]) -> None:
     """A line for each incident, with its label over it, and a key of the levels that occur."""
-    labels = [_label(incident) for incident in failures]
-    wide, stairs = _stairs(figure, above, failures, labels)
-    if max(stairs, default=0) >= MOST:
-        labels = [str(incident.number) for incident in failures]
-        wide, stairs = _stairs(figure, above, failures, labels)
-    crowded = max(stairs, default=0) >= MOST
-    if crowded:
-        wide, stairs = RIGHT - LEFT, [-1] * len(failures)
-    style = {"linewidth": 0.5, "alpha": 0.4} if crowded else {"linewidth": 0.8, "alpha": 0.8}
-    head = 0.5 + STAIR * (max(stairs, default=-1) + 1)
-    high = HIGH + head
-    figure.set_size_inches(WIDE, high)
-    figure.subplots_adjust(left=LEFT, right=LEFT + wide, bottom=0.5 / high, top=1 - head / high, hspace=0.12)
-    inches = above.get_position().height * high
-    for incident, label, stair in zip(failures, labels, stairs, strict=True):
-        colour, reach = LEVELS[incident.level][0], 1 + max(0, STAIR * (stair + 0.75) / inches)
-        below.axvline(incident.step, color=colour, zorder=2, **style)
-        above.axvline(incident.step, ymax=reach, color=colour, zorder=2, clip_on=False, **style)
-        if not crowded:
-            above.annotate(
-                label, (incident.step, reach), xycoords=above.get_xaxis_transform(), xytext=(3, 0),
-                textcoords="offset points", va="center", ha="left", fontsize=8, color=colour, annotation_clip=False,
-            )  # fmt: skip
-    _key(figure, failures, high)
+    low, high = above.get_xlim()
+    wide, found = labels(
+        failures, lambda step: (step - low) / (high - low), lambda text: _width(figure, text), RIGHT - LEFT
+    )
+    shared = len(found) < len(failures)
+    style = {"linewidth": 0.5, "alpha": 0.5} if shared else {"linewidth": 0.8, "alpha": 0.8}
+    head = 0.5 + STAIR * (max((label.stair for label in found), default=-1) + 1)
+    tall = HIGH + head
+    figure.set_size_inches(WIDE, tall)
+    figure.subplots_adjust(left=LEFT, right=LEFT + wide, bottom=0.5 / tall, top=1 - head / tall, hspace=0.12)
+    inches = above.get_position().height * tall
+    for label in found:
+        reach = 1 + STAIR * (label.stair + 0.75) / inches
+        for at, incident in enumerate(label.incidents):
+            colour = LEVELS[incident.level][0]
+            below.axvline(incident.step, color=colour, zorder=2, **style)
+            above.axvline(incident.step, ymax=1 if at else reach, color=colour, zorder=2, clip_on=bool(at), **style)
+        levels = {incident.level for incident in label.incidents}
+        above.annotate(
+            label.text, (label.incidents[0].step, reach), xycoords=above.get_xaxis_transform(), xytext=(3, 0),
+            textcoords="offset points", va="center", ha="left", fontsize=8, annotation_clip=False,
+            color=LEVELS[levels.pop()][0] if len(levels) == 1 else MUTED,
+        )  # fmt: skip
+    _key(figure, failures, tall)
 
 
 def _key(figure: Any, failures: Sequence[Incident], high: float) -> None:
@@ -159,27 +164,6 @@ def _key(figure: Any, failures: Sequence[Incident], high: float) -> None:
 
 def _title(failures: Sequence[Incident]) -> str:
     return plural(len(failures), "incident") if failures else "no failures"
-
-
-def _label(incident: Incident) -> str:
-    text = ", ".join(incident.what)
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1].rstrip(', ')}…"
-
-
-def _stairs(figure: Any, axes: Any, failures: Sequence[Incident], labels: Sequence[str]) -> tuple[float, list[int]]:
-    """How wide the curve may be for the labels to fit beside it, and the stair of each label, from right to left."""
-    low, high = axes.get_xlim()
-    places = [(incident.step - low) / (high - low) for incident in failures]
-    widths = [_width(figure, label) + 0.01 for label in labels]
-    room = [(RIGHT - LEFT - own) / place for place, own in zip(places, widths, strict=True) if place > 0]
-    wide = min([RIGHT - LEFT, *room])
-    order = sorted(range(len(labels)), key=lambda index: (places[index], -index))
-    stairs = [0] * len(labels)
-    for at in reversed(range(len(order))):
-        this = order[at]
-        over = places[this] + widths[this] / wide
-        stairs[this] = max((stairs[right] + 1 for right in order[at + 1 :] if places[right] <= over), default=0)
-    return wide, stairs
 
 
 def _width(figure: Any, label: str) -> float:
