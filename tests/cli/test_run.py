@@ -36,8 +36,10 @@ PRINTED = {
     "mesh": ("2x2", "--mesh 2x2"),
     "algorithm": ("ring", "--algorithm ring"),
     "name": ("mine", "mine"),
+    "log_every": ("5", "--log-every 5"),
 }
 """What is given for each option, and what must then be in the text for a cluster."""
+FLAGS = {"quiet": "--log-every never", "verbose": "--verbose"}
 NOT_PRINTED = {"script", "resume", "attach", "print_"}
 
 
@@ -76,12 +78,15 @@ def main(words: str) -> int:
 def test_every_option_is_in_the_text_for_a_cluster(kind: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     del folder
     options = inspect.signature(run_verb.run).parameters.keys()
-    assert options == PRINTED.keys() | NOT_PRINTED, "say what becomes of the option with --print"
+    assert options == PRINTED.keys() | FLAGS.keys() | NOT_PRINTED, "say what becomes of the option with --print"
     for option, (value, expected) in PRINTED.items():
         words = f"--{option.replace('_', '-')} {shlex.quote(value)} --print {kind} train.py --epochs 3"
         assert main(words) == 0
         text = capsys.readouterr().out
         assert expected in text and text.count("train.py --epochs 3") == 1, option
+    for flag, expected in FLAGS.items():
+        assert main(f"--{flag} --print {kind} train.py") == 0
+        assert expected in capsys.readouterr().out
     assert main(f"-n 5 --hosts a:3,b:2 --print {kind} train.py") == 0
     assert '":3" : ":2"' in capsys.readouterr().out
 

@@ -241,6 +241,9 @@ COURIER = """
         def run(self, *, repair):
             raise {error}("a sentence")
 
+        def where(self):
+            return ""
+
     try:
         carry(Courier(), repair=True)
     except Failure:

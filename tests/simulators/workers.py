@@ -175,6 +175,8 @@ class Worker:
             if self.given is not None:
                 self.state, self.step, self.pending = self.given
                 self.saved_before = self.step
+                if self.courier is not None:
+                    self.summed = self.courier.mpirun.number, self.courier.shrink
             self.digested = self.memory.done
             self.poke()
         elif self.over:

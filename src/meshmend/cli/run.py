@@ -131,6 +131,7 @@ def run(
             "--mesh": mesh, "--algorithm": algorithm, "--log-every": given.get("log_every"),
         }  # fmt: skip
         known = [word for option, value in words.items() if value is not None for word in (option, str(value))]
+        known += ["--verbose"] if verbose else []
         return _say(launch.text_for(print_, script, most or 1, len(places or [1]), known))
     _misplaced(script, given)
     if resume and name:

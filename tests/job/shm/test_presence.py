@@ -175,7 +175,7 @@ def _compete(memory: Path, barrier: threading.Barrier, results: Queue[int]) -> N
 
 def test_of_launchers_that_begin_at_once_one_does(home: Path) -> None:
     """While dead runs are cleaned up, too; in 40 rounds of three."""
-    context = multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("spawn")  # this process may have threads of JAX
     barrier, results = context.Barrier(3), context.Queue()
     players = [context.Process(target=_compete, args=(home.parent, barrier, results)) for _ in range(3)]
     for player in players:

@@ -174,6 +174,8 @@ class Process(Field[Identity, Identity]):
         words[place] = value.number
 
 
+LAST = (1 << 63) - 1
+"""The largest number of a word."""
 MOST_LANES = 4096
 LANES_PER_WORD = 32
 
@@ -252,7 +254,7 @@ class Mailbox(Field["Mail[M] | None", M], Generic[M]):
         words[place + 1] = len(body)
         for i, word in enumerate(body):
             words[place + 2 + i] = word
-        words[place] = writing + 1
+        words[place] = writing + 1 if writing < LAST else 2  # damage can leave any number there
 
 
 def damaged(found: int, what: str) -> JobError:

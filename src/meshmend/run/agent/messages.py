@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Annotated, Any, ClassVar
 
@@ -39,7 +39,7 @@ class Hello:
     """One without a version is from before there were versions."""
     address: str = ""
     """The address that it listens on; empty where its host is not known by an address of its own."""
-    living: Sequence[int] = ()
+    living: list[int] = field(default_factory=list)
     """Processes of the run's workers that have been there before it."""
 
 

@@ -118,7 +118,7 @@ class Rank:
     founder: bool = True
     """Its worker was started to begin the attempt, and not to join others that train."""
     first_step: int | None = None
-    """The step its worker began with: a founder when it opened its job, others when they are seen to take part."""
+    """The step its worker began with: a founder when it opened its job, others when they have taken over the state."""
     killed: Cause = Cause.NONE
     """Why we killed its worker, where we did: an agent that is replaced may not have done it."""
     replaced: int | None = None
@@ -142,7 +142,9 @@ class Rank:
         if self.state not in ALIVE:
             return False
         self.misses = 0
-        if (seen.active or (seen.ready and self.founder)) and self.first_step is None:
+        # One that joins others counts as active before it has taken over their state, and with it their step.
+        began = seen.ready if self.founder else seen.active and seen.summed_world > 0
+        if began and self.first_step is None:
             self.first_step = seen.step
         self.seen = seen
         self.apply(sign_of(seen, world))
