@@ -47,9 +47,9 @@ def test_a_halted_run_has_a_checkpoint_or_has_failed(ends: list[RankSeen], write
     assert exit_status(ends, writer, halted=True) == status
 
 
-def test_the_larger_side_saves_the_state_of_a_run_whose_smaller_side_lost_it() -> None:
+def test_a_side_that_was_killed_to_start_again_has_its_last_checkpoint() -> None:
     seen = [RankSeen(0, status=-9, ready=True)]
-    assert exit_status(seen, -1, halted=True, minority=True) == HALTED
+    assert exit_status(seen, -1, halted=True, apart=True) == HALTED
     assert exit_status(seen, -1, halted=True) == FAILED
 
 

@@ -156,13 +156,13 @@ def _over_when_somebody_ended(run: RunState) -> bool:
     return any(rank.seen.over or rank.seen.status == DONE for rank in run.ranks.values())
 
 
-def _done_when_somebody_ended(seen: Any, writer: int, *, halted: bool, minority: bool) -> int:
-    del writer, minority
+def _done_when_somebody_ended(seen: Any, writer: int, *, halted: bool, apart: bool) -> int:
+    del writer, apart
     return DONE if not halted and any(one.status == DONE for one in seen) else FAILED
 
 
-def _status_of_the_job_alone(seen: Any, writer: int, *, halted: bool, minority: bool) -> int:
-    del writer, halted, minority
+def _status_of_the_job_alone(seen: Any, writer: int, *, halted: bool, apart: bool) -> int:
+    del writer, halted, apart
     return DONE if any(one.over for one in seen) else FAILED
 
 

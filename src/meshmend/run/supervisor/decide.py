@@ -117,8 +117,8 @@ def _mind_end(turn: Turn) -> None:
     run.phase = Phase.FINISHED
     # One that was let go without ever having had the state cannot say that the job is done.
     said = [rank.seen for rank in run.ranks.values() if rank.seen.active or rank.released is None]
-    minority = isinstance(run.halt_reason, Minority)
-    status = exit_status(said, run.writer, halted=run.halt_reason is not None, minority=minority)
+    apart = isinstance(run.halt_reason, Minority) and bool(run.restarting)
+    status = exit_status(said, run.writer, halted=run.halt_reason is not None, apart=apart)
     if isinstance(run.halt_reason, BadStart):
         status = FAILED  # what the others have done is not what was asked for
     turn.do(Finish(status, run.halt_reason))
