@@ -109,6 +109,7 @@ def test_a_worker_that_hangs_is_found_and_ended(job: Job, kind: str, undisturbed
 def test_a_dead_worker_is_replaced(job: Job, policy: str, undisturbed: Undisturbed) -> None:
     job.faults = [kill(1, 5)]
     job.start("--on-failure", policy, "-n", "3", script=[SCRIPT, "steps=100", "gate=60"])
+    wait_for((job.path / "events").is_dir)
     wait_for(lambda: sum(isinstance(event, Opened) and event.rank == 1 for event in read(job.path)) == 2)
     job.open_gate()
     job.finish()

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -42,7 +43,9 @@ LEAST = 95.0
 """Test accuracy that is promised, in percent."""
 GRACE = 5.0
 """Seconds that a run has to end by itself when it is told to."""
-STEP = re.compile(r"(?:\[\d+\] )?step (\d+)  loss (\S+)  (\d+) worker")
+STEP = re.compile(r"(?:\[\d+\] )?step (\d+)(?: of \d+)?  loss (\S+)  (\d+) worker")
+EVERY_STEP = {"MESHMEND_LOG_EVERY": "0"}
+"""The picture and the kills follow the steps one by one."""
 RESULT = re.compile(r"(?:\[\d+\] )?test accuracy ([\d.]+)%, weights (\w{64})")
 
 
@@ -184,7 +187,7 @@ def _running(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[
     """A training that is ended with us. In a session of its own, or a Ctrl-C would reach it twice."""
     process = subprocess.Popen(
         command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        errors="replace", start_new_session=True,
+        errors="replace", start_new_session=True, env={**os.environ, **EVERY_STEP},
     )  # fmt: skip
     try:
         yield process
