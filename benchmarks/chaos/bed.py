@@ -126,27 +126,13 @@ class Namespaces(Bed):
         self.hub = space_of("hub")
         self._servers: dict[str, subprocess.Popen[bytes]] = {}
         (home / "memory").mkdir()
-        self._wire()
+        namespaces.wire(home, {host: f"10.78.0.{number}" for number, host in enumerate(self.hosts, 1)})
         self._keys()
         for host in self.hosts:
             own = self.memory(host)
             own.mkdir(parents=True)
             subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m,mode=1777", "tmpfs", own], check=True)
             self.boot(host)
-
-    def _wire(self) -> None:
-        namespaces.ip([f"netns add {self.hub}", *(f"netns add {space_of(host)}" for host in self.hosts)])
-        ip("hub", "link add bridge type bridge")
-        ip("hub", "link set bridge up")
-        addresses = {host: f"10.78.0.{number}" for number, host in enumerate(self.hosts, 1)}
-        known = "".join(f"{address} {host}\n" for host, address in addresses.items())
-        (self.home / "hosts").write_text(f"127.0.0.1 localhost\n{known}")
-        for host, address in addresses.items():
-            ip(host, f"link add eth0 type veth peer name to-{host} netns {self.hub}")
-            ip(host, f"addr add {address}/24 dev eth0")
-            ip(host, "link set lo up")
-            ip(host, "link set eth0 up")
-            ip("hub", f"link set to-{host} master bridge up")
 
     def _keys(self) -> None:
         if not Path(SSHD).exists():

@@ -48,19 +48,7 @@ class Hosts:
         self.close()
 
     def _make(self) -> None:
-        hub = space_of("hub")
-        namespaces.ip([f"netns add {hub}", *(f"netns add {space_of(name)}" for name in self.names)])
-        _ip("hub", "link add bridge type bridge")
-        _ip("hub", "link set bridge up")
-        addresses = {name: self.address(name) for name in self.names}
-        known = "".join(f"{address} {name}\n" for name, address in addresses.items())
-        (self._home / "hosts").write_text(f"127.0.0.1 localhost\n{known}")
-        for name, address in addresses.items():
-            _ip(name, f"link add eth0 type veth peer name to-{name} netns {hub}")
-            _ip(name, f"addr add {address}/24 dev eth0")
-            _ip(name, "link set lo up")
-            _ip(name, "link set eth0 up")
-            _ip("hub", f"link set to-{name} master bridge up")
+        namespaces.wire(self._home, {name: self.address(name) for name in self.names})
         for name in self.names:
             self.boot(name)
 

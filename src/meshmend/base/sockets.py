@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import ipaddress
 import os
 import socket
 import struct
@@ -54,6 +53,8 @@ def common_network(addresses: Iterable[str]) -> str:
 
     There is none for addresses that are not of IPv4, or of loopback, or have next to nothing in common.
     """
+    import ipaddress  # 5 ms, which a courier of one host need not wait for
+
     try:
         found = [ipaddress.IPv4Address(address) for address in addresses]
     except ValueError:
@@ -77,14 +78,17 @@ def _narrow(found: socket.socket, reach: str) -> None:
     if reach == LOCAL:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, LOCAL.encode())
         return
-    program = _filter(ipaddress.IPv4Network(reach))
+    import ipaddress  # as above
+
+    network = ipaddress.IPv4Network(reach)
+    program = _filter(int(network.network_address), int(network.netmask))
     buffer = ctypes.create_string_buffer(program, len(program))
     found.setsockopt(
         socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", len(program) // 8, ctypes.addressof(buffer))
     )
 
 
-def _filter(network: ipaddress.IPv4Network) -> bytes:
+def _filter(network: int, mask: int) -> bytes:
     """A program for the kernel (classic BPF) that passes what is sent to an address of this network or of loopback.
 
     Connections inherit it. It sees the packet from the header of IP on; what is not of IPv4 is dropped.
@@ -94,7 +98,7 @@ def _filter(network: ipaddress.IPv4Network) -> bytes:
     to = header + 16
     lines = [
         (byte, 0, 0, header), (both, 0, 0, 0xF0), (equal, 0, 6, 0x40),
-        (word, 0, 0, to), (both, 0, 0, int(network.netmask)), (equal, 4, 0, int(network.network_address)),
+        (word, 0, 0, to), (both, 0, 0, mask), (equal, 4, 0, network),
         (word, 0, 0, to), (both, 0, 0, 0xFF000000), (equal, 1, 0, 0x7F000000),
         (end, 0, 0, 0), (end, 0, 0, 0xFFFFFFFF),
     ]  # fmt: skip

@@ -170,10 +170,10 @@ class WorkerSession:
         while True:
             question = self._asked()
             if question is None:
-                total, notes = self._take_total()
+                total, found, notes = self._take_total()
                 if notes:
                     continue  # others had something to say first; what was computed is brought again
-                self.account = self._footer.read(total)
+                self.account = found
                 return total
             self.mine = wanted = question.body.lanes
             if not self._have <= set(wanted) or question.body.afresh:
@@ -210,7 +210,7 @@ class WorkerSession:
         while True:
             question = self._asked()
             if question is None:
-                return self._take_total()[1]
+                return self._take_total()[2]
             if not self._own.generation:
                 self._replace_buffers(WireFormat(Float32, self._footer.size), 0)
             part, rank = self._segment.buffers.part, self._segment.rank
@@ -228,8 +228,8 @@ class WorkerSession:
             if (question := side.question(number)) is not None:
                 return question
 
-    def _take_total(self) -> tuple[Any, dict[int, Note]]:
-        """The total of the round that is done, and the notes in it."""
+    def _take_total(self) -> tuple[Any, Total, dict[int, Note]]:
+        """The total of the round that is done, what its footer says, and the notes in it."""
         total = self._segment.buffers.total(self._round)
         found, notes = self._footer.read(total), self._footer.notes(total)
         self._members = tuple(found.digests)
@@ -238,7 +238,7 @@ class WorkerSession:
             if notes and self._digested == self._round - 1:
                 self._digested = self._round  # it has changed nothing
             self._round += 1
-        return total, notes
+        return total, found, notes
 
     def _make_buffers(self, sums: Accumulator) -> None:
         """The size of the gradients is known; so find out now, and not after a death, if the state fits too."""

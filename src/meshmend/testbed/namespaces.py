@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from meshmend.base.processes import is_alive, kill
@@ -73,6 +73,19 @@ def shell(space: str, text: str) -> None:
     done = subprocess.run(line, input=text, capture_output=True, text=True)
     if done.returncode:
         raise TestbedError(f"the namespace {space} could not be set up: {done.stderr.strip()}")
+
+
+def wire(home: Path, addresses: Mapping[str, str]) -> None:
+    """Make a namespace for each host, with an address in a network of 254, and a bridge in `hub` that connects them."""
+    hub = space_of("hub")
+    ip([f"netns add {hub}", *(f"netns add {space_of(host)}" for host in addresses)])
+    shell(hub, "ip link add bridge type bridge\nip link set bridge up")
+    known = "".join(f"{address} {host}\n" for host, address in addresses.items())
+    (home / "hosts").write_text(f"127.0.0.1 localhost\n{known}")
+    for host, address in addresses.items():
+        end = f"ip link add eth0 type veth peer name to-{host} netns {hub}\nip addr add {address}/24 dev eth0"
+        shell(space_of(host), f"{end}\nip link set lo up\nip link set eth0 up")
+        shell(hub, f"ip link set to-{host} master bridge up")
 
 
 def processes(*spaces: str) -> list[int]:

@@ -39,6 +39,27 @@ port.begin(1, (0,))
 port.ready(0.0)
 print(len(killed), killed[0] == (os.getpid(), worker_port.signal.SIGKILL))
 """
+ENLISTS = """
+from meshmend.job.courier.mpi import Mpi
+
+class Others:
+    polls = 0
+
+    def Get_size(self):
+        return 2
+
+    def Ibarrier(self):
+        return self
+
+    def Test(self):
+        self.polls += 1
+        return self.polls == 3
+
+mpi = Mpi.__new__(Mpi)
+mpi.world = Others()
+mpi.enlist((0, 1))
+print(mpi.world.polls, mpi.active is mpi.world)
+"""
 
 
 @pytest.fixture
@@ -58,3 +79,8 @@ def courier(run: str, script: str) -> list[str]:
 
 def test_a_courier_ends_with_its_worker(run: str) -> None:
     assert courier(run, ENDS) == ["0", "0", "1", "True"]
+
+
+def test_nobody_is_enlisted_before_all_have_come_so_far(run: str) -> None:
+    """Otherwise one half of a broken network may count by a membership that the other has not heard of."""
+    assert courier(run, ENLISTS) == ["3", "True"]

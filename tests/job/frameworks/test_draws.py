@@ -51,6 +51,12 @@ def test_random_numbers_depend_on_seed_step_and_lane_alone(function: Callable[..
     assert set(seen) == {(step, lane) for step in range(3) for lane in range(4)}
 
 
+def test_two_draws_in_one_lane_are_two_numbers() -> None:
+    one, again = Draws(0, 1, 2), Draws(0, 1, 2)
+    drawn = [one.rng.random(), one.rng.random()]
+    assert drawn[0] != drawn[1] and drawn == [again.rng.random(), again.rng.random()]
+
+
 RANDOM = np.random.default_rng(0)
 
 

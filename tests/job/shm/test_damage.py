@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from meshmend.base.processes import Identity
@@ -71,6 +71,7 @@ def posted(courier: CourierSegment) -> None:
 
 
 @given(changes=st.dictionaries(st.sampled_from(FIELDS), WORDS, min_size=1, max_size=8))
+@example(changes={25: (1 << 63) - 1})
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_words_are_an_answer_or_a_sentence(home: Path, tmp_path: Path, changes: dict[int, int]) -> None:
     """There is no worker, so that whoever is killed for it is somebody else."""

@@ -163,3 +163,12 @@ def test_a_worker_that_completed_no_step_is_told_from_one_that_did() -> None:
     assert not rank.completed_steps
     rank.see(RankSeen(0, process=1, ready=True, active=True, step=8), 1)
     assert rank.completed_steps
+
+
+def test_a_state_that_was_taken_over_is_no_completed_step() -> None:
+    """One that joins others counts as active a moment before it has their step."""
+    rank = Rank(1, "a", joining=True)
+    rank.started()
+    for step, world, completed in ((0, 0, False), (556, 2, False), (557, 2, True)):
+        rank.see(RankSeen(1, process=1, ready=True, active=True, step=step, summed_world=world), 2)
+        assert rank.completed_steps is completed

@@ -1,7 +1,7 @@
 """Random numbers of a lane, and a check that a lane gives the same result twice.
 
 A lane may be computed by any worker, and again when that worker dies. So its random numbers must depend on the seed,
-the step and the lane, and on nothing else.
+the step and the lane, and on nothing else: every computation of a lane gets `Draws` of its own.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,9 @@ class Draws:
     lane: int
     """The number of the lane in its step, from 0."""
 
-    @property
+    @cached_property
     def rng(self) -> np.random.Generator:
-        """A generator of numpy, at its beginning each time that it is asked for."""
+        """A generator of numpy."""
         return np.random.default_rng((self.seed, self.step, self.lane))
 
     @property
@@ -38,7 +39,7 @@ class Draws:
 
         return jax.key_of(self.seed, self.step, self.lane)
 
-    @property
+    @cached_property
     def generator(self) -> Any:
         """A generator of PyTorch on the processor; its global one is seeded for each lane anyway."""
         from meshmend.job.frameworks.torch import rng
