@@ -78,7 +78,7 @@ LAW: dict[str, list[str]] = {
     "testbed": ["privileges", "routes", "namespaces", "wiring", "network"],
     "demo": ["digits", "screen", "story"],
     "cli": [
-        "app", "plan", "run", "audit", "chaos", "demo", "doctor", "export", "simulate", "simulate_fleet",
+        "app", "words", "plan", "run", "audit", "chaos", "demo", "doctor", "export", "simulate", "simulate_fleet",
         "simulate_step", "testbed",
     ],
     "simulator": ["network", "fleet", "step", "papers"],
@@ -193,6 +193,26 @@ def test_import_is_light() -> None:
     code = "import sys, meshmend, meshmend.cli; print(*sorted(m for m in sys.modules if '.' not in m))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert not {"jax", "torch", "mpi4py", "numba", "scipy", "rustworkx", "matplotlib"} & set(loaded.stdout.split())
+
+
+def test_a_run_loads_no_simulator_and_a_small_exact_sum_no_compiler() -> None:
+    """What a start takes, every worker and every replacement takes."""
+    code = """
+import sys
+from meshmend import cli
+cli._load("run")
+import numpy as np, meshmend as mm
+with mm.Job(np.ones((8, 4), np.float32), batch=8, lanes=4, reduction="exact") as job:
+    w = job.share(np.zeros(4, np.float32))
+    for step in job.steps(2):
+        w = w + job.sum(lambda lane: lane.sum(0))
+        job.commit(w)
+assert w.tolist() == [16] * 4, w
+print(*sys.modules)
+"""
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    names = set(loaded.stdout.split())
+    assert not {"numba", "meshmend.simulator", "meshmend.testbed"} & names and "meshmend.run.launcher" in names
 
 
 def test_a_courier_loads_no_planner_and_nothing_of_the_worker() -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import io
 import sys
+from importlib import import_module
 
 from cyclopts import CycloptsError
 
-from meshmend.cli import audit, chaos, demo, doctor, export, simulate, simulate_fleet, simulate_step, testbed
 from meshmend.cli.app import app
-from meshmend.cli.plan import join_mesh
-from meshmend.cli.run import leave_script
+from meshmend.cli.words import join_mesh, leave_script
 from meshmend.errors import MeshmendError
 
-VERBS = (audit, chaos, demo, doctor, export, simulate, simulate_fleet, simulate_step, testbed)
-"""Files that add themselves to the application when they are imported, besides run and plan."""
+VERBS = {
+    "run": ["run"], "demo": ["demo"], "audit": ["audit"], "export": ["export"], "chaos": ["chaos"],
+    "doctor": ["doctor"], "plan": ["plan"], "verify": ["plan"], "testbed": ["testbed"],
+    "simulate": ["simulate", "simulate_step", "simulate_fleet"],
+}  # fmt: skip
+"""The files of each verb, which add themselves to the application when they are imported."""
 
 
 def main(words: list[str] | None = None) -> int:
@@ -24,6 +27,7 @@ def main(words: list[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # a terminal without arrows shows ? and not a stack trace
     try:
         words = sys.argv[1:] if words is None else words
+        _load(words[0] if words else "")
         return app(leave_script(words) if words[:1] == ["run"] else join_mesh(words), exit_on_error=False) or 0
     except MeshmendError as error:
         print(f"meshmend: {error}", file=sys.stderr)
@@ -32,6 +36,12 @@ def main(words: list[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
     return 2
+
+
+def _load(verb: str) -> None:
+    """Import what this verb needs: a run has better things to do than to load the simulators. --help shows all."""
+    for file in VERBS.get(verb) or dict.fromkeys(file for files in VERBS.values() for file in files):
+        import_module(f"meshmend.cli.{file}")
 
 
 if __name__ == "__main__":

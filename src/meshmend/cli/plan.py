@@ -10,7 +10,6 @@ from cyclopts import Parameter
 from meshmend.base.units import plural, read_bytes
 from meshmend.cli.app import app, one_of
 from meshmend.errors import PlanError
-from meshmend.mesh import PRESETS
 from meshmend.mesh.choose import AUTO
 from meshmend.mesh.planners import ALGORITHMS, LINKS
 
@@ -25,8 +24,6 @@ MeshText = Annotated[
     str, Parameter(help="ROWSxCOLS or a preset, then wrap=…, -ROWSxCOLS@ROW,COL, -chip@…, -link@…, -board@…, -host@…")
 ]
 LinkName = Annotated[str, Parameter(help=f"Kind of link, for predicted times: {', '.join(LINKS)}.")]
-_MESH = re.compile(rf"(\d+x\d+|{'|'.join(PRESETS)})(\s.*)?")
-_MESH_WORD = re.compile(r"-(\d+x|[a-z]+@).*|wrap=.*")
 
 
 @app.command
@@ -140,21 +137,3 @@ def _counts(text: str) -> dict[str, float]:
                 "such as chips=5% or hosts=2"
             ) from None
     return counts
-
-
-def join_mesh(words: list[str]) -> list[str]:
-    """A mesh is one argument, though people type it as several words, some of which look like options.
-
-    What follows a -- belongs to another command.
-    """
-    if "--" in words:
-        end = words.index("--")
-        return [*join_mesh(words[:end]), *words[end:]]
-    holes = [word for word in words if _MESH_WORD.fullmatch(word)]
-    rest = [word for word in words if not _MESH_WORD.fullmatch(word)]
-    before = words.index(holes[0]) - 1 if holes else 0
-    at = next((i for i, word in enumerate(rest) if _MESH.fullmatch(word)), before)
-    if at < 1:
-        return words
-    rest[at] = " ".join([rest[at], *holes])
-    return rest

@@ -31,8 +31,6 @@ OURS = {
     "--on-failure": "on_failure", "--launch-agent": "launch_agent", "--checkpoint-every": "every",
 }  # fmt: skip
 """Options that hardly any script has itself, and their names in a `RunSpec`."""
-FLAGS = ("-q", "--quiet", "-v", "--verbose")
-"""Options without a value."""
 
 
 @app.command
@@ -140,19 +138,6 @@ def run(
         return launch.resume(launch.load_spec(resume, **given))
     called = resume or name or f"{time.strftime('%m%d-%H%M%S')}-{os.getpid()}"
     return launch.launch(launch.RunSpec(**{"run": called, "script": (), "workers": 1, **given}))
-
-
-def leave_script(words: list[str]) -> list[str]:
-    """A script's own options are not ours: everything from the script, or from -m, on is left as it is."""
-    place = 1
-    while place < len(words) and words[place].startswith("-") and words[place] not in ("--help", "-h", "--", "-m"):
-        if words[place].partition("=")[0].replace("_", "-") == "--nproc-per-node":
-            raise JobError(f"{words[place]} is torchrun's: give the number of workers with -n, such as -n 4")
-        word = words[place]
-        alone = word in FLAGS or "=" in word or (word[1:2] != "-" and len(word) > 2)  # -q, --name=x, -n4
-        place += 1 if alone else 2
-    script = words[place:]
-    return [*words[:place], *(["--"] if script and script[0] not in ("--help", "-h", "--") else []), *script]
 
 
 def _as_file(script: tuple[str, ...]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -13,6 +14,14 @@ from meshmend.job.reduction import exact as module
 from meshmend.job.reduction.exact import COARSE, FRESH, HIGH, LOW, MOST_LANES, Exact, Outcome
 
 seeds = st.integers(0, 2**32 - 1)
+
+
+@pytest.fixture(autouse=True, scope="module", params=[0, module.SMALL], ids=["compiled", "numpy"])
+def both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test runs twice: small gradients are as exact without compiled loops."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "SMALL", request.param)
+        yield
 
 
 @st.composite
@@ -267,6 +276,7 @@ def test_kernels_do_what_the_plain_functions_do(monkeypatch: pytest.MonkeyPatch,
     rows = gradients(5, leaves, 5)[: min(lanes, 5)]
     rows[0, 0], rows[-1, 1] = 1e-40, 2.5 * 2.0**-20
     compiled, plain = Exact(leaves, lanes, 16), Exact(leaves, lanes, 16)
+    compiled.small = plain.small = False
     for t in range(3):
         wire = compiled.wire()
         for row in rows:
@@ -283,6 +293,30 @@ def test_kernels_do_what_the_plain_functions_do(monkeypatch: pytest.MonkeyPatch,
         assert (want is None) == (got is None) == (t == 0)
         if want is not None and got is not None:
             assert want.tobytes() == got.tobytes()
+
+
+@settings(max_examples=150)
+@given(shapes(), seeds, st.integers(-149, 110), st.lists(st.sampled_from([0, -0.0, 1e-40, math.inf, -math.nan, 3e38])))
+def test_numpy_and_compiled_loops_write_the_same_wire(
+    shape: tuple[list[int], int, int], seed: int, height: int, odd: list[float]
+) -> None:
+    leaves, lanes, block = shape
+    compiled, small = Exact(leaves, lanes, block), Exact(leaves, lanes, block)
+    compiled.small, small.small = False, True
+    random = np.random.default_rng(seed)
+    for exponent in (0, height, height):
+        rows = gradients(seed, leaves, lanes, exponent - 20, exponent + 1)
+        for value in odd if exponent else []:
+            rows[random.integers(lanes), random.integers(sum(leaves))] = value
+        wires = [grid.wire() for grid in (compiled, small)]
+        for row in rows:
+            compiled.add(wires[0], row)
+            small.add(wires[1], row)
+        assert wires[0].tobytes() == wires[1].tobytes()
+        want, got = compiled.finish(wires[0]), small.finish(wires[1])
+        assert (want.redo, want.bad) == (got.redo, got.bad) and (compiled.state() == small.state()).all()
+        if want.sums is not None and got.sums is not None:
+            assert want.sums.tobytes() == got.sums.tobytes()
 
 
 def test_as_many_lanes_as_there_may_be() -> None:

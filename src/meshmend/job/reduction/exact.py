@@ -68,6 +68,8 @@ COARSE = 3
 """Bits of a digit of S that hold its rounding: 2**-3 too much at worst."""
 FLOOR = -126
 """The lowest digit of S begins at 2**-126, the least normal float32."""
+SMALL = 1 << 15
+"""Gradients of so many numbers go to the grid with numpy: loading compiled loops would take longer than many steps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +100,8 @@ class Exact:
         ends = np.cumsum([0, *leaves])
         begins = [np.arange(start, start + size, block) for start, size in zip(ends, leaves, strict=False)]
         self.size = int(ends[-1])
+        self.small = self.size <= SMALL
+        """Whether numpy does it all."""
         self.leaves = tuple(leaves)
         self._first = np.cumsum([0, *counts])  # each leaf's first block
         self._bounds = np.concatenate([*begins, ends[-1:]]).astype(np.int64)
@@ -149,7 +153,8 @@ class Exact:
             raise ValueError(f"{gradient.size} {gradient.dtype} values were given: {end - begin} float32 are expected")
         flat = np.ascontiguousarray(gradient).reshape(-1)
         values, notes = self._split(wire)
-        _quantise(
+        quantise = _quantise_small if self.small else _quantise
+        quantise(
             values[begin:end], notes[first:last], flat, flat.view(np.int32),
             self._bounds[first : last + 1] - begin, self._per_unit[first:last], 1 / self._digit, self._octaves,
         )  # fmt: skip
@@ -181,7 +186,10 @@ class Exact:
         sums = np.empty(self.size, np.float32) if out is None else out
         if sums.dtype != np.float32 or sums.shape != (self.size,):
             raise ValueError(f"`out` is {sums.shape} {sums.dtype}: ({self.size},) float32 is expected")
-        _float32(values, self._bounds, self._unit, sums)
+        if self.small:
+            np.multiply(values.astype(np.float32), np.repeat(self._unit, np.diff(self._bounds)), out=sums)
+        else:
+            _float32(values, self._bounds, self._unit, sums)
         lower = np.where(self._level > top, np.maximum(self._level - FALL, top), self._level - used)
         self._level = np.where(top == FRESH, self._level, np.maximum(lower, need))
         self._scale()
@@ -221,6 +229,9 @@ class ExactSum(Reduction):
         """Add one lane's gradients."""
         if first:
             buffer[:] = 0
+        if self._exact.small:  # one call for all leaves: what numpy costs is calls
+            self._exact.add(buffer, np.concatenate([array.astype(np.float32, copy=False) for array in arrays]))
+            return
         for leaf, array in enumerate(arrays):
             self._exact.add(buffer, array.astype(np.float32, copy=False), leaf)
 
@@ -273,6 +284,32 @@ def _quantise(
             continue
         for i in range(len(whole)):
             whole[i] += np.int32(np.rint(values[i] * scale))
+
+
+def _quantise_small(
+    wire: Wire, notes: Wire, gradient: Floats, bits: Wire, bounds: npt.NDArray[np.int64],
+    per_unit: Floats, per_digit: npt.NDArray[np.float64], octaves: int,
+) -> None:  # fmt: skip
+    """The same as `_quantise`, bit for bit, with numpy."""
+    if not len(gradient):
+        return
+    magnitude = np.maximum.reduceat(bits & np.int32(0x7FFFFFFF), bounds[:-1])
+    finite = magnitude < 0x7F800000
+    notes[:, -1] += ~finite
+    used = finite & (magnitude >= 0x00800000)
+    blocks = np.flatnonzero(used)
+    digit = ((magnitude[blocks] >> 23) - 127 - FLOOR) // octaves
+    largest = magnitude[blocks].view(np.float32).astype(np.float64)
+    notes[blocks, digit] += np.ceil(largest * per_digit[digit]).astype(np.int32)
+    scale = np.zeros(len(magnitude), np.float32)
+    scale[blocks] = np.where(
+        largest * per_unit[blocks] < 2.0**31, per_unit[blocks], 0
+    )  # S will tell, the round is void
+    each = np.repeat(scale, np.diff(bounds))
+    if finite.all():
+        wire += np.rint(gradient * each).astype(np.int32)
+    else:
+        wire += np.rint(np.where(each != 0, gradient, 0) * each).astype(np.int32)
 
 
 @kernel
