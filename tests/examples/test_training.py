@@ -23,7 +23,7 @@ SMALL = {
     "ddp_torch": ["--epochs", "2"],
     "gan_torch": ["--steps", "40"],
     "trainer_torch": ["--epochs", "2"],
-    "transformer_jax": ["--steps", "8", "--layers", "1"],
+    "transformer_flax": ["--steps", "8", "--layers", "1"],
 }
 
 
