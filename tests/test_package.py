@@ -33,10 +33,13 @@ LAW: dict[str, list[str]] = {
         "rounds", "records", "operations", "agreement", "recovery", "member",
     ],
     "job/data": ["lanes", "source"],
-    "job/state": ["tree", "codec", "values", "safetensors"],
+    "job/state": ["tree", "digest", "codec", "values", "safetensors"],
     "job/reduction": ["layout", "base", "footer", "float32", "bf16", "exact", "registry"],
     "job/frameworks": ["base", "jax", "arrays", "torch", "choose", "draws"],
-    "job/frameworks/torch": ["rng", "state_dict", "state", "loop", "data"],
+    "job/frameworks/jax": ["tree", "digest"],
+    "job/frameworks/torch": [
+        "rng", "digest_plain", "triton_digest", "digest", "state_dict", "state", "loop", "data",
+    ],
     "job/transport": ["base", "carrier", "shared_memory", "library_mpi", "mesh_mpi", "choose"],
     "job/shm": [
         "words", "records", "home", "files", "presence", "buffers", "doorbell", "control", "segment", "mailbox",

@@ -84,4 +84,9 @@ def digest_of(leaves: Iterable[tuple[str, Any]]) -> int:
             )
         data = np.ascontiguousarray(array.reshape(-1)).view(np.uint8)
         out = xxh3_64_intdigest(data.data, seed=out)  # so that it matters where one leaf ends and the next begins
-    return int((out ^ out >> DIGEST_BITS) & (2**DIGEST_BITS - 1))
+    return folded(out)
+
+
+def folded(number: int) -> int:
+    """A hash of 64 bits as a digest."""
+    return int((number ^ number >> DIGEST_BITS) & (2**DIGEST_BITS - 1))
