@@ -238,6 +238,10 @@ class ExactSum(Reduction):
         """The grid: all workers must round alike."""
         return list(self._exact.state().tolist())
 
+    def levels(self) -> npt.NDArray[np.int16]:
+        """The same as an array."""
+        return self._exact.state()
+
     def restore(self, state: list[int]) -> None:
         """Take over a grid."""
         self._exact.restore(np.array(state, np.int16))
