@@ -217,6 +217,8 @@ class Training:
             return
         if well:
             self.on_leave()
+            if self._accumulator is not None:
+                self._accumulator.settle()
             if self._settings is not None and self._shared and not self._summed:
                 self._save_together()
             self.session.leave()

@@ -58,6 +58,9 @@ class Accumulator(ABC):
         a sum holds NaN or Inf.
         """
 
+    def settle(self) -> None:  # noqa: B027 (the host has nothing that is late)
+        """Raise what is wrong with the last step, where that is only known once the device has computed it."""
+
 
 class Framework(ABC):
     """The state of one worker, and how a lane is computed with it."""

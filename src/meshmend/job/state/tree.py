@@ -41,6 +41,9 @@ class OnDevice:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         return np.array(self.fetch(), dtype, copy=copy)
 
+    def __bytes__(self) -> bytes:
+        return self.fetch().tobytes()
+
 
 def plain_leaves(tree: Any, name: str = "") -> list[tuple[str, Any]]:
     """The leaves of a tree of dicts, lists and tuples, by name; None is an empty tree."""
