@@ -35,8 +35,8 @@ LAW: dict[str, list[str]] = {
     "job/data": ["lanes", "source"],
     "job/state": ["tree", "digest", "codec", "values", "safetensors"],
     "job/reduction": ["layout", "base", "footer", "float32", "bf16", "exact", "registry"],
-    "job/frameworks": ["base", "jax", "arrays", "torch", "choose", "draws"],
-    "job/frameworks/jax": ["tree", "digest"],
+    "job/frameworks": ["base", "device", "jax", "arrays", "torch", "choose", "draws"],
+    "job/frameworks/jax": ["tree", "host", "digest", "wires", "exact", "sums", "state"],
     "job/frameworks/torch": [
         "rng", "digest_plain", "triton_digest", "digest", "state_dict", "state", "loop", "data",
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from meshmend.base.env import state_place
 from meshmend.errors import JobError
 from meshmend.job.frameworks.arrays import TreeState
 from meshmend.job.frameworks.base import Framework
@@ -16,7 +17,7 @@ def framework_of(state: tuple[Any, ...]) -> Framework:
     if "torch" not in sys.modules or not any(able):
         if len(state) != 1:
             raise JobError(f"job.share got {len(state)} states; give it one tree of arrays, and warm= by its name")
-        return TreeState(state[0])
+        return _tree_state(state[0])
     if not all(able):
         odd = state[able.index(False)]
         raise JobError(
@@ -26,6 +27,20 @@ def framework_of(state: tuple[Any, ...]) -> Framework:
     from meshmend.job.frameworks.torch import TorchState
 
     return TorchState(state)
+
+
+def _tree_state(tree: Any) -> Framework:
+    if "jax" in sys.modules:
+        from meshmend.job.frameworks.jax.state import JaxState, device_of
+
+        if stays_on(device_of(tree)):
+            return JaxState(tree)
+    return TreeState(tree)
+
+
+def stays_on(device: str) -> bool:
+    """Whether a state on such a device stays there: by default if it is an accelerator."""
+    return bool(device) and state_place() != "host" and (device != "cpu" or state_place() == "device")
 
 
 def source_of(data: Any) -> Any:
