@@ -25,9 +25,9 @@ LAW: dict[str, list[str]] = {
         "cli", "__main__",
     ],
     "job": [
-        "protocol", "data", "state", "reduction", "frameworks", "shm", "faults", "exchange", "evaluation", "progress",
-        "ledger", "checkpoints", "config", "session", "solo", "training", "job", "first", "loading", "transport",
-        "signals", "courier", "worker",
+        "protocol", "data", "state", "reduction", "frameworks", "shm", "device", "faults", "exchange", "evaluation",
+        "progress", "ledger", "checkpoints", "config", "session", "solo", "training", "job", "first", "loading",
+        "transport", "signals", "courier", "worker",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",
@@ -40,7 +40,8 @@ LAW: dict[str, list[str]] = {
     "job/frameworks/torch": [
         "rng", "digest_plain", "triton_digest", "digest", "state_dict", "state", "loop", "data",
     ],
-    "job/transport": ["base", "carrier", "shared_memory", "library_mpi", "mesh_mpi", "choose"],
+    "job/device": ["base", "stand_in", "ptx", "cuda", "passing", "sums", "choose", "places"],
+    "job/transport": ["base", "carrier", "shared_memory", "device_memory", "library_mpi", "mesh_mpi", "choose"],
     "job/shm": [
         "words", "records", "home", "files", "presence", "buffers", "doorbell", "control", "segment", "mailbox",
         "memory", "inspect",
@@ -75,7 +76,7 @@ LAW: dict[str, list[str]] = {
     "mesh/executors": ["base", "slots", "placement", "reference", "jax", "mpi"],
     "mesh/drawing": ["text", "svg"],
     "base": [
-        "status", "clocks", "units", "env", "processes", "waiting", "sockets", "packing", "schema", "kernels",
+        "status", "clocks", "units", "env", "processes", "waiting", "sockets", "packing", "schema", "kernels", "cuda",
         "registry", "terminal", "theme",
     ],
     "testbed": ["privileges", "routes", "namespaces", "wiring", "network"],
@@ -100,7 +101,7 @@ CONVENIENCE = {
 """Public values with methods that call downwards, such as plan.draw(): the parts that those may import when called."""
 APART = {("job", "simulator"), ("run", "simulator")}
 """Pairs that do not know each other, though one stands above the other."""
-HEAVY = {"jax": "jax", "torch": "torch", "mpi4py": "mpi", "numba": "kernels"}
+HEAVY = {"jax": "jax", "torch": "torch", "mpi4py": "mpi", "numba": "kernels", "cuda": "cuda"}
 """Libraries that only files of that name may import."""
 
 PURE = ["job/protocol"]

@@ -12,6 +12,7 @@
     ├── JobError             a training job that cannot start or continue
     │   ├── NotFinite        a sum holds NaN or Inf; `.step`, `.reason`
     │   └── SegmentGone      the shared memory of a rank has been removed
+    ├── DeviceError          a device or its driver reports an error, or lacks what is needed
     ├── MissingLibrary       an optional library is not installed; also an ImportError
     └── TestbedError         a mesh of network namespaces that cannot be made
 
@@ -83,6 +84,10 @@ class NotFinite(JobError):
         super().__init__(f"step {step}: {reason}; {advice}, or use mm.Job(nonfinite='skip') to leave such steps out")
         self.step = step
         self.reason = reason
+
+
+class DeviceError(MeshmendError):
+    """A device or its driver reports an error, or lacks what is needed: no mistake in what the user asked for."""
 
 
 class MissingLibrary(MeshmendError, ImportError):

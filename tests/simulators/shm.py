@@ -5,6 +5,9 @@ and an actor may be killed before any step. A killed courier is replaced by anot
 worker takes its second thread along, and its courier has to notice. The actors are small loops, but every access they
 make is made by `WorkerSide`, `CourierSide`, `SharedMemory`, `tell` and the records themselves.
 
+A round is summed in device memory or in the host's, one after the other; the courier of the next world sums the round
+that the one before could not finish the other way.
+
     Simulation(policy, kill=("courier", 17)).run()
 
 raises `AssertionError` where an invariant is broken, and `Deadlock` where all wait for each other.
@@ -27,7 +30,15 @@ from meshmend.job.shm.control import ORDER
 from meshmend.job.shm.files import RankFiles
 from meshmend.job.shm.mailbox import CourierSide, WorkerSide, tell
 from meshmend.job.shm.memory import SharedMemory
-from meshmend.job.shm.records import AgentRecord, Order, PartWanted, WritableAgentRecord
+from meshmend.job.shm.records import (
+    AgentRecord,
+    DeviceWanted,
+    Order,
+    Outcome,
+    PartWanted,
+    Task,
+    WritableAgentRecord,
+)
 from meshmend.job.shm.segment import AgentSegment, CourierSegment, WorkerSegment
 from meshmend.job.shm.words import Record
 from meshmend.telemetry import Epoch
@@ -93,9 +104,14 @@ class Simulation:
         self.over = threading.Event()
         self.part: list[Any] = [None, None]
         self.totals: list[list[Any]] = [[None, None], [None, None]]
+        self.slices: list[list[Any]] = [[None, None], [None, None]]
+        """Totals in device memory: the round, and the question that they answer."""
+        self.placed: dict[int, int | None] = {}
+        """The question that each round's total in device memory answers; None where it is in the buffer."""
         self.made: dict[int, Epoch] = {}
         """In which membership the total of each round was made."""
         self.posted: list[PartWanted] = []
+        self.device_posted: list[DeviceWanted] = []
         self.assigned: list[tuple[int, tuple[int, ...]]] = [(NEVER, ())]
         self.worker_dead = self.saved = False
         self.digested, self.joined, self.state = NEVER, False, OWN
@@ -271,6 +287,10 @@ class Simulation:
                     assert question.body in self.posted, f"{question} was never asked"
                     self.put(self.part, question.body.round, question.body.lanes)
                     side.answer(question)
+            placed = self.placed[round]
+            assert (segment.courier.on_device == round) == (placed is not None)
+            if placed is not None:
+                assert self.get(self.slices[round % 2]) == [round, placed]
             assert self.get(self.totals[round % 2]) == [round, "total"]
             assert segment.epoch == self.made[round], f"round {round} was made in {self.made[round]}"
             self.state = self.begun + b"%d" % round
@@ -279,12 +299,13 @@ class Simulation:
         wait(side.is_over)
 
     def listener(self) -> None:
-        """The second thread of a worker: exports the state."""
+        """The second thread of a worker: exports the state, and does what the courier needs a device for."""
         segment: WorkerSegment = self.segment(WorkerSegment)
         side = WorkerSide(segment)
         worker = self.actors[0]
         while not worker.ended:
-            self.wait(lambda: worker.ended or side.state_request() is not None)
+            self.wait(lambda: worker.ended or side.state_request() or side.device_request())
+            self.serve(segment, side)
             request = side.state_request()
             if request is None:
                 continue
@@ -294,6 +315,20 @@ class Simulation:
                 side.give_state(request, round, [b"%d:" % round, state])
             else:
                 self.wait(lambda before=self.version: worker.ended or self.version != before)  # type: ignore[misc]
+
+    def serve(self, segment: WorkerSegment, side: WorkerSide) -> None:
+        """What `DeviceSums` does: add up a slice of a round that is not over."""
+        request = side.device_request()
+        if request is None:
+            return
+        round = request.body.round
+        assert request.body in self.device_posted, f"{request} was never asked"
+        if round != segment.courier.done + 1:
+            side.answer_device(request, Outcome.GONE)
+            return
+        segment.worker.adding = round
+        self.put(self.slices[round % 2], round, request.number)
+        side.answer_device(request, Outcome.DONE)
 
     def courier(self, world: int) -> None:
         """A courier, as the protocol drives it: one member is all it knows."""
@@ -324,7 +359,19 @@ class Simulation:
             if not self.until(side.is_answered):
                 return
             assert self.get(self.part) == [round, lanes], f"{self.part} is no answer to {asked}"
+            self.placed[round] = None
+            if (round + world) % 2:
+                wanted = DeviceWanted(Task.ADD, round, (world, world << 40, world))
+                self.device_posted.append(wanted)
+                side.ask_device(wanted.task, wanted.round, wanted.members)
+                found = list[Outcome | None]()
+                if not self.until(lambda: found.append(side.device_outcome()) or found[-1] is not None):  # type: ignore[func-returns-value]  # noqa: B023
+                    return
+                assert found[-1] is Outcome.DONE
+                self.placed[round] = side._device
+                assert self.get(self.slices[round % 2]) == [round, side._device], "it was said to be complete"
             self.put(self.totals[round % 2], round, "total")
+            side.place_total(round, on_device=self.placed[round] is not None)
             record.shrink += 1
             self.made[round] = Epoch(ATTEMPT, world, record.shrink)
             memory.done = round
@@ -443,6 +490,24 @@ def interrupt(at: Sequence[int], policy: Policy = stay) -> Policy:
         if simulation.total_steps in at:
             return take_turns(simulation, actor, runnable)
         return policy(simulation, actor, runnable)
+
+    return chosen
+
+
+def replace_courier(at: int) -> Policy:
+    """The courier dies at this step of the whole run, and the next one comes as far as it can, all in one moment.
+
+    Whoever was reading then finds half of the old courier's words and half of the new one's.
+    """
+
+    def chosen(simulation: Simulation, actor: Actor, runnable: list[Actor]) -> Actor:
+        couriers = [one for one in simulation.actors if one.name == "courier" and not one.ended]
+        if simulation.total_steps == at and actor.name != "courier" and couriers:
+            simulation.kill = ("courier", couriers[-1].steps + 1)
+            return couriers[-1]
+        if actor not in runnable and simulation.world > 1 and couriers and couriers[-1] in runnable:
+            return couriers[-1]
+        return stay(simulation, actor, runnable)
 
     return chosen
 

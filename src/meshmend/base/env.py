@@ -13,6 +13,7 @@
 | MESHMEND_CHIP | `meshmend testbed` | the row,col of the chip that the process runs on |
 | MESHMEND_RUNS | user | the folder that holds all run folders; `runs` in the working directory by default |
 | MESHMEND_LINKS | user, testbed | the network devices that lead north, east, south and west from this chip: "n,e,s,w" |
+| MESHMEND_DEVICE_MEMORY | user | where workers of one host sum: on their devices by default, or "off", "cuda:0" |
 | MESHMEND_FAULTS | `mm.testing` | faults to inject, as JSON |
 """
 
@@ -86,3 +87,8 @@ def state_place() -> str:
     if found not in ("", "device", "host"):
         raise JobError(f"MESHMEND_STATE is {found!r}; set it to device or host, or leave it out")
     return found
+
+
+def device_memory() -> str:
+    """Where the sums of workers on one host take place, where the user has said so."""
+    return os.environ.get("MESHMEND_DEVICE_MEMORY", "")

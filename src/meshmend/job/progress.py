@@ -31,6 +31,9 @@ class Progress:
         self.until: int | None = None
         """How many steps there are, where the loop has said so."""
         self._told = 0.0
+        self.sums = ""
+        """Where sums take place, if that is worth a word: the first line says so, and one where it has changed."""
+        self._said = ""
         self.begin(0)
 
     def begin(self, step: int) -> None:
@@ -49,5 +52,7 @@ class Progress:
         rest = f"  {duration_text(left)} left" if left else ""
         self._told = now
         self.begin(step + 1)
+        if self.sums != self._said:
+            rest, self._said = f"{rest}  {self.sums}", self.sums
         rate = f"{batch / each:,.0f} samples/s" if each else ""
         return f"step {step}{of}  {numbers}  {plural(workers, 'worker')}  {1000 * each:.3g} ms  {rate}{rest}"

@@ -10,12 +10,13 @@ import os
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from meshmend.base.clocks import OWNER_POLL
 from meshmend.base.env import Settings
 from meshmend.base.status import HALTED
 from meshmend.errors import JobError
+from meshmend.job.device.places import Places
 from meshmend.job.exchange import exchange
 from meshmend.job.faults import Fault, Faults, Point
 from meshmend.job.faults.kinds import COURIER, FLIP
@@ -55,6 +56,8 @@ class WorkerSession:
         if lanes < wanted:
             raise JobError(f"{lanes} lanes are too few for {wanted} workers: each needs at least one")
         self._footer = Footer(lanes, self._segment.agent.ranks)
+        self.places = Places(self._segment, self._footer.size, self._end)
+        """Where parts go and totals come from."""
         self._round = NEVER + 1
         self._digested = NEVER - 1
         """The round whose state is final."""
@@ -87,9 +90,10 @@ class WorkerSession:
         return min(self._members, default=-1) == self._segment.rank
 
     def _listen(self) -> None:
-        """Wake the main thread when the courier rings, and export the state when it asks for it."""
+        """Wake the main thread when the courier rings; use the device and export the state when it asks for that."""
         while True:
             self._segment.worker_bell.wait(OWNER_POLL)
+            self.places.serve()
             with self._news:
                 request = self._side.state_request()
                 if request is not None and self._may_export(request.body.round):
@@ -107,9 +111,12 @@ class WorkerSession:
         try:
             self._side.give_state(request, self._digested, state)
         except OSError as error:
-            why = f"handing its state out {too_small(nbytes(state), error)}"
-            self._segment.files.write_error(self._own.step, why, f"{why}\n", mistake=False)
-            os._exit(1)
+            self._end(f"handing its state out {too_small(nbytes(state), error)}")
+
+    def _end(self, why: str) -> NoReturn:
+        """End this worker, in whichever thread it is; the others continue."""
+        self._segment.files.write_error(self._own.step, why, f"{why}\n", mistake=False)
+        os._exit(1)
 
     def _wait(self, until: Callable[[], bool]) -> None:
         with self._news:
@@ -179,8 +186,10 @@ class WorkerSession:
             self.mine = wanted = question.body.lanes
             if not self._have <= set(wanted) or question.body.afresh:
                 self._have = set()
+            if not self._have:
+                self.places.choose()
             if not wanted and own.generation:
-                buffers.part[:] = 0
+                self.places.bring_nothing()
             own.inside = True
             own.progress += 1
             # Even a member without lanes brings a part: it computes one lane to learn how large that is.
@@ -192,12 +201,14 @@ class WorkerSession:
                     sums = prepare(tree)
                     if not self._fits:
                         self._make_buffers(sums)
+                        self.places.choose()
                     if lane in wanted:
-                        sums.accumulate(tree, buffers.part[: sums.reduction.size], first=not self._have)
+                        sums.accumulate(tree, self.places.part(sums.reduction.size), first=not self._have)
                         self._have.add(lane)
                     own.progress += 1
             if sums is not None and self._have:
-                sums.export(buffers.part[: sums.reduction.size])
+                sums.export(self.places.part(sums.reduction.size))
+                self.places.publish()
             own.inside = False
             self._footer.write(buffers.part, sorted(self._have), self._segment.rank, self._digest.value())
             side.answer(question)
@@ -234,6 +245,8 @@ class WorkerSession:
         total = self._segment.buffers.total(self._round)
         found, notes = self._footer.read(total), self._footer.notes(total)
         self._members = tuple(found.digests)
+        if not notes:
+            total = self.places.total(self._round)
         with self._news:
             self.epoch = self._segment.epoch
             if notes and self._digested == self._round - 1:
@@ -252,6 +265,7 @@ class WorkerSession:
     def _replace_buffers(self, wire: WireFormat, layout: int) -> None:
         """Have buffers for such messages, from this round on; those that fit already stay."""
         if (*self.messages(), self._own.generation > 0) != (wire.kind.number, wire.size, wire.head, layout, True):
+            self.places.make(wire)
             make_buffers(self._segment.files, self._own, wire, layout, self._round)
 
     def messages(self) -> tuple[int, int, int, int]:

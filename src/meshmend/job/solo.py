@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ class Solo:
 
     def __init__(self, lanes: int) -> None:
         self.account = Total([1] * lanes, {0: 0}, 0, [0] * lanes)
+        self.places = SimpleNamespace(note=str)
+        """Nobody sums with this worker."""
         self.mine = tuple(range(lanes))
         """The lanes that this worker was asked for last."""
 

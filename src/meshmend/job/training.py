@@ -110,6 +110,7 @@ class Training:
             framework.lane(lambda: warm(framework.shared, self.lane(0), *more), self.key(0))
             framework.drop()
         self.session.strike(Point.SHARE)
+        self.session.places.device = lambda: framework.cuda
         received = self.session.share(lambda: self._export(framework))
         if received is not None:
             leaves, about = decode(received, framework.template())
@@ -206,6 +207,7 @@ class Training:
         self.step += 1
         self._summed = False
         account, first = self.session.account, self.session.first
+        self._ledger.progress.sums = self.session.places.note()
         digest = self._digest(framework)
         # Before the state may be handed out, and with it the step that is not written down yet.
         self._ledger.committed(self.session.epoch, self.step - 1, account.by, account.digests, digest, metrics, first)

@@ -19,7 +19,7 @@ from typing import Any
 
 from meshmend.base.clocks import ORPHAN, OWNER_POLL
 from meshmend.base.env import Settings
-from meshmend.errors import MeshmendError, NotFinite
+from meshmend.errors import DeviceError, MeshmendError, NotFinite
 from meshmend.job.shm.segment import WorkerSegment, open_as_worker
 from meshmend.job.signals import WorkerSignals, halt_alone
 from meshmend.telemetry import NO_ROOM, Log, Raised
@@ -42,8 +42,9 @@ def main(words: list[str]) -> None:
         ours = isinstance(error, MeshmendError)
         text = shown(error)
         last = traceback.format_exception_only(kind, error)[-1].strip()
-        # A sum that is not finite is told in one sentence too, but it is not a mistake in what the user asked for.
-        mistake = ours and not isinstance(error, NotFinite)
+        # A sum that is not finite or a device that fails is told in one sentence too, but it is not a mistake in what
+        # the user asked for.
+        mistake = ours and not isinstance(error, (NotFinite, DeviceError))
         said = (str(error), str(error)) if ours else (last, text)
         segment.files.write_error(segment.worker.step, *said, mistake=mistake)
         raised = Raised(epoch=segment.epoch, rank=settings.rank, step=segment.worker.step, error=last, trace=text)

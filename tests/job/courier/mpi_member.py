@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from meshmend.job.protocol import MemberState, Operation, Total, run_member
 from meshmend.job.reduction.base import WireFormat
 from meshmend.job.reduction.float32 import Float32
+from meshmend.job.shm.records import Way
 from meshmend.job.transport.base import Buffers, Hello
 
 LANES, ROUNDS, SIZE = 8, 6, 300_000
@@ -82,6 +83,17 @@ class Toy:
 
     def total(self, round: int) -> np.ndarray:
         return self.totals[round % 2]
+
+    def place(self, round: int, way: Way, look: Callable[[], None]) -> None:
+        del round, look
+        assert way is Way.MPI
+
+    def placed(self, round: int, *, on_device: bool) -> None:
+        del round
+        assert not on_device
+
+    def exported(self, round: int) -> np.ndarray:
+        return self.total(round)
 
     def read(self, total: np.ndarray) -> Total:
         return read(total[SIZE:])

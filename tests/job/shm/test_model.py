@@ -20,6 +20,7 @@ from tests.simulators.shm import (
     Simulation,
     at_random,
     interrupt,
+    replace_courier,
     stay,
     take_turns,
 )
@@ -46,6 +47,8 @@ def explore(seeds: int = SEEDS) -> None:
         for step in range(1, steps_of(stay, "courier", newcomer=newcomer) + 1):
             play(stay, kill=("courier", step), newcomer=newcomer)
             play(interrupt([step, step + 7]), newcomer=newcomer)
+    for step in range(1, Simulation(stay).run().total_steps, 2):
+        play(replace_courier(step))
     for seed in range(seeds):
         name, step = ("courier", "courier", "worker", "listener")[seed % 4], seed * 37 % 300 + 1
         play(at_random(seed), kill=(name, step), newcomer=seed % 3 == 0)
@@ -73,6 +76,11 @@ def test_another_may_take_over_between_any_two_accesses() -> None:
     for step in range(1, Simulation(stay).run().total_steps):
         play(interrupt([step]))
         play(interrupt([step, step + 11, step + 13]), newcomer=step % 2 == 0)
+
+
+def test_a_courier_may_be_replaced_while_its_worker_reads() -> None:
+    for step in range(1, Simulation(stay).run().total_steps, 2):
+        play(replace_courier(step))
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -148,6 +156,16 @@ def _kept(self: CourierSide, round: int) -> None:
     self._request = mail.number
 
 
+def _any_outcome(self: CourierSide) -> Any:
+    mail = self._segment.worker.device_done
+    return None if mail is None else mail.body.outcome
+
+
+def _always_placed(self: CourierSide, round: int, *, on_device: bool) -> None:
+    if on_device:
+        self._segment.courier.on_device = round
+
+
 def _done_first(self: SharedMemory, value: int) -> None:
     record = self._segment.courier
     record.done = value
@@ -164,6 +182,8 @@ MUTANTS: list[tuple[type, str, Callable[..., Any] | property]] = [
     (CourierSide, "state", _any_state),
     (CourierSide, "give", _given_first),
     (CourierSide, "ask_state", _kept),
+    (CourierSide, "device_outcome", _any_outcome),
+    (CourierSide, "place_total", _always_placed),
     (WorkerSide, "give_state", _state_last),
     (SharedMemory, "done", property(lambda self: self._segment.courier.done, _done_first)),
 ]

@@ -39,6 +39,7 @@ from meshmend.job.protocol import (
     Wait,
     Work,
 )
+from meshmend.job.shm.records import Way
 from meshmend.job.transport.base import PIECE, Group, Hello, Port, Transport, patient
 from meshmend.job.transport.choose import choose
 
@@ -57,6 +58,15 @@ class WorkerPort(Port, Protocol):
 
     def ready(self, seconds: float) -> bool:
         """Whether that part is ready; sleeps until it is, at most for so long."""
+
+    def place(self, round: int, way: Way, look: Callable[[], None]) -> None:
+        """Have the part where the group sums, on the device or in the buffer."""
+
+    def placed(self, round: int, *, on_device: bool) -> None:
+        """The total of a round is there."""
+
+    def exported(self, round: int) -> npt.NDArray[np.generic]:
+        """The total of a round in the buffer, wherever it was."""
 
     def read(self, total: npt.NDArray[np.generic]) -> Total:
         """The footer of a total."""
@@ -168,12 +178,14 @@ class Mpi:
         """Run the collective of a round, from the parts to this round's own buffer."""
         if self.transport is None or self.known is not self.active or self.met != self.worker.generation:
             self.transport = self.meet()
+        self.worker.place(current.number, self.transport.way, self.look)
         match current.collective:
             case Collective.ALL_REDUCE:
                 self.transport.all_reduce(current.number)
             case Collective.REDUCE_SCATTER_ALL_GATHER:
                 self.transport.reduce_scatter(current.number)
                 self.transport.all_gather(current.number)
+        self.worker.placed(current.number, on_device=self.transport.way is Way.DEVICE)
         return self.worker.read(self.worker.total(current.number))
 
     def meet(self) -> Transport:
@@ -214,7 +226,7 @@ class Mpi:
         data: Bytes = np.empty(0, np.uint8)
         if here:
             data = (
-                self.worker.total(self.latest).view(np.uint8)
+                self.worker.exported(self.latest).view(np.uint8)
                 if cast.what is Payload.TOTAL
                 else self.worker.state(self.latest)
             )
@@ -233,6 +245,7 @@ class Mpi:
             total = self.worker.total(self.latest)
             # Its sender may have made other buffers since; then that round was nobody's sum.
             total[:] = data.view(total.dtype) if data.nbytes == total.nbytes else 0
+            self.worker.placed(self.latest, on_device=False)
         elif cast.take:
             self.worker.adopt(self.latest, data)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from meshmend.base.clocks import STATE_POLL
+from meshmend.base.clocks import EXIT_POLL, STATE_POLL
 from meshmend.base.processes import ExitProbe
 from meshmend.errors import JobError
 from meshmend.job.faults import Point
@@ -19,6 +19,7 @@ from meshmend.job.reduction.footer import Footer
 from meshmend.job.shm import MEMORY, open_to_read
 from meshmend.job.shm.buffers import Buffers
 from meshmend.job.shm.mailbox import CourierSide
+from meshmend.job.shm.records import Outcome, Task, Way
 from meshmend.job.shm.segment import CourierSegment
 from meshmend.job.transport.base import Hello, MeshPlans
 from meshmend.job.transport.shared_memory import host
@@ -93,6 +94,44 @@ class WorkerPort:
             self.differs()
         return self.account
 
+    @property
+    def tail(self) -> int:
+        """Where the footer begins."""
+        return self.wire.size - self.footer.size
+
+    def use_device(
+        self, task: Task, round: int, look: Callable[[], None] = lambda: None, members: Sequence[Hello] = ()
+    ) -> Outcome:
+        """Have the worker do something with its device, and wait for that; `look` raises if a member has died."""
+        self.side.ask_device(task, round, tuple(word for one in members for word in (one.rank, one.born)))
+        while (outcome := self.side.device_outcome()) is None:
+            look()
+            self._end_with_worker()
+            self.segment.courier_bell.wait(EXIT_POLL)
+        return outcome
+
+    def place(self, round: int, way: Way, look: Callable[[], None]) -> None:
+        """Have the part where the group sums; the worker brings the next one there at once."""
+        on_device = way is Way.DEVICE
+        if self.segment.courier.way is not way:
+            self.segment.courier.way = way
+        if self.segment.worker.part_on_device is not on_device:
+            self._must(self.use_device(Task.RAISE if on_device else Task.LOWER, round, look))
+
+    def placed(self, round: int, *, on_device: bool) -> None:
+        """The total of a round is there."""
+        self.side.place_total(round, on_device=on_device)
+
+    def exported(self, round: int) -> npt.NDArray[np.generic]:
+        """The total of a round in the buffer, wherever it was."""
+        if self.segment.courier.on_device == round:
+            self._must(self.use_device(Task.EXPORT, round))
+        return self.total(round)
+
+    def _must(self, outcome: Outcome) -> None:
+        if outcome is not Outcome.DONE:
+            raise Failure
+
     def state(self, round: int) -> npt.NDArray[np.uint8]:
         """Have the worker export its state after a round; it may first have to finish its update."""
         self.side.ask_state(round)
@@ -118,7 +157,8 @@ class WorkerPort:
     def hello(self) -> Hello:
         """What the other members must know of this one."""
         down = self.mesh.links_down() if self.mesh is not None else 0
-        return Hello(self.segment.rank, host(MEMORY), self.segment.worker.layout, self.segment.birth, down)
+        worker = self.segment.worker
+        return Hello(self.segment.rank, host(MEMORY), worker.layout, self.segment.birth, down, worker.device)
 
     def neighbours(self, members: Sequence[Hello]) -> list[Buffers]:
         """The buffers of these workers of this host: the memory of one that dies is soon another worker's."""

@@ -73,6 +73,10 @@ class Framework(ABC):
     def shared(self) -> Any:
         """What `job.share` returns to the user."""
 
+    cuda: int | None = None
+    """The CUDA device that its accumulators keep their sums on: then `export` takes a `View` of device memory
+    (`device/cuda.py`) as well as an array of numpy, and so does `finish`; None for the host."""
+
     @abstractmethod
     def leaves(self) -> Leaves:
         """The arrays of the state committed last; not copies, and on their device until somebody looks at them."""

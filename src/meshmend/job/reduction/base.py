@@ -67,6 +67,12 @@ class WireFormat:
                 np.add(out[here], part[here], out=out[here])
 
 
+def slices(begin: int, end: int, members: int) -> list[slice]:
+    """A stretch of a message, divided evenly between members."""
+    bounds = [begin + (end - begin) * position // members for position in range(members + 1)]
+    return [slice(*bounds[position : position + 2]) for position in range(members)]
+
+
 class Reduction(ABC):
     """How the lanes of a job are added up; a class per kind, an object per job.
 

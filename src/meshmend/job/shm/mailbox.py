@@ -19,6 +19,20 @@ as it is. A courier that is killed anywhere here is replaced: the new one posts 
 question had before, so an answer to an older question is never taken for an answer to this one. `assigned` is read by
 the next courier only; one that was killed halfway leaves an odd number there, and that is nobody's lanes.
 
+Where members sum in device memory, the parts and totals lie there, and only the worker can add them up. Then a round
+has one more exchange, between the barriers of the group, after `answered`:
+
+      device_wanted: ● d, ADD, round ── ring ─► adding = round
+                                                this member's slice of the total, in its device memory; complete
+      device_done answers d? no: wait  ◄─ ring ── ● device_done: request d, outcome
+      yes: second barrier; the footer of the total, into its buffer
+      on_device = round, and then `done` as above
+                                                reads the others' slices of the total from their device memory,
+                                                then their `adding`: round + 2 there means that it came too late
+
+A slice stays for two rounds like any total. Its memory stays as long as somebody has it mapped, whoever made it, and
+all members have mapped it before the first sum of their group (MAP, asked and answered in the same way).
+
 The state, for another worker:
 
       state_wanted: ● m, round  ─── ring ─────► waits until the state after `round` is final
@@ -51,7 +65,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from meshmend.job.shm.records import AgentOrder, Order, PartWanted, StateGiven, StateWanted
+from meshmend.job.protocol import NEVER
+from meshmend.job.shm.records import (
+    AgentOrder,
+    DeviceDone,
+    DeviceWanted,
+    Order,
+    Outcome,
+    PartWanted,
+    StateGiven,
+    StateWanted,
+    Task,
+)
 from meshmend.job.shm.segment import AgentSegment, CourierSegment, Segment, WorkerSegment
 from meshmend.job.shm.words import Mail
 
@@ -101,6 +126,15 @@ class WorkerSide:
         self._segment.worker.state_given = StateGiven(request.number, round)
         self._segment.courier_bell.ring()
 
+    def device_request(self) -> Mail[DeviceWanted] | None:
+        """The courier's question for something that needs the device, if it has not been answered."""
+        return _unanswered_device(self._segment)
+
+    def answer_device(self, request: Mail[DeviceWanted], outcome: Outcome) -> None:
+        """What was asked for is complete, or cannot be had."""
+        self._segment.worker.device_done = DeviceDone(request.number, outcome)
+        self._segment.courier_bell.ring()
+
     def has_given(self) -> bool:
         """Whether this worker has to begin with another one's state."""
         return self._segment.courier.given
@@ -123,7 +157,7 @@ class CourierSide:
 
     def __init__(self, segment: CourierSegment) -> None:
         self._segment = segment
-        self._question = self._request = 0
+        self._question = self._request = self._device = 0
 
     def ask_part(self, round: int, lanes: tuple[int, ...], *, afresh: bool = False) -> None:
         """Ask for the part of a round."""
@@ -149,6 +183,23 @@ class CourierSide:
         if mail is None or mail.body.request != self._request:
             return None
         return mail.body.round, self._segment.files.read_state()
+
+    def ask_device(self, task: Task, round: int, members: tuple[int, ...] = ()) -> None:
+        """Ask for something that needs the device."""
+        self._segment.courier.device_wanted = DeviceWanted(task, round, members)
+        self._device = _number(self._segment.courier.device_wanted)
+        self._segment.worker_bell.ring()
+
+    def device_outcome(self) -> Outcome | None:
+        """What came of it, once the worker has answered."""
+        mail = self._segment.worker.device_done
+        return None if mail is None or mail.body.request != self._device else mail.body.outcome
+
+    def place_total(self, round: int, *, on_device: bool) -> None:
+        """Say where the total of a round lies, before it is said to be here."""
+        place = round if on_device else NEVER
+        if self._segment.courier.on_device != place:
+            self._segment.courier.on_device = place
 
     def give(self, pieces: Iterable[Any]) -> None:
         """Give the worker a state to begin with."""
@@ -181,15 +232,23 @@ def is_over(segment: Segment) -> bool:
 
 
 def owes(segment: Segment) -> bool:
-    """Whether the courier waits for something from its worker: a part, or the state."""
+    """Whether the courier waits for something from its worker: a part, the state, or its device."""
     part = segment.courier.part_wanted
     late = part is not None and part.number != segment.worker.answered
-    return (late and segment.courier.active) or _unanswered_state(segment) is not None
+    late = late and segment.courier.active
+    return late or _unanswered_state(segment) is not None or _unanswered_device(segment) is not None
 
 
 def _unanswered_state(segment: Segment) -> Mail[StateWanted] | None:
     wanted, given = segment.courier.state_wanted, segment.worker.state_given
     if wanted is None or (given is not None and given.body.request == wanted.number):
+        return None
+    return wanted
+
+
+def _unanswered_device(segment: Segment) -> Mail[DeviceWanted] | None:
+    wanted, done = segment.courier.device_wanted, segment.worker.device_done
+    if wanted is None or (done is not None and done.body.request == wanted.number):
         return None
     return wanted
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import ClassVar
 
 from meshmend.job.protocol import NEVER
 from meshmend.job.shm.words import Choice, Flag, Int, Mailbox, Message, Process, Record, Time, Writable
@@ -40,6 +41,46 @@ class Phase(IntEnum):
     """A repair is under way, since `phase_since`."""
     NEEDS_WORLD = 2
     """It must not continue by itself: the launcher has to form another world."""
+
+
+class Way(IntEnum):
+    """Where the sums of a courier's group take place."""
+
+    UNKNOWN = 0
+    """Its members have not met yet."""
+    DEVICE = 1
+    """In the memory of the members' devices."""
+    SHARED = 2
+    """In the memory that couriers of one host share."""
+    MPI = 3
+    """Between hosts."""
+    MESH = 4
+    """Over the links of a mesh."""
+
+
+class Task(IntEnum):
+    """What a courier, which has no device, asks its worker to do with device memory."""
+
+    MAP = 1
+    """Map the memory of all members of a new group."""
+    ADD = 2
+    """Add up this member's slice of all parts."""
+    LOWER = 3
+    """Copy the part to the host."""
+    RAISE = 4
+    """Copy the part from the host."""
+    EXPORT = 5
+    """Copy a total to the host, for a member that lacks it."""
+
+
+class Outcome(IntEnum):
+    """What came of it; of all members' outcomes, the least counts."""
+
+    GONE = 1
+    """A member has died, or the task is of a round that is over."""
+    CANNOT = 2
+    """The memory of another member cannot be mapped here."""
+    DONE = 3
 
 
 @dataclass(frozen=True)
@@ -73,6 +114,30 @@ class StateGiven(Message):
     request: int
     """The number of the `StateWanted` that this answers."""
     round: int
+
+
+@dataclass(frozen=True)
+class DeviceWanted(Message):
+    """The courier asks its worker for something that needs the device."""
+
+    room: ClassVar[int] = 2 * 128
+    task: Task
+    round: int
+    members: tuple[int, ...]
+    """For `MAP`: the rank and the birth of each member, in order of positions."""
+
+
+@dataclass(frozen=True)
+class DeviceDone(Message):
+    """The worker's answer."""
+
+    request: int
+    """The number of the `DeviceWanted` that this answers."""
+    outcome: Outcome
+
+
+MOST_MEMBERS = DeviceWanted.room // 2
+"""The most members of a group that sums in device memory."""
 
 
 @dataclass(frozen=True)
@@ -144,12 +209,20 @@ class WorkerRecord(Record):
     """How many of the first ones the reduction packs in its own way."""
     since = Int()
     """The first round whose part and total are in these buffers; the round before it was nobody's sum."""
+    device = Int()
+    """The number of its kind of device memory (`device/base.py`) that these buffers also have; 0 for none."""
     generation = Int()
-    """How many files of buffers this worker has made; written after the five fields above."""
+    """How many files of buffers this worker has made; written after the six fields above."""
+    part_on_device = Flag()
+    """Whether the part lies in device memory and not in the buffer; the footer is always in the buffer."""
     answered = Int()
     """The number of the `PartWanted` whose part lies in the buffer; written after the part."""
     state_given = Mailbox(StateGiven)
     """Written after the state file."""
+    adding = Int(NEVER)
+    """The round whose total its device memory holds or is getting; written before anything of the total."""
+    device_done = Mailbox(DeviceDone)
+    """Written after what was asked for is complete on the device."""
     summed_world = Int()
     """The world in which the total of its last step was made."""
     summed_shrink = Int()
@@ -198,8 +271,10 @@ class CourierRecord(Record):
     """The world that the last total was made in."""
     done_shrink = Int()
     """How often its group had shrunk by then."""
+    on_device = Int(NEVER)
+    """The round whose total lies in the device memory of its group; any other round's is in the buffer."""
     done = Int(NEVER)
-    """The last round whose total is here; written after the total and the two fields above."""
+    """The last round whose total is here; written after the total and the three fields above."""
     given = Flag()
     """The worker must begin with the state in the file of that name."""
     active = Flag()
@@ -214,6 +289,10 @@ class CourierRecord(Record):
     """The question to the worker for its part."""
     state_wanted = Mailbox(StateWanted)
     """The question to the worker for its state."""
+    way = Choice(Way)
+    """Where its group sums, so that a worker puts its next part there at once."""
+    device_wanted = Mailbox(DeviceWanted)
+    """The question to the worker for something that needs the device."""
 
 
 class ChaosRecord(Record):

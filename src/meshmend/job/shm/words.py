@@ -182,26 +182,30 @@ LANES_PER_WORD = 32
 
 @dataclass(frozen=True)
 class Message:
-    """The body of a mailbox: a word for each field, and a bitmap for the last one if that is a tuple of lanes."""
+    """The body of a mailbox: a word for each field, and more for the last one if that is a tuple.
+
+    A tuple is a bitmap of lanes, unless the message has `room` for so many plain numbers.
+    """
 
     kinds: ClassVar[list[type[Any]]]
-    has_lanes: ClassVar[bool]
+    has_tuple: ClassVar[bool]
+    room: ClassVar[int] = 0
 
     def __init_subclass__(cls) -> None:
         kinds = [kind for kind in get_type_hints(cls).values() if get_origin(kind) is not ClassVar]
-        cls.has_lanes = bool(kinds) and not isinstance(kinds[-1], type)
-        cls.kinds = kinds[:-1] if cls.has_lanes else kinds
+        cls.has_tuple = bool(kinds) and not isinstance(kinds[-1], type)
+        cls.kinds = kinds[:-1] if cls.has_tuple else kinds
 
     @classmethod
     def most(cls) -> int:
         """Words it takes at most."""
-        return len(cls.kinds) + (MOST_LANES // LANES_PER_WORD if cls.has_lanes else 0)
+        return len(cls.kinds) + (cls.room or MOST_LANES // LANES_PER_WORD if cls.has_tuple else 0)
 
     def words(self) -> list[int]:
         """The message as words."""
         values = list(vars(self).values())
-        lanes = pack_lanes(values.pop()) if self.has_lanes else []
-        return [*map(int, values), *lanes]
+        more = values.pop() if self.has_tuple else ()
+        return [*map(int, values), *(more if self.room else pack_lanes(more))]
 
     @classmethod
     def of(cls, words: Sequence[int]) -> Self:
@@ -212,8 +216,9 @@ class Message:
             _member(kind, word) if issubclass(kind, IntEnum) else kind(word)
             for kind, word in zip(cls.kinds, words, strict=False)
         ]
-        if cls.has_lanes:
-            values.append(unpack_lanes(words[len(values) :]))
+        if cls.has_tuple:
+            more = words[len(values) :]
+            values.append(tuple(more) if cls.room else unpack_lanes(more))
         make: Callable[..., Self] = cls
         return make(*values)
 

@@ -15,13 +15,15 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from meshmend.base.clocks import PEER_POLL
 from meshmend.job.reduction.base import WireFormat
+from meshmend.job.reduction.base import slices as slices
+from meshmend.job.shm.records import Outcome, Task, Way
 
 PIECE = 1 << 20
 """Bytes of one MPI call: with larger ones, Open MPI's ULFM has crashed in a failure."""
@@ -57,6 +59,8 @@ class Hello:
     """Which worker of that rank it is: one that dies may be replaced within milliseconds."""
     links_down: int = 0
     """A bit for each link of its chip that is down, where the workers are chips of a mesh."""
+    device: int = 0
+    """The number of its kind of device memory (`device/base.py`); 0 where it has none."""
 
     def numbers(self) -> npt.NDArray[np.int64]:
         """As it is sent."""
@@ -79,6 +83,13 @@ class Port(Buffers, Protocol):
 
     def neighbours(self, members: Sequence[Hello]) -> Sequence[Buffers]:
         """The messages of these members, all of this host, own ones included; `Failure` if one has died."""
+
+    @property
+    def tail(self) -> int:
+        """Where the footer begins: what is before it may lie in device memory instead."""
+
+    def use_device(self, task: Task, round: int, look: Callable[[], None], members: Sequence[Hello] = ()) -> Outcome:
+        """Have the worker do something with its device, and wait for that."""
 
     def before(self, point: str) -> None:
         """Called before each phase of a sum: tests kill there."""
@@ -115,6 +126,9 @@ class Group:
 class Transport(ABC):
     """The way that sums take in one group."""
 
+    way: ClassVar[Way]
+    """Where its sums take place; with `Way.DEVICE`, parts and totals lie in device memory."""
+
     @classmethod
     @abstractmethod
     def make(cls, group: Group) -> Transport | None:
@@ -132,12 +146,6 @@ class Transport(ABC):
         """Fill the whole total."""
         self.reduce_scatter(round)
         self.all_gather(round)
-
-
-def slices(begin: int, end: int, members: int) -> list[slice]:
-    """A stretch of a message, divided evenly between members."""
-    bounds = [begin + (end - begin) * position // members for position in range(members + 1)]
-    return [slice(*bounds[position : position + 2]) for position in range(members)]
 
 
 def patient(request: Request) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from meshmend.errors import JobError
 from meshmend.job.transport.base import Group, Transport
+from meshmend.job.transport.device_memory import DeviceMemory
 from meshmend.job.transport.library_mpi import LibraryMpi
 from meshmend.job.transport.shared_memory import SharedMemory
 
-TRANSPORTS: tuple[type[Transport], ...] = (SharedMemory, LibraryMpi)
+TRANSPORTS: tuple[type[Transport], ...] = (DeviceMemory, SharedMemory, LibraryMpi)
 """In order of preference; a new one is added here. Where workers are chips of a mesh, its links come first."""
 
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 import numpy as np
 from mpi4py import MPI
 
+from meshmend.job.shm.records import Way
 from meshmend.job.transport.base import PIECE, Group, Numbers, Port, Transport, patient, slices
 
 
 class LibraryMpi(Transport):
     """A group of any members."""
 
+    way = Way.MPI
     piece = PIECE
 
     def __init__(self, comm: MPI.Comm, port: Port) -> None:

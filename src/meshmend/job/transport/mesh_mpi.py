@@ -15,6 +15,7 @@ from mpi4py import MPI
 
 from meshmend.errors import Disconnected, JobError, PlanError
 from meshmend.job.protocol import Failure
+from meshmend.job.shm.records import Way
 from meshmend.job.transport.base import PIECE, Group, Port, Transport, patient
 from meshmend.job.transport.carrier import Links
 from meshmend.mesh import Mesh
@@ -32,6 +33,8 @@ MOST = 1024
 
 class MeshMpi(Transport):
     """A group whose members are the chips of a mesh."""
+
+    way = Way.MESH
 
     def __init__(self, links: MeshSum, port: Port) -> None:
         self._links, self._port = links, port

@@ -20,11 +20,14 @@ import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from meshmend.job.shm.records import Way
 from meshmend.job.transport.base import Buffers, Group, Transport, patient, slices
 
 
 class SharedMemory(Transport):
     """The members of a group whose memory is all on this host."""
+
+    way = Way.SHARED
 
     def __init__(
         self,

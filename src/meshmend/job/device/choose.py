@@ -1,0 +1,30 @@
+"""Which device memory a worker's sums take place in, by where its state is and by `MESHMEND_DEVICE_MEMORY`."""
+
+from __future__ import annotations
+
+import re
+
+from meshmend.base.env import device_memory
+from meshmend.errors import JobError
+from meshmend.job.device.base import Memory
+from meshmend.job.device.stand_in import StandIn
+
+
+def memory_of(ordinal: int | None) -> Memory | None:
+    """The memory of the CUDA device that the framework sums on; None for the host's own, where couriers do it.
+
+    `DeviceError` or `MissingLibrary` say why a device cannot be used.
+    """
+    setting = device_memory()
+    if setting == "stand-in":
+        return StandIn()
+    found = re.fullmatch(r"cuda:(\d+)", setting)
+    if setting not in ("", "off") and found is None:
+        raise JobError(f"MESHMEND_DEVICE_MEMORY={setting!r} is not known; leave it empty, or give off or cuda:0")
+    if found is not None and ordinal is None:
+        ordinal = int(found[1])
+    if setting == "off" or ordinal is None:
+        return None
+    from meshmend.job.device.cuda import CudaMemory  # loads the driver
+
+    return CudaMemory(ordinal)

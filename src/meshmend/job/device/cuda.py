@@ -1,0 +1,117 @@
+"""The memory of an NVIDIA device, by the driver's virtual-memory calls (`base/cuda.py`)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from meshmend.base.cuda import Device, Mapping
+from meshmend.errors import DeviceError
+from meshmend.job.device import ptx
+from meshmend.job.device.base import Block, Memory, Place
+from meshmend.job.reduction.base import WireFormat
+from meshmend.job.reduction.bf16 import Bf16
+
+KERNELS = {np.dtype(np.float32): ptx.F32, np.dtype(np.int32): ptx.I32}
+
+
+class View:
+    """Numbers on the device, as PyTorch, JAX and CuPy take them without a copy."""
+
+    def __init__(self, block: Mapping, pointer: int, count: int, dtype: np.dtype[Any]) -> None:
+        self.block, self.pointer, self.dtype = block, pointer, dtype
+        self.shape, self.nbytes = (count,), count * dtype.itemsize
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.pointer, False),
+            "version": 3,
+            "strides": None,
+            "stream": None,  # complete whenever it is handed out
+        }
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, which: slice) -> View:
+        begin, end, step = which.indices(len(self))
+        if step != 1:
+            raise IndexError("a view of device memory has slices without steps only")
+        return View(self.block, self.pointer + begin * self.dtype.itemsize, max(end - begin, 0), self.dtype)
+
+
+class CudaMemory(Memory):
+    """One device of this process."""
+
+    number = 2
+    on_host = False
+
+    def __init__(self, ordinal: int) -> None:
+        self._device = Device(ordinal)
+        self.name = self._device.name
+        if not self._device.can_export:
+            raise DeviceError(f"the memory of {self.name} cannot be exported to another process (MIG, some VMs)")
+        self._kernels = self._device.load(ptx.module())
+
+    def serves(self, wire: WireFormat) -> bool:
+        """What there are kernels for."""
+        return wire.kind.dtype in KERNELS and (wire.head == 0 or issubclass(wire.kind, Bf16))
+
+    def allocate(self, nbytes: int) -> Block:
+        """A block of its own."""
+        return self._device.allocate(nbytes)
+
+    def attach(self, file: int, nbytes: int) -> Block:
+        """A block of another process, of this device or of one that it can reach."""
+        return self._device.attach(file, nbytes)
+
+    def view(self, place: Place, count: int, wire: WireFormat) -> View:
+        """Numbers of a message."""
+        block, begin = place
+        assert isinstance(block, Mapping)
+        return View(block, block.pointer + begin, count, wire.kind.dtype)
+
+    def add(self, wire: WireFormat, parts: Sequence[Place], out: Place, begin: int, count: int) -> None:
+        """Start the kernel of the head, of which a number holds two, and that of the rest."""
+        head = min(max(wire.head - begin, 0), count)
+        size = wire.kind.dtype.itemsize
+        self._launch(ptx.BF16, 2 * head, parts, out, 0)
+        self._launch(KERNELS[wire.kind.dtype], count - head, parts, out, head * size)
+
+    def _launch(self, kernel: str, count: int, parts: Sequence[Place], out: Place, skipped: int) -> None:
+        pointers = (ctypes.c_uint64 * ptx.MOST)(*(_pointer(part) + skipped for part in parts))
+        numbers = ctypes.c_uint32(len(parts)), ctypes.c_uint64(_pointer(out) + skipped), ctypes.c_uint64(count)
+        self._device.launch(self._kernels, kernel, count, (pointers, *numbers))
+
+    def copy(self, into: Place, source: Place, nbytes: int) -> None:
+        """On the device, or between two that reach each other."""
+        self._device.copy(_pointer(into), _pointer(source), nbytes)
+
+    def download(self, source: Place, out: npt.NDArray[Any]) -> None:
+        """By DMA where the host's memory is registered."""
+        self._device.copy(out.ctypes.data, _pointer(source), out.nbytes)
+
+    def upload(self, data: npt.NDArray[Any], into: Place) -> None:
+        """By DMA where the host's memory is registered."""
+        self._device.copy(_pointer(into), data.ctypes.data, data.nbytes)
+
+    def zero(self, place: Place, nbytes: int) -> None:
+        """On the device."""
+        self._device.zero(_pointer(place), nbytes)
+
+    def finish(self, *, everything: bool = False) -> None:
+        """Wait for this module's own stream, or for all of the process's."""
+        self._device.finish(everything=everything)
+
+
+def _pointer(place: Place) -> int:
+    block, begin = place
+    assert isinstance(block, Mapping)
+    return block.pointer + begin

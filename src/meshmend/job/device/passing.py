@@ -1,0 +1,121 @@
+"""How a worker gets the file descriptor of another worker's device memory: over a Unix socket in the run's folder.
+
+    RANK.device    the socket of one worker: whoever connects gets what the memory is and its descriptor, at once
+
+Only this user enters the folder, and both sides ask the kernel who the other one is. A descriptor can be had from a
+living worker alone, so members map each other's memory when their group is formed, not when they need it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+from meshmend.errors import DeviceError
+
+SUFFIX = "device"
+PATIENCE = 5.0
+"""Seconds that a living worker may take to answer: its threads wait for each other."""
+LOOK = 0.05
+"""Seconds between two looks at whether it lives."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What a descriptor is of."""
+
+    birth: int
+    """Which worker of that rank made it."""
+    generation: int
+    """Which buffers of that worker it belongs to."""
+    kind: int
+    """The number of its kind of memory."""
+    nbytes: int
+
+    def packed(self) -> bytes:
+        """As it is sent."""
+        return FORMAT.pack(*astuple(self))
+
+
+FORMAT = struct.Struct("=4q")
+
+
+class Offer:
+    """A worker's memory, for the workers of its host."""
+
+    def __init__(self, folder: Path, rank: int, describe: Callable[[], tuple[About, int] | None]) -> None:
+        self._describe = describe
+        """What it is now, and a descriptor, which is closed after it was sent; None while there is none."""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with _reached(folder, rank) as address:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(address)
+            self._socket.bind(address)
+        self._socket.listen(64)
+        threading.Thread(target=self._serve, name="meshmend devices", daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            other, _ = self._socket.accept()
+            with other, contextlib.suppress(OSError):  # it may be gone already
+                other.settimeout(PATIENCE)
+                if _is_ours(other) and (found := self._describe()) is not None:
+                    about, file = found
+                    try:
+                        socket.send_fds(other, [about.packed()], [file])
+                    finally:
+                        os.close(file)
+
+
+def fetch(folder: Path, rank: int, is_gone: Callable[[], bool]) -> tuple[About, int] | None:
+    """The memory of another worker and its descriptor, which the caller closes; None if that worker is gone."""
+    deadline, why = time.monotonic() + PATIENCE, "it does not answer"
+    while not is_gone():
+        try:
+            found = _asked(folder, rank)
+        except OSError as error:
+            found, why = None, str(error)
+        if found is not None:
+            return found
+        if time.monotonic() > deadline:
+            raise DeviceError(f"rank {rank} does not give out its device memory ({why})")
+        time.sleep(LOOK / 10)
+    return None
+
+
+def _asked(folder: Path, rank: int) -> tuple[About, int] | None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+        link.settimeout(LOOK)
+        with _reached(folder, rank) as address:
+            link.connect(address)
+        if not _is_ours(link):
+            raise OSError("another user's process answers")
+        data, files, _, _ = socket.recv_fds(link, FORMAT.size, 1, socket.MSG_CMSG_CLOEXEC)
+        if len(data) == FORMAT.size and len(files) == 1:
+            return About(*FORMAT.unpack(data)), files[0]
+        for file in files:
+            os.close(file)
+        return None
+
+
+@contextlib.contextmanager
+def _reached(folder: Path, rank: int) -> Iterator[str]:
+    """A short address of a socket: the kernel takes no more than 107 bytes, and a run's name may be longer."""
+    place = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{place}/{rank}.{SUFFIX}"
+    finally:
+        os.close(place)
+
+
+def _is_ours(link: socket.socket) -> bool:
+    """Whether the process at the other end is this user's."""
+    found = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return bool(struct.unpack("3i", found)[1] == os.geteuid())

@@ -1,0 +1,81 @@
+"""Sums of members on one host in the memory of their devices, which they have mapped from each other.
+
+The same picture as in `shared_memory.py`, in other memory: couriers own no device, so a courier has its worker add up
+its slice between the two barriers, and the worker takes the other slices by itself when the round is done. Footers are
+in the buffers as always: they are small, and every courier adds up all of them.
+
+Who may be killed when:
+
+* a worker, also while its kernel runs: it writes to memory of its own alone. Its courier ends, nobody passes the second
+  barrier, and the round is done again by those left, whose parts are still there;
+* a courier whose worker still adds: the next courier's question has another number, so the answer to this one is never
+  taken for that one's; the worker does one thing after the other;
+* either, after the second barrier: all slices are complete by then, in memory that all members have mapped. A member
+  that did not hear of it gets the total from one that did, over the host's memory (`Cast`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from meshmend.job.protocol import Failure
+from meshmend.job.shm.records import MOST_MEMBERS, Outcome, Task, Way
+from meshmend.job.transport.base import Buffers, Group, Port, Transport, patient
+
+
+class DeviceMemory(Transport):
+    """The members of a group whose device memory is mapped by all of them."""
+
+    way = Way.DEVICE
+
+    def __init__(
+        self, port: Port, buffers: Sequence[Buffers], barrier: Callable[[], None], look: Callable[[], None]
+    ) -> None:
+        self._port, self._buffers, self._barrier, self._look = port, buffers, barrier, look
+
+    @classmethod
+    def make(cls, group: Group) -> Transport | None:
+        """For members of one host that all have the same kind of device memory and can map each other's."""
+        members = group.members
+        kinds = {member.device for member in members}
+        if group.port.mesh is not None or len({member.host for member in members}) > 1 or len(members) > MOST_MEMBERS:
+            return None
+        if kinds == {0} or len(kinds) > 1:
+            return None
+        buffers = group.port.neighbours(members)
+        outcome = _least(group, group.port.use_device(Task.MAP, 0, group.look, members))
+        if outcome is Outcome.GONE:
+            raise Failure
+        if outcome is Outcome.CANNOT:
+            return None
+
+        def barrier() -> None:
+            patient(group.comm.Ibarrier())
+
+        return cls(group.port, buffers, barrier, group.look)
+
+    def reduce_scatter(self, round: int) -> None:
+        """When all members have their parts: have the worker add up this member's slice."""
+        self._barrier()
+        self._port.before("add")
+        if self._port.use_device(Task.ADD, round, self._look) is not Outcome.DONE:
+            raise Failure
+        tail = slice(self._port.tail, None)
+        parts = [buffers.part[tail] for buffers in self._buffers]
+        self._port.wire.combine(parts, self._port.total(round)[tail], self._port.tail)
+
+    def all_gather(self, round: int) -> None:
+        """When all members have added: nothing, since workers take the slices of the others by themselves."""
+        del round
+        self._barrier()
+        self._port.before("take")
+
+
+def _least(group: Group, own: Outcome) -> Outcome:
+    """The least of all members' outcomes: all must take the same transport."""
+    found = np.array([own], np.int64)
+    every = np.empty(len(group.members), np.int64)
+    patient(group.comm.Iallgather(found, every))
+    return Outcome(int(every.min()))
