@@ -40,6 +40,10 @@ class View:
     def __len__(self) -> int:
         return self.shape[0]
 
+    def copy_from(self, pointer: int) -> None:
+        """Start a copy of as many numbers from elsewhere on the device, which are complete and stay till it is done."""
+        self.block.device.copy(self.pointer, pointer, self.nbytes)
+
     def __getitem__(self, which: slice) -> View:
         begin, end, step = which.indices(len(self))
         if step != 1:

@@ -32,6 +32,7 @@ class JaxSums(DeviceAccumulator):
         self._lanes = 0
         self._sums: Any = None
         self._largest: Any = None
+        self._exported: Any = None
         self._exact: ExactWire | None = None
         self._wire = wires.Bf16Wire(self.layout) if self.reduction.head else wires.FloatWire(self.layout)
         if isinstance(self.reduction, ExactSum):
@@ -65,9 +66,14 @@ class JaxSums(DeviceAccumulator):
         """The message without its footer, as one array on the device."""
         return self._wire.flat(self._sums) if self._exact is None else self._exact.flat(*self._sums)
 
-    def export(self, buffer: Flat) -> None:
-        """Copy the message to the host, in one piece."""
-        np.copyto(buffer, host.fetch(self.part()))
+    def export(self, buffer: Any) -> None:
+        """Copy the message, in one piece: to the host, or to memory of the device that other workers have mapped."""
+        part = self.part()
+        if isinstance(buffer, np.ndarray):
+            np.copyto(buffer, host.fetch(part))
+        else:
+            self._exported = part.block_until_ready()  # kept: the copy is only waited for when the part is published
+            buffer.copy_from(part.unsafe_buffer_pointer())
 
     def sums(self, total: Any) -> list[Any] | tuple[int, ...] | None:
         """The leaves of a total; one that numpy or JAX holds, or this worker's own."""
@@ -86,13 +92,15 @@ class JaxSums(DeviceAccumulator):
         else:
             whole, notes = total[: exact.size], total[exact.size :]
         unit = exact.factors[1]
+        notes = notes if isinstance(notes, np.ndarray) else jnp.asarray(notes)
         against = exact.judge(np.asarray(notes).reshape(len(unit), -1))
         if against is not None:
             return against.bad or None
         return list(wire.values(whole if total is self else wire.opened(self._uploaded(whole)), unit))
 
     def _uploaded(self, total: Any) -> Any:
-        return total if isinstance(total, jax.Array) else self._place.upload_flat(total)
+        """A total on the device: as it is where it lies there already."""
+        return self._place.upload_flat(total) if isinstance(total, np.ndarray) else jnp.asarray(total)
 
     def finite(self, sums: list[Any]) -> npt.NDArray[np.bool_]:
         """One small array for all leaves."""
