@@ -74,6 +74,10 @@ class Loop:
         self._wait()
         return (time.perf_counter() - began) / count
 
+    def rest(self) -> Iterator[Any]:
+        """The steps that are left, of a loop that ends."""
+        return self._steps
+
 
 def torch_transformer(size: Size, device: Any) -> Any:
     import torch
@@ -99,7 +103,9 @@ def torch_transformer(size: Size, device: Any) -> Any:
     return Transformer().to(device)
 
 
-def torch_loops(model_name: str, size: Size, device_name: str, kind: str, lanes: int, batch_of: int) -> tuple[Any, ...]:
+def torch_loops(
+    model_name: str, size: Size, device_name: str, kind: str, lanes: int, batch_of: int, until: int = 1 << 40
+) -> tuple[Any, ...]:
     """(loop, number of parameters, framework of a job or None)."""
     import torch
 
@@ -119,7 +125,7 @@ def torch_loops(model_name: str, size: Size, device_name: str, kind: str, lanes:
 
         def loss_of(rows: Any) -> Any:
             with torch.autocast(device.type, torch.bfloat16):
-                return torch.nn.functional.cross_entropy(model(rows[0]), rows[1])
+                return torch.nn.functional.cross_entropy(call(rows[0]), rows[1])
 
         optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, fused=device.type == "cuda")
     else:
@@ -130,10 +136,11 @@ def torch_loops(model_name: str, size: Size, device_name: str, kind: str, lanes:
         def loss_of(rows: Any) -> Any:
             tokens = rows[0]
             with torch.autocast(device.type, torch.bfloat16):
-                logits = model(tokens[:, :-1])
+                logits = call(tokens[:, :-1])
                 return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
 
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=device.type == "cuda")
+    call = torch.nn.parallel.DistributedDataParallel(model) if kind == "ddp" else model
     held: list[Any] = []
 
     def bare() -> Iterator[Any]:
@@ -159,7 +166,7 @@ def torch_loops(model_name: str, size: Size, device_name: str, kind: str, lanes:
         with mm.Job(data, batch=batch, lanes=lanes, check=False, **OPTIONS[kind]) as job:
             job.share(model, optimizer)
             held.append(job.training.framework)
-            for _ in job.steps(1 << 40):
+            for _ in job.steps(until):
                 loss = job.sum(work)
                 optimizer.step()
                 job.commit(loss=loss)
@@ -167,7 +174,7 @@ def torch_loops(model_name: str, size: Size, device_name: str, kind: str, lanes:
 
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     count = sum(one.numel() for one in model.parameters())
-    return Loop(bare() if kind == "bare" else with_job(), wait), count, held
+    return Loop(with_job() if kind in OPTIONS else bare(), wait), count, held
 
 
 class Columns:
@@ -184,7 +191,9 @@ class Columns:
         return tuple(column[begin : begin + len(ids)] for column in self._columns)
 
 
-def jax_loops(size: Size, device_name: str, kind: str, lanes: int, batch_of: int) -> tuple[Any, ...]:
+def jax_loops(
+    size: Size, device_name: str, kind: str, lanes: int, batch_of: int, until: int = 1 << 40
+) -> tuple[Any, ...]:
     import jax
     import jax.numpy as jnp
 
@@ -266,7 +275,7 @@ def jax_loops(size: Size, device_name: str, kind: str, lanes: int, batch_of: int
         with mm.Job(data, batch=batch, lanes=lanes, check=False, **OPTIONS[kind]) as job:
             state = job.share(begun)
             held.append(job.training.framework)
-            for _ in job.steps(1 << 40):
+            for _ in job.steps(until):
                 now = state
                 loss, grads = job.sum(lambda rows, now=now: gradients(now["params"], rows[0]))
                 del now
