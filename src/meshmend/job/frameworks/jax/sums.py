@@ -94,6 +94,10 @@ class JaxSums(DeviceAccumulator):
     def _uploaded(self, total: Any) -> Any:
         return total if isinstance(total, jax.Array) else self._place.upload_flat(total)
 
+    def release(self) -> None:
+        """The arrays may be donated, and their memory used again."""
+        self._sums = None
+
     def finite(self, sums: list[Any]) -> npt.NDArray[np.bool_]:
         """One small array for all leaves."""
         narrow = tuple((number, self.layout.leaves[number].dtype) for number in self._narrow)
