@@ -22,7 +22,7 @@ from meshmend.errors import JobError
 from meshmend.job.frameworks.arrays import leaves_of, rebuilt
 from meshmend.job.frameworks.base import OBJECTS, Accumulator
 from meshmend.job.frameworks.torch.digest import Digester
-from meshmend.job.frameworks.torch.host import Copies, array_begun
+from meshmend.job.frameworks.torch.host import Copies, array_begun, numpy_type
 from meshmend.job.frameworks.torch.state import TorchState
 from meshmend.job.frameworks.torch.state_dict import array_of
 from meshmend.job.frameworks.torch.sums import TorchSums
@@ -75,8 +75,7 @@ class DeviceTorchState(TorchState):
     def _leaf(self, tensor: Any) -> Any:
         if tensor.device != self._where:
             return array_of(tensor)
-        kind = array_of(torch.empty(0, dtype=tensor.dtype)).dtype
-        return OnDevice(tuple(tensor.shape), kind, lambda: self._copies.array(tensor))
+        return OnDevice(tuple(tensor.shape), numpy_type(tensor.dtype), lambda: self._copies.array(tensor))
 
     def snapshot(self) -> Leaves:
         """Copies on the device, to be fetched in the background; on the host where the device has no room."""
