@@ -24,8 +24,16 @@ def framework_of(state: tuple[Any, ...]) -> Framework:
             f"job.share got a {type(odd).__name__} together with PyTorch objects; give it objects with state_dict and "
             "load_state_dict only, and warm= by its name"
         )
-    from meshmend.job.frameworks.torch import TorchState
+    from meshmend.job.frameworks.torch import DeviceTorchState, TorchState, devices_of
 
+    devices = devices_of(state)
+    if len(devices) > 1:
+        names = " and ".join(sorted(map(str, devices)))
+        print(
+            f"the shared model is on {names}, so its gradients are summed on the host; one device is faster", flush=True
+        )
+    elif devices and stays_on(next(iter(devices)).type):
+        return DeviceTorchState(state)
     return TorchState(state)
 
 

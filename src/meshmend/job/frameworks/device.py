@@ -60,6 +60,10 @@ class DeviceAccumulator(Accumulator):
     def rebuilt(self, sums: list[Array]) -> Any:
         """The tree of sums, each in the type of its leaf."""
 
+    @abstractmethod
+    def release(self) -> None:
+        """The round is done: hold the lanes' arrays no longer."""
+
     def alone(self, buffer: Flat) -> Any:
         """Nothing leaves the device."""
         del buffer
@@ -83,6 +87,7 @@ class DeviceAccumulator(Accumulator):
                     raise self.layout.too_large(self.layout.leaves[number], step)
         if self._whole:
             self._asked = step, self.spans(sums)
+        self.release()
         return self.rebuilt(sums)
 
     def settle(self) -> None:

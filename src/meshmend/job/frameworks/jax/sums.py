@@ -102,6 +102,10 @@ class JaxSums(DeviceAccumulator):
         """A total on the device: as it is where it lies there already."""
         return self._place.upload_flat(total) if isinstance(total, np.ndarray) else jnp.asarray(total)
 
+    def release(self) -> None:
+        """The arrays may be donated, and their memory used again."""
+        self._sums = None
+
     def finite(self, sums: list[Any]) -> npt.NDArray[np.bool_]:
         """One small array for all leaves."""
         narrow = tuple((number, self.layout.leaves[number].dtype) for number in self._narrow)
