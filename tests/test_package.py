@@ -37,7 +37,7 @@ LAW: dict[str, list[str]] = {
     "job/reduction": ["layout", "base", "footer", "float32", "bf16", "exact", "registry"],
     "job/frameworks": ["base", "jax", "arrays", "torch", "choose", "draws"],
     "job/frameworks/torch": ["rng", "state_dict", "state", "loop", "data"],
-    "job/device": ["base", "stand_in", "ptx", "cuda", "passing", "sums", "choose", "places"],
+    "job/device": ["base", "stand_in", "ptx", "cuda", "passing", "trial", "sums", "choose", "places"],
     "job/transport": ["base", "carrier", "shared_memory", "device_memory", "library_mpi", "mesh_mpi", "choose"],
     "job/shm": [
         "words", "records", "home", "files", "presence", "buffers", "doorbell", "control", "segment", "mailbox",
@@ -55,7 +55,7 @@ LAW: dict[str, list[str]] = {
         "restart", "policies", "hosts", "decide",
     ],
     "run/clusters": ["hosts", "base", "local", "ssh", "slurm", "kubernetes"],
-    "run/doctor": ["programs", "kill_test", "mpi", "checks"],
+    "run/doctor": ["programs", "devices", "kill_test", "mpi", "checks"],
     "telemetry": ["epoch", "types", "steps", "compaction", "folder", "reader"],
     "report": [
         "pieces", "ledger", "findings", "audit", "timeline", "victims", "fold", "incidents", "text", "labels",

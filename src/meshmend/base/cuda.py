@@ -62,7 +62,7 @@ class Mapping:
     """Device memory mapped into this process: its own, or another process's."""
 
     def __init__(self, device: Device, handle: Any, nbytes: int) -> None:
-        self._device, self._handle, self.nbytes = device, handle, nbytes
+        self.device, self._handle, self.nbytes = device, handle, nbytes
         self.pointer = 0
         try:
             self._map()
@@ -71,7 +71,7 @@ class Mapping:
             raise
 
     def _map(self) -> None:
-        with self._device.current():
+        with self.device.current():
             bindings = driver()
             self._place = call("cuMemAddressReserve", self.nbytes, 0, bindings.CUdeviceptr(0), 0)
             self.pointer = int(self._place)
@@ -80,19 +80,19 @@ class Mapping:
             self._mapped = True
             access = bindings.CUmemAccessDesc()
             access.location.type = bindings.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-            access.location.id = self._device.ordinal
+            access.location.id = self.device.ordinal
             access.flags = bindings.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
             call("cuMemSetAccess", self._place, self.nbytes, [access], 1)
 
     def export(self) -> int:
         """A file descriptor by which another process can map it."""
         kind = driver().CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-        with self._device.current():
+        with self.device.current():
             return int(call("cuMemExportToShareableHandle", self._handle, kind, 0))
 
     def close(self) -> None:
         """Unmap it; the memory itself lives as long as any process has it mapped or holds its descriptor."""
-        with self._device.current():
+        with self.device.current():
             if self.pointer:
                 if self._mapped:
                     call("cuMemUnmap", self._place, self.nbytes)
@@ -205,8 +205,9 @@ class Device:
 
     def load(self, ptx: str) -> Any:
         """Have the driver compile a module."""
+        text = ctypes.create_string_buffer(ptx.encode())
         with self.current():
-            return call("cuModuleLoadData", ptx.encode() + b"\0")
+            return call("cuModuleLoadData", ctypes.addressof(text))
 
     def launch(self, module: Any, name: str, size: int, arguments: Sequence[Any]) -> None:
         """Start a kernel over so many numbers; the arguments are values of ctypes."""

@@ -11,17 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from meshmend.job.device.base import Memory
 from meshmend.job.device.passing import About, Offer
-from meshmend.job.device.stand_in import StandIn
-
-
-def memory_called(name: str) -> Memory:
-    if name == "stand-in":
-        return StandIn()
-    from meshmend.job.device.cuda import CudaMemory
-
-    return CudaMemory(int(name.removeprefix("cuda:")))
+from meshmend.job.device.trial import memory_called as memory_called
 
 
 def main(folder: str, rank: str, name: str, numbers: str) -> None:
