@@ -33,10 +33,14 @@ LAW: dict[str, list[str]] = {
         "rounds", "records", "operations", "agreement", "recovery", "member",
     ],
     "job/data": ["lanes", "source"],
-    "job/state": ["tree", "codec", "values", "safetensors"],
+    "job/state": ["tree", "digest", "codec", "values", "safetensors"],
     "job/reduction": ["layout", "base", "footer", "float32", "bf16", "exact", "registry"],
-    "job/frameworks": ["base", "jax", "arrays", "torch", "choose", "draws"],
-    "job/frameworks/torch": ["rng", "state_dict", "state", "loop", "data"],
+    "job/frameworks": ["base", "device", "jax", "arrays", "torch", "choose", "draws"],
+    "job/frameworks/jax": ["tree", "host", "digest", "wires", "exact", "sums", "state"],
+    "job/frameworks/torch": [
+        "rng", "digest_plain", "triton_digest", "digest", "state_dict", "host", "wires", "exact", "sums", "state",
+        "device", "loop", "data",
+    ],
     "job/device": ["base", "stand_in", "ptx", "cuda", "passing", "trial", "sums", "choose", "places"],
     "job/transport": ["base", "carrier", "shared_memory", "device_memory", "library_mpi", "mesh_mpi", "choose"],
     "job/shm": [

@@ -9,6 +9,7 @@
 | MESHMEND_RESUME | launcher | the checkpoint to start from |
 | MESHMEND_EVERY | launcher | how often to write a checkpoint: "60s", "5min", "100" (steps) or "auto" |
 | MESHMEND_LOG_EVERY | user, launcher | how often a step is printed: "1s" (the default), "0" (every step) or "never" |
+| MESHMEND_STATE | user | where states and gradients stay: "device" or "host"; by default on accelerators alone |
 | MESHMEND_CHIP | `meshmend testbed` | the row,col of the chip that the process runs on |
 | MESHMEND_RUNS | user | the folder that holds all run folders; `runs` in the working directory by default |
 | MESHMEND_LINKS | user, testbed | the network devices that lead north, east, south and west from this chip: "n,e,s,w" |
@@ -21,6 +22,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from meshmend.errors import JobError
 
 _worker: tuple[int, Settings] | None = None
 """The process that is a worker, and its settings. Children inherit variables and memory, but are no workers."""
@@ -81,3 +84,11 @@ def log_every() -> str:
 def device_memory() -> str:
     """Where the sums of workers on one host take place, where the user has said so."""
     return os.environ.get("MESHMEND_DEVICE_MEMORY", "")
+
+
+def state_place() -> str:
+    """Where states are kept, if the user has said so: "device" or "host"."""
+    found = os.environ.get("MESHMEND_STATE", "")
+    if found not in ("", "device", "host"):
+        raise JobError(f"MESHMEND_STATE is {found!r}; set it to device or host, or leave it out")
+    return found

@@ -195,7 +195,8 @@ class Job:
         PyTorch objects are known already, and need not be given again.
         """
         self.training.check_process("commit")
-        self.training.commit(state, {name: _number(name, value) for name, value in metrics.items()})
+        begun = self.training.require_state("commit").number_begun
+        self.training.commit(state, {name: begun(value) or _number(name, value) for name, value in metrics.items()})
 
     def evaluate(self, data: Any, function: Callable[[Any], Any]) -> Any:
         """The sum of `function(chunk)` over all of another data set, each chunk computed by one of the workers.

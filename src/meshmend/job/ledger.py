@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from math import isfinite
 from typing import Any
@@ -11,7 +11,34 @@ from typing import Any
 from meshmend.base.env import Settings, log_every
 from meshmend.job.data.lanes import Lanes
 from meshmend.job.progress import Progress
+from meshmend.job.state.digest import Later
 from meshmend.telemetry import Committed, Epoch, Event, Log, Opened, Skipped, parse
+
+
+@dataclass
+class Unwritten:
+    """A step that is done, and not recorded yet."""
+
+    epoch: Epoch
+    rank: int
+    step: int
+    by: Sequence[int]
+    workers: int
+    digest: Later[int]
+    metrics: Mapping[str, float | Later[float]]
+    first: bool
+    said: bool = False
+
+    def numbers(self) -> dict[str, float]:
+        """The metrics, once they are known."""
+        return {name: one.value() if isinstance(one, Later) else one for name, one in self.metrics.items()}
+
+    def event(self) -> Committed:
+        """The line of the ledger."""
+        digest = f"{self.digest.value():012x}"
+        return Committed(
+            epoch=self.epoch, rank=self.rank, step=self.step, by=_runs(self.by), digest=digest, metrics=self.numbers()
+        )
 
 
 class StepLedger:
@@ -28,7 +55,7 @@ class StepLedger:
         """Whether a metric was NaN or Inf: that is said once."""
         self.progress = Progress(log_every() if settings is None else settings.log_every)
         """Which steps are printed."""
-        self._pending: Committed | None = None
+        self._pending: Unwritten | Committed | None = None
 
     def opened(self, epoch: Epoch, step: int, lanes: Lanes, reduction: str) -> None:
         """From this step on, this worker takes part."""
@@ -44,34 +71,45 @@ class StepLedger:
         step: int,
         by: Sequence[int],
         active: Iterable[int],
-        digest: int,
-        metrics: Mapping[str, float],
+        digest: Later[int],
+        metrics: Mapping[str, float | Later[float]],
         first: bool,
     ) -> None:
-        """A step is done; it is recorded once the other workers are known to have the same state after it."""
+        """A step is done; it is recorded once the other workers are known to have the same state after it.
+
+        Metrics that a device is still computing are not waited for: such a step is printed when it is recorded.
+        """
         self.epoch = epoch
-        if self.log is not None:
-            values = dict(metrics)
-            self._pending = Committed(
-                epoch=epoch, rank=self._rank, step=step, by=_runs(by), digest=f"{digest:012x}", metrics=values
-            )
+        pending = Unwritten(epoch, self._rank, step, by, len(list(active)), digest, metrics, first)
+        if not any(isinstance(value, Later) for value in metrics.values()):
+            self._say(pending)
+        self._pending = pending
+
+    def _say(self, step: Unwritten) -> None:
+        """Print a step, if it is time for that and this worker is the first; and say once that a metric is strange."""
+        if step.said:
+            return
+        step.said, metrics = True, step.numbers()
         strange = [name for name, value in metrics.items() if not isfinite(value)]
-        if strange and first and not self._strange:
+        if strange and step.first and not self._strange:
             print(
-                f"step {step}: {strange[0]} is {metrics[strange[0]]}, and training goes on with it: with "
+                f"step {step.step}: {strange[0]} is {metrics[strange[0]]}, and training goes on with it: with "
                 "mm.Job(nonfinite='error') the run stops there, with nonfinite='skip' such steps are left out",
                 flush=True,
             )
         self._strange = self._strange or bool(strange)
-        if metrics and first:
-            line = self.progress.line(step, metrics, len(list(active)), self._batch)
+        if metrics and step.first:
+            line = self.progress.line(step.step, metrics, step.workers, self._batch)
             if line is not None:
                 print(line, flush=True)
 
     @property
     def pending(self) -> dict[str, Any] | None:
         """The step that is not recorded yet, for a worker that joins."""
-        return None if self._pending is None else self._pending.values()
+        pending = self._pending  # another thread may ask
+        if isinstance(pending, Unwritten):
+            pending = None if self.log is None else pending.event()
+        return None if pending is None else pending.values()
 
     def take_over(self, pending: dict[str, Any] | None) -> None:
         """A worker that joins records the last step, as the workers do that did it."""
@@ -82,9 +120,13 @@ class StepLedger:
 
     def confirm(self) -> None:
         """Record the last step."""
-        if self._pending is not None:
-            self._write(self._pending)
-            self._pending = None
+        pending = self._pending
+        if isinstance(pending, Unwritten):
+            self._say(pending)
+            pending = None if self.log is None else pending.event()
+        if pending is not None:
+            self._write(pending)
+        self._pending = None
 
     def skipped(self, epoch: Epoch, step: int, by: Sequence[int], why: str, first: bool) -> None:
         """A step's sum was not finite, and its batch is left out."""

@@ -32,6 +32,7 @@ from meshmend.job.shm.mailbox import WorkerSide
 from meshmend.job.shm.records import Order, PartWanted
 from meshmend.job.shm.segment import open_as_worker
 from meshmend.job.shm.words import Mail
+from meshmend.job.state.digest import Later
 from meshmend.telemetry import Epoch
 
 
@@ -60,7 +61,7 @@ class WorkerSession:
         self._round = NEVER + 1
         self._digested = NEVER - 1
         """The round whose state is final."""
-        self._digest = 0
+        self._digest = Later.of(0)
         self._joined = False
         """Whether this worker has taken the state that it was given, if it was given one."""
         self._fits = False
@@ -157,7 +158,7 @@ class WorkerSession:
             self._joined = True
         return given
 
-    def digested(self, step: int, digest: int) -> None:
+    def digested(self, step: int, digest: Later[int]) -> None:
         """The state after the last round is final, it is the one before this step, and this is its digest."""
         with self._news:
             self._digest, self._digested = digest, self._round - 1
@@ -209,7 +210,7 @@ class WorkerSession:
                 sums.export(self.places.part(sums.reduction.size))
                 self.places.publish()
             own.inside = False
-            self._footer.write(buffers.part, sorted(self._have), self._segment.rank, self._digest)
+            self._footer.write(buffers.part, sorted(self._have), self._segment.rank, self._digest.value())
             side.answer(question)
 
     def exchange(self, data: bytes) -> dict[int, bytes]:
@@ -225,7 +226,7 @@ class WorkerSession:
             if not self._own.generation:
                 self._replace_buffers(WireFormat(Float32, self._footer.size), 0)
             part, rank = self._segment.buffers.part, self._segment.rank
-            self._footer.write(part, question.body.lanes, rank, self._digest, note=note)
+            self._footer.write(part, question.body.lanes, rank, self._digest.value(), note=note)
             self._own.progress += 1
             self._side.answer(question)
 
@@ -318,10 +319,10 @@ class WorkerSession:
             question = side.question(self._round)
             if question is not None:
                 buffers.part[:] = 0
-                self._footer.write(buffers.part, [], self._segment.rank, self._digest, True)
+                self._footer.write(buffers.part, [], self._segment.rank, self._digest.value(), True)
                 side.answer(question)
 
 
 def nbytes(pieces: list[Any]) -> int:
     """How many bytes these are."""
-    return sum(memoryview(piece).nbytes for piece in pieces)
+    return sum(piece.nbytes if hasattr(piece, "nbytes") else len(piece) for piece in pieces)

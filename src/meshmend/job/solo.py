@@ -13,6 +13,7 @@ import numpy.typing as npt
 from meshmend.job.faults import Fault, Point
 from meshmend.job.frameworks.base import Accumulator
 from meshmend.job.protocol import Total
+from meshmend.job.state.digest import Later
 from meshmend.telemetry import Epoch
 
 
@@ -52,14 +53,13 @@ class Solo:
                 self._wire = np.empty(sums.reduction.size, sums.reduction.dtype)
             sums.accumulate(tree, self._wire, first=lane == 0)
         assert self._wire is not None, "there is at least one lane"
-        sums.export(self._wire)
-        return self._wire
+        return sums.alone(self._wire)
 
     def exchange(self, data: bytes) -> dict[int, bytes]:
         """Nobody else brings anything."""
         return {0: data}
 
-    def digested(self, step: int, digest: int) -> None:
+    def digested(self, step: int, digest: Later[int]) -> None:
         """Nobody to compare with."""
 
     def tick(self) -> None:

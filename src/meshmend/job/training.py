@@ -39,6 +39,7 @@ from meshmend.job.reduction.base import NonFinite
 from meshmend.job.session import WorkerSession
 from meshmend.job.solo import Solo
 from meshmend.job.state.codec import decode, encode
+from meshmend.job.state.digest import Later
 
 
 class Training:
@@ -156,12 +157,9 @@ class Training:
             total = yield from self.session.round(self._prepare)
             self._confirm(framework)
             assert self._accumulator is not None, "a total cannot arrive before the first part"
-            reduction = self._accumulator.reduction
-            body = total[: reduction.size]
             try:
-                if self.config.nonfinite is not NonFinite.PASS:
-                    reduction.check(body, self.step)
-                result = self._accumulator.finish(body, self.step)
+                check = self.config.nonfinite is not NonFinite.PASS
+                result = self._accumulator.finish(total, self.step, check=check)
             except NotFinite as error:
                 if self.config.nonfinite is not NonFinite.SKIP:
                     raise
@@ -197,7 +195,7 @@ class Training:
 
         return call
 
-    def commit(self, state: tuple[Any, ...], metrics: Mapping[str, float]) -> None:
+    def commit(self, state: tuple[Any, ...], metrics: Mapping[str, float | Later[float]]) -> None:
         """The step is done; see `Job.commit`."""
         framework = self.require_state("commit")
         if not self._summed:
@@ -221,6 +219,8 @@ class Training:
             return
         if well:
             self.on_leave()
+            if self._accumulator is not None:
+                self._accumulator.settle()
             if self._settings is not None and self._shared and not self._summed:
                 self._save_together()
             self.session.leave()
@@ -232,10 +232,11 @@ class Training:
     def _save_after_error(self) -> None:
         """Write the last committed state: where all workers raise the same, it would be lost with them.
 
-        Where others continue, it is a checkpoint more. PyTorch's objects may have changed since the sum.
+        Where others continue, it is a checkpoint more. PyTorch's objects may have changed since the sum, and JAX's
+        arrays may have been donated.
         """
         framework = self.require_state("save")
-        if self._summed and framework.template() is None:
+        if not framework.holds(summed=self._summed):
             return
         try:
             with self.session.waits_for_room():
@@ -289,8 +290,12 @@ class Training:
     def _announce(self, framework: Framework) -> None:
         self.session.digested(self.step, self._digest(framework))
 
-    def _digest(self, framework: Framework) -> int:
-        return framework.digest(np.array(self._grid_now(), np.int16))
+    def _digest(self, framework: Framework) -> Later[int]:
+        if framework.device and self._settings is None:
+            return Later.of(0)  # nobody is there to compare with, and the device has other work
+        accumulator = self._accumulator
+        grid = np.array(self._grid, np.int16) if accumulator is None else accumulator.reduction.levels()
+        return framework.digest_begun(grid)
 
     def _prepare(self, tree: Any) -> Accumulator:
         """What adds up lanes like this one; made with the first."""

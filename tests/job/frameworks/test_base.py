@@ -33,8 +33,8 @@ class Device(Accumulator):
         buffer[:] = self._sum
         self.exports += 1
 
-    def finish(self, total: Flat, step: int) -> Any | None:
-        return self._host.finish(total, step)
+    def finish(self, total: Any, step: int, *, check: bool = False) -> Any | None:
+        return self._host.finish(total, step, check=check)
 
 
 class OnDevice(TreeState):

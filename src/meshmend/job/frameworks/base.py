@@ -5,7 +5,8 @@ replaced at every commit; PyTorch's objects change in place, and their leaves ma
 moments before its first step).
 
 **A gradient is a numpy array** in `HostAccumulator`, and nowhere else: a framework that accumulates on its device
-returns an `Accumulator` of its own, which touches the host's buffer only in `export`.
+returns an `Accumulator` of its own, which touches the host's buffer only in `export`. A state's leaves may be
+`OnDevice`: then numpy gets them when it asks for them, and nothing else brings them to the host.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from meshmend.errors import JobError
 from meshmend.job.data.lanes import Lanes
 from meshmend.job.reduction.base import Flat, Reduction
 from meshmend.job.reduction.layout import Layout
+from meshmend.job.state.digest import Later
 from meshmend.job.state.tree import Leaves, digest_of
 
 OBJECTS = "objects"
@@ -43,13 +45,28 @@ class Accumulator(ABC):
     def export(self, buffer: Flat) -> None:
         """Write the sum of the lanes so far to the buffer, the worker's part of the round; more lanes may follow."""
 
+    def alone(self, buffer: Flat) -> Any:
+        """The total of a world of one: this worker's part, wherever it lies."""
+        self.export(buffer)
+        return buffer
+
     @abstractmethod
-    def finish(self, total: Flat, step: int) -> Any | None:
-        """The tree of sums over all workers; None if the round must be repeated."""
+    def finish(self, total: Any, step: int, *, check: bool = False) -> Any | None:
+        """The tree of sums over all workers; None if the round must be repeated.
+
+        `total` is the message, whose footer is passed over, or what `alone` returned. `check`: raise `NotFinite` where
+        a sum holds NaN or Inf.
+        """
+
+    def settle(self) -> None:  # noqa: B027 (the host has nothing that is late)
+        """Raise what is wrong with the last step, where that is only known once the device has computed it."""
 
 
 class Framework(ABC):
     """The state of one worker, and how a lane is computed with it."""
+
+    device = ""
+    """Where the state lies, in words, if that is not the host's memory."""
 
     @property
     @abstractmethod
@@ -62,7 +79,7 @@ class Framework(ABC):
 
     @abstractmethod
     def leaves(self) -> Leaves:
-        """The arrays of the state committed last, on the host; not copies."""
+        """The arrays of the state committed last; not copies, and on their device until somebody looks at them."""
 
     def template(self) -> Leaves | None:
         """Arrays of the names, shapes and types that `adopt` takes; None where it checks them itself."""
@@ -83,6 +100,23 @@ class Framework(ABC):
     def digest(self, *more: npt.NDArray[Any]) -> int:
         """A hash of the state, and of other arrays that belong to it."""
         return digest_of([*self.leaves(), *(("", array) for array in more)])
+
+    def digest_begun(self, *more: npt.NDArray[Any]) -> Later[int]:
+        """Begin to take the digest; the state is not changed before somebody has waited for it."""
+        return Later.of(self.digest(*more))
+
+    def number_begun(self, value: Any) -> Later[float] | None:
+        """Begin to fetch a single number, if it lies on a device: nobody waits for it in the middle of a step."""
+        del value
+        return None
+
+    def holds(self, *, summed: bool) -> bool:
+        """Whether this is still the state of the last commit; `summed`: a sum has arrived since, and been given out."""
+        return not summed or self.template() is not None
+
+    def host(self, value: Any) -> npt.NDArray[Any]:
+        """A leaf of a lane's tree, on the host."""
+        return np.asarray(value)
 
     def flip_bit(self) -> None:
         """Change one bit of the first leaf, for tests of how such a fault is found."""
@@ -144,9 +178,12 @@ class HostAccumulator(Accumulator):
         """Have the reduction write what it has not written yet."""
         self.reduction.put(buffer)
 
-    def finish(self, total: Flat, step: int) -> Any | None:
+    def finish(self, total: Any, step: int, *, check: bool = False) -> Any | None:
         """The tree of sums, in the shape of the first lane's."""
-        values = self.reduction.finish(total, step)
+        body = total[: self.reduction.size]
+        if check:
+            self.reduction.check(body, step)
+        values = self.reduction.finish(body, step)
         return None if values is None else self._framework.rebuilt(self._tree, values)
 
     def _arrays(self, tree: Any) -> Leaves:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from meshmend.base.env import state_place
 from meshmend.errors import JobError
 from meshmend.job.frameworks.arrays import TreeState
 from meshmend.job.frameworks.base import Framework
@@ -16,16 +17,38 @@ def framework_of(state: tuple[Any, ...]) -> Framework:
     if "torch" not in sys.modules or not any(able):
         if len(state) != 1:
             raise JobError(f"job.share got {len(state)} states; give it one tree of arrays, and warm= by its name")
-        return TreeState(state[0])
+        return _tree_state(state[0])
     if not all(able):
         odd = state[able.index(False)]
         raise JobError(
             f"job.share got a {type(odd).__name__} together with PyTorch objects; give it objects with state_dict and "
             "load_state_dict only, and warm= by its name"
         )
-    from meshmend.job.frameworks.torch import TorchState
+    from meshmend.job.frameworks.torch import DeviceTorchState, TorchState, devices_of
 
+    devices = devices_of(state)
+    if len(devices) > 1:
+        names = " and ".join(sorted(map(str, devices)))
+        print(
+            f"the shared model is on {names}, so its gradients are summed on the host; one device is faster", flush=True
+        )
+    elif devices and stays_on(next(iter(devices)).type):
+        return DeviceTorchState(state)
     return TorchState(state)
+
+
+def _tree_state(tree: Any) -> Framework:
+    if "jax" in sys.modules:
+        from meshmend.job.frameworks.jax.state import JaxState, device_of
+
+        if stays_on(device_of(tree)):
+            return JaxState(tree)
+    return TreeState(tree)
+
+
+def stays_on(device: str) -> bool:
+    """Whether a state on such a device stays there: by default if it is an accelerator."""
+    return bool(device) and state_place() != "host" and (device != "cpu" or state_place() == "device")
 
 
 def source_of(data: Any) -> Any:

@@ -60,6 +60,6 @@ def takes(function: Callable[..., Any], count: int) -> bool:
 def difference(framework: Framework, once: Any, twice: Any) -> str | None:
     """The first leaf that differs between two results of one lane; None where there is none."""
     for (name, a), (_, b) in zip(framework.leaves_of(once), framework.leaves_of(twice), strict=False):
-        if np.asarray(a).tobytes() != np.asarray(b).tobytes():
+        if framework.host(a).tobytes() != framework.host(b).tobytes():
             return name
     return None

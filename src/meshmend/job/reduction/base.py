@@ -127,5 +127,9 @@ class Reduction(ABC):
         """What a newcomer or a checkpoint must know to continue with the same bits; part of the training state."""
         return []
 
+    def levels(self) -> npt.NDArray[np.int16]:
+        """The same as an array."""
+        return np.array(self.state(), np.int16)
+
     def restore(self, state: list[int]) -> None:  # noqa: B027
         """Continue from such a state."""

@@ -40,7 +40,7 @@ class Bf16(Float32):
 
     def __init__(self, layout: Layout, lanes: int) -> None:
         super().__init__(layout, lanes)
-        sizes = [leaf.size for leaf in layout.leaves if _travels_as_bf16(leaf)]
+        sizes = [leaf.size for leaf in layout.leaves if travels_as_bf16(leaf)]
         self.head = -(-sum(sizes) // 2)
         self.size = self.head + layout.size - sum(sizes)
         self._sums = np.empty(layout.size, np.float32)
@@ -89,7 +89,7 @@ class Bf16(Float32):
         """Where each leaf lies in a message: as uint16 where it is bf16."""
         halves, rest = buffer[: self.head].view(np.uint16), buffer[self.head :]
         for leaf in self.layout.leaves:
-            if _travels_as_bf16(leaf):
+            if travels_as_bf16(leaf):
                 yield halves[: leaf.size]
                 halves = halves[leaf.size :]
             else:
@@ -97,7 +97,8 @@ class Bf16(Float32):
                 rest = rest[leaf.size :]
 
 
-def _travels_as_bf16(leaf: Leaf) -> bool:
+def travels_as_bf16(leaf: Leaf) -> bool:
+    """Whether a leaf is rounded on its way."""
     return leaf.size >= SMALL and not leaf.whole
 
 

@@ -53,6 +53,8 @@ from meshmend.job.reduction.layout import Layout
 Floats = npt.NDArray[np.float32]
 Wire = npt.NDArray[np.int32]
 
+BLOCK = 1024
+"""Neighbours of one leaf that have a common unit."""
 HEADROOM = 3
 """Bits left free when a grid is chosen: S may grow 8 to 16 times from one step to the next without a second round."""
 LOW, HIGH = -125, 96
@@ -89,7 +91,7 @@ class Exact:
     checkpoints, and hash it with the weights.
     """
 
-    def __init__(self, leaves: Sequence[int], lanes: int, block: int = 1024) -> None:
+    def __init__(self, leaves: Sequence[int], lanes: int, block: int = BLOCK) -> None:
         if not 1 <= lanes <= MOST_LANES:
             raise ValueError(f"{lanes} lanes were asked for, but exact sums hold 1 to {MOST_LANES}: use fewer lanes")
         if block < 1 or min(leaves, default=0) < 0:
@@ -107,6 +109,16 @@ class Exact:
         self._digit = np.ldexp(1.0, FLOOR - COARSE + self._octaves * np.arange(digits))  # what its 1 is worth
         self._level = np.full(len(self._leaf), FRESH, np.int32)
         self._scale()
+
+    @property
+    def digits(self) -> tuple[int, int]:
+        """How many digits S has in the notes of a block, and the octaves that one of them holds."""
+        return len(self._digit), self._octaves
+
+    @property
+    def factors(self) -> tuple[Floats, Floats]:
+        """The grid as factors, for each block: those that bring values on it, and off it."""
+        return self._per_unit, self._unit
 
     @property
     def wire_size(self) -> int:
@@ -160,6 +172,18 @@ class Exact:
         A pure function of the wire and the grid, so all workers decide the same, also one that gets the wire late.
         """
         values, notes = self._split(wire)
+        sums = np.empty(self.size, np.float32) if out is None else out
+        if sums.dtype != np.float32 or sums.shape != (self.size,):
+            raise ValueError(f"`out` is {sums.shape} {sums.dtype}: ({self.size},) float32 is expected")
+        unit = self._unit
+        against = self.judge(notes)
+        if against is not None:
+            return against
+        _float32(values, self._bounds, unit, sums)
+        return Outcome(sums)
+
+    def judge(self, notes: Wire) -> Outcome | None:
+        """What stands against a round, by its notes; None, and the grid of the next step, where it is good."""
         spread = np.zeros(len(notes))
         for digit, worth in zip(notes.T, self._digit, strict=False):  # in this order on every machine
             spread += digit * worth
@@ -178,14 +202,10 @@ class Exact:
             self._level = np.where(jumped, np.maximum(self._level, top), self._level)
             self._scale()
             return Outcome(None, redo=self._named(small))
-        sums = np.empty(self.size, np.float32) if out is None else out
-        if sums.dtype != np.float32 or sums.shape != (self.size,):
-            raise ValueError(f"`out` is {sums.shape} {sums.dtype}: ({self.size},) float32 is expected")
-        _float32(values, self._bounds, self._unit, sums)
         lower = np.where(self._level > top, np.maximum(self._level - FALL, top), self._level - used)
         self._level = np.where(top == FRESH, self._level, np.maximum(lower, need))
         self._scale()
-        return Outcome(sums)
+        return None
 
     def _split(self, wire: Wire) -> tuple[Wire, Wire]:
         """The values, and the notes with a row for each block."""
@@ -234,9 +254,18 @@ class ExactSum(Reduction):
         self.layout.check_range(self.layout.parts(outcome.sums), step)
         return self.layout.shaped(self.layout.parts(outcome.sums), copy=True)
 
+    @property
+    def exact(self) -> Exact:
+        """The grid."""
+        return self._exact
+
     def state(self) -> list[int]:
         """The grid: all workers must round alike."""
         return list(self._exact.state().tolist())
+
+    def levels(self) -> npt.NDArray[np.int16]:
+        """The same as an array."""
+        return self._exact.state()
 
     def restore(self, state: list[int]) -> None:
         """Take over a grid."""

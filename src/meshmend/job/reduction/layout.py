@@ -42,8 +42,9 @@ class Leaf:
 class Layout:
     """The leaves of a gradient, one after another; leaves that cannot be summed are refused by name."""
 
-    def __init__(self, leaves: Leaves, lanes: int = 1) -> None:
-        self.leaves = [Leaf(name, value.shape, value.dtype) for name, value in leaves]
+    def __init__(self, leaves: Leaves, lanes: int = 1, *, on_device: bool = False) -> None:
+        self.leaves = [Leaf(name, tuple(value.shape), np.dtype(value.dtype)) for name, value in leaves]
+        self.on_device = on_device
         self._most = WHOLE // lanes
         for leaf in self.leaves:
             # bf16 and smaller floats have no kind of their own in numpy.
@@ -61,11 +62,11 @@ class Layout:
 
     @property
     def number(self) -> int:
-        """A number that differs where the names, shapes or types of the leaves do."""
-        return zlib.crc32(repr(self.leaves).encode())
+        """A number that differs where the names, shapes or types of the leaves do; it is odd for those on a device."""
+        return zlib.crc32(repr(self.leaves).encode()) & ~1 | self.on_device
 
-    def arrays(self, leaves: Leaves) -> Iterator[Flat]:
-        """The leaves of another lane as flat arrays; other names, shapes or types are refused by name."""
+    def match(self, leaves: Sequence[tuple[str, Any]]) -> None:
+        """Refuse a lane with other names, shapes or types than the first one's; only these are looked at."""
         if [name for name, _ in leaves] != [leaf.name for leaf in self.leaves]:
             raise JobError(
                 f"a lane returned the leaves {[name for name, _ in leaves]}, but the first one returned "
@@ -77,12 +78,22 @@ class Layout:
                     f"leaf {leaf.name!r} has shape {array.shape} and type {array.dtype}, but began with {leaf.shape} "
                     f"and {leaf.dtype}; return the same shapes and types for every lane"
                 )
-            if leaf.whole and (array.max(initial=0) > self._most or array.min(initial=0) < -self._most):
-                raise JobError(
-                    f"leaf {leaf.name!r} holds an integer beyond {self._most}; the sum over all lanes must stay within "
-                    f"{WHOLE} to be exact, so return it as float32"
-                )
+
+    def arrays(self, leaves: Leaves) -> Iterator[Flat]:
+        """The leaves of another lane as flat arrays."""
+        self.match(leaves)
+        for leaf, (_, array) in zip(self.leaves, leaves, strict=True):
+            if leaf.whole:
+                self.check_whole(leaf, int(max(array.max(initial=0), -int(array.min(initial=0)))))
             yield array.reshape(-1)
+
+    def check_whole(self, leaf: Leaf, largest: float) -> None:
+        """Refuse a lane's integers whose sum may not be exact."""
+        if largest > self._most:
+            raise JobError(
+                f"leaf {leaf.name!r} holds an integer beyond {self._most}; the sum over all lanes must stay within "
+                f"{WHOLE} to be exact, so return it as float32"
+            )
 
     def add(self, arrays: Iterable[Flat], out: Flat, *, first: bool) -> None:
         """Add flat arrays to a flat buffer; the first ones overwrite what is there, so it need not be zeroed."""
@@ -116,12 +127,15 @@ class Layout:
         for leaf, part in zip(self.leaves, parts, strict=True):
             if not leaf.whole:
                 continue
-            low, high = int(part.min(initial=0)), int(part.max(initial=0))
-            if low < np.iinfo(leaf.dtype).min or high > np.iinfo(leaf.dtype).max:
-                raise JobError(
-                    f"step {step}: the sum of {leaf.name!r} reaches from {low} to {high}, which its type {leaf.dtype} "
-                    "cannot hold; return a wider type, such as int32"
-                )
+            self.check_span(leaf, int(part.min(initial=0)), int(part.max(initial=0)), step)
+
+    def check_span(self, leaf: Leaf, low: int, high: int, step: int) -> None:
+        """Raise where the integer type of a leaf cannot hold sums from `low` to `high`."""
+        if low < np.iinfo(leaf.dtype).min or high > np.iinfo(leaf.dtype).max:
+            raise JobError(
+                f"step {step}: the sum of {leaf.name!r} reaches from {low} to {high}, which its type {leaf.dtype} "
+                "cannot hold; return a wider type, such as int32"
+            )
 
     def check_range(self, parts: Iterable[Flat], step: int) -> None:
         """Raise `NotFinite` where a finite sum is Inf in its leaf's own type, one narrower than float32."""
@@ -131,5 +145,8 @@ class Layout:
             with np.errstate(over="ignore"):
                 held = np.isfinite(part.astype(leaf.dtype)).all()
             if not held:
-                reason = f"the sum of {leaf.name!r} is too large for its type {leaf.dtype}"
-                raise NotFinite(step, reason, "return float32")
+                raise self.too_large(leaf, step)
+
+    def too_large(self, leaf: Leaf, step: int) -> NotFinite:
+        """The error of a sum that is Inf in its leaf's own type."""
+        return NotFinite(step, f"the sum of {leaf.name!r} is too large for its type {leaf.dtype}", "return float32")

@@ -106,7 +106,9 @@ class RankFiles:
         file = os.open(fresh, os.O_WRONLY | CREATE, 0o600)
         with os.fdopen(file, "wb") as out:
             for piece in pieces:
-                out.write(piece)
+                out.write(
+                    np.asarray(piece).data if hasattr(piece, "__array__") else piece
+                )  # fetched where it is on a device
         os.replace(fresh, self.path(suffix))
 
     def write_error(self, step: int, error: str, trace: str, *, mistake: bool) -> None:

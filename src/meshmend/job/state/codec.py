@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from meshmend.base.schema import Count, checked, loads
 from meshmend.errors import FormatError, JobError
-from meshmend.job.state.tree import Leaves
+from meshmend.job.state.tree import Leaves, OnDevice
 
 
 class Described(NamedTuple):
@@ -36,10 +36,19 @@ class Header:
 
 
 def encode(leaves: Leaves, **about: Any) -> list[Any]:
-    """A state and some facts about it, as buffers to be written one after another; the arrays are not copied."""
-    found = [(name, np.ascontiguousarray(value).reshape(np.shape(value))) for name, value in leaves]
+    """A state and some facts about it, as buffers to be written one after another.
+
+    The arrays are not copied; one that is on a device becomes a piece that is fetched when it is written.
+    """
+    found = [(name, value if isinstance(value, OnDevice) else np.asarray(value)) for name, value in leaves]
     head = json.dumps({"about": about, "leaves": [[n, list(a.shape), a.dtype.name] for n, a in found]}).encode()
-    return [struct.pack("<q", len(head)), head, *(array.reshape(-1).view(np.uint8) for _, array in found)]
+    return [struct.pack("<q", len(head)), head, *(_piece(array) for _, array in found)]
+
+
+def _piece(array: npt.NDArray[Any] | OnDevice) -> Any:
+    if isinstance(array, OnDevice):
+        return OnDevice((array.nbytes,), np.dtype(np.uint8), lambda: _piece(np.asarray(array)))
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def decode(data: npt.NDArray[np.uint8], template: Leaves | None) -> tuple[Leaves, dict[str, Any]]:

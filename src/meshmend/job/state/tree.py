@@ -9,8 +9,10 @@ The digest is a hash of all of them, small enough to ride on every message and q
 from __future__ import annotations
 
 import copy
+import math
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,27 @@ from xxhash import xxh3_64_intdigest
 from meshmend.errors import JobError
 
 Leaves = list[tuple[str, npt.NDArray[Any]]]
-"""The arrays of a state or a gradient, by name, in a fixed order."""
+"""The arrays of a state or a gradient, by name, in a fixed order; some may be `OnDevice`, like arrays to numpy."""
+
+
+@dataclass(frozen=True, eq=False)
+class OnDevice:
+    """An array that lies on a device: its facts are known, and it comes to the host when numpy asks for it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fetch: Callable[[], npt.NDArray[Any]] = field(repr=False)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it has."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        return np.array(self.fetch(), dtype, copy=copy)
+
+    def __bytes__(self) -> bytes:
+        return self.fetch().tobytes()
 
 
 def plain_leaves(tree: Any, name: str = "") -> list[tuple[str, Any]]:
@@ -84,4 +106,9 @@ def digest_of(leaves: Iterable[tuple[str, Any]]) -> int:
             )
         data = np.ascontiguousarray(array.reshape(-1)).view(np.uint8)
         out = xxh3_64_intdigest(data.data, seed=out)  # so that it matters where one leaf ends and the next begins
-    return int((out ^ out >> DIGEST_BITS) & (2**DIGEST_BITS - 1))
+    return folded(out)
+
+
+def folded(number: int) -> int:
+    """A hash of 64 bits as a digest."""
+    return int((number ^ number >> DIGEST_BITS) & (2**DIGEST_BITS - 1))

@@ -31,6 +31,13 @@ def _check_layouts(group: Group) -> None:
     if len(set(layouts)) > 1:
         most = max(layouts, key=layouts.count)
         odd = ", ".join(str(member.rank) for member in group.members if member.layout != most)
+        if len({layout & ~1 for layout in layouts}) == 1:
+            where = "in the memory of its host, and the others keep theirs on a device"
+            where = where if most & 1 else "on a device, and the others keep theirs in the memory of their hosts"
+            raise JobError(
+                f"worker {odd} keeps its state {where}; give every worker the same kind of device (JAX silently takes "
+                "the processor where it finds no other)"
+            )
         raise JobError(
             f"worker {odd} returned gradients with a different structure, shape or dtype than the other workers; "
             "every worker must return the same tree"

@@ -67,6 +67,8 @@ class TorchState(Framework):
                 raise JobError(f"{name!r} is complex, and complex gradients cannot be summed; use two real parameters")
         self._generators: Any = None
         self._tensors: list[bool] = []
+        self._kept: dict[str, Any] = {}
+        self._leaves: Leaves = []
         self.commit()
 
     @property
@@ -85,13 +87,15 @@ class TorchState(Framework):
     def commit(self, state: tuple[Any, ...] = ()) -> None:
         """Copy the buffers, which lanes will change, and list the arrays."""
         del state  # the objects are known already
-        live = self._live()
-        self._kept = {name: value.detach().clone() for name, value in live.items()}
-        swaps = {id(value): self._kept[name] for name, value in live.items()}
-        listing = Listing(swaps)
-        rest = {name: listing.described(_dict_of(one), name) for name, one in self._named.items()}
-        text = np.frombuffer(json.dumps(rest, separators=(",", ":")).encode(), np.uint8)
+        self._kept = {name: value.detach().clone() for name, value in self._live().items()}
+        listing, text = self._listed()
         self._leaves = [*listing.leaves, (OBJECTS, text)]
+
+    def _listed(self) -> tuple[Listing, npt.NDArray[np.uint8]]:
+        """Every tensor of the objects, with the copies of the buffers, and everything else as text."""
+        listing = Listing({id(value): self._kept[name] for name, value in self._live().items()})
+        rest = {name: listing.described(_dict_of(one), name) for name, one in self._named.items()}
+        return listing, np.frombuffer(json.dumps(rest, separators=(",", ":")).encode(), np.uint8)
 
     def leaves(self) -> Leaves:
         """The parameters themselves, and copies of the buffers: other threads may read them while a lane runs."""
@@ -120,8 +124,8 @@ class TorchState(Framework):
                     f"the received {name} does not fit this worker's ({error}); run the same script on all workers"
                 ) from error
         self.commit()
-        for name, mine in self._leaves:
-            if name not in arrays or mine.tobytes() != arrays[name].tobytes():
+        for name, mine in self.leaves():
+            if name not in arrays or np.asarray(mine).tobytes() != arrays[name].tobytes():
                 raise JobError(f"{name!r} changed in load_state_dict; its class must load exactly what it saves")
 
     def leaves_of(self, tree: Any) -> list[tuple[str, Any]]:
@@ -142,16 +146,13 @@ class TorchState(Framework):
     def end(self, result: Any) -> Any:
         """The lane's tree; the user's random numbers continue where they were."""
         self._random_again()
-        odd = [name for name, value in self._every.items() if value.grad is not None and name not in self._trained]
-        if odd:
-            raise JobError(f"{odd[0]!r} was frozen when it was shared, but has a gradient; share it with requires_grad")
+        self._check_frozen()
         grads = {name: self._every[name].grad for name in self._trained}
         live = self._live()
         changes = {name: _change(live[name].detach(), self._kept[name]) for name in self._buffers}
         for name in self._fixed:
             if not torch.equal(live[name], self._kept[name]):
-                kind = "truth values" if live[name].dtype == torch.bool else "complex numbers"
-                raise JobError(f"a lane changed buffer {name!r} of {kind}, which has no mean; make it a float buffer")
+                raise self._changed(name)
         found = leaves_of(result)
         self._tensors = [isinstance(value, torch.Tensor) for _, value in found]
         values = [_metric(value) for _, value in found]
@@ -161,6 +162,15 @@ class TorchState(Framework):
             "buffers": {name: change.to("cpu").numpy() for name, change in changes.items()},
             "metrics": rebuilt(result, values),
         }
+
+    def _check_frozen(self) -> None:
+        odd = [name for name, value in self._every.items() if value.grad is not None and name not in self._trained]
+        if odd:
+            raise JobError(f"{odd[0]!r} was frozen when it was shared, but has a gradient; share it with requires_grad")
+
+    def _changed(self, name: str) -> JobError:
+        kind = "truth values" if self._kept[name].dtype == torch.bool else "complex numbers"
+        return JobError(f"a lane changed buffer {name!r} of {kind}, which has no mean; make it a float buffer")
 
     def drop(self) -> None:
         """Restore what was there before the lane."""

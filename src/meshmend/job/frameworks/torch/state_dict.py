@@ -18,10 +18,15 @@ class Listing:
     """State dicts as arrays by name, and JSON that says where each one belongs."""
 
     def __init__(self, swaps: Mapping[int, Any]) -> None:
-        self.leaves: Leaves = []
+        self.tensors: list[tuple[str, Any]] = []
         self._swaps = swaps
         self._known: dict[Any, str] = {}
         self._alive: list[Any] = []
+
+    @property
+    def leaves(self) -> Leaves:
+        """The tensors' memory as arrays; copies of those that are not the host's."""
+        return [(path, array_of(tensor)) for path, tensor in self.tensors]
 
     def described(self, value: Any, path: str) -> Any:
         """A value as JSON: `["tensor", leaf, type]`, and so on for everything that JSON has no word for."""
@@ -49,7 +54,7 @@ class Listing:
         self._alive.append(tensor)
         place = tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
         if tensor.numel() == 0 or place not in self._known:
-            self.leaves.append((path, _array(tensor)))
+            self.tensors.append((path, tensor))
             self._known[place] = path
             return path
         return self._known[place]
@@ -72,7 +77,7 @@ def restored(value: Any, leaves: Mapping[str, npt.NDArray[Any]]) -> Any:
     return tuple(made_of) if kind == "tuple" else made_of
 
 
-def _array(tensor: Any) -> npt.NDArray[Any]:
+def array_of(tensor: Any) -> npt.NDArray[Any]:
     """A tensor's memory as numpy sees it; types that numpy lacks appear as integers of the same size."""
     tensor = tensor.to("cpu").contiguous()
     try:

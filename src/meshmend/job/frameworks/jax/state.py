@@ -1,0 +1,136 @@
+"""A tree of arrays that stays on its device: `commit` keeps references, and copies nothing.
+
+What is committed is kept until the sum of the next step has been given out. From then on the user's update may donate
+it: nobody asks a worker for its state between the arrival of a sum and the commit that follows. What must last longer
+(a checkpoint that is written in the background) is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from meshmend.errors import JobError
+from meshmend.job.frameworks.base import Accumulator, Framework
+from meshmend.job.frameworks.jax import host
+from meshmend.job.frameworks.jax.digest import sums_begun, sums_fetched
+from meshmend.job.frameworks.jax.sums import JaxSums
+from meshmend.job.frameworks.jax.tree import leaves_of, rebuilt
+from meshmend.job.reduction.base import Reduction
+from meshmend.job.state.digest import Facts, Later, finished, opening
+from meshmend.job.state.tree import Leaves, OnDevice
+
+
+def device_of(tree: Any) -> str:
+    """The kind of device that a tree lies on, in words; "" where no leaf is an array of JAX."""
+    found: list[Any] = [leaf for _, leaf in leaves_of(tree) if isinstance(leaf, jax.Array)]
+    kinds = {str(device.platform) for leaf in found for device in leaf.sharding.device_set}
+    return min(kinds - {"cpu"} or kinds, default="")
+
+
+class JaxState(Framework):
+    """A tree with arrays of JAX, on their devices; other leaves stay what they are."""
+
+    def __init__(self, tree: Any) -> None:
+        self.device = device_of(tree)
+        self._opening = 0, 0
+        self._take(tree)
+
+    @property
+    def shared(self) -> Any:
+        """The tree."""
+        return self.tree
+
+    def _take(self, tree: Any) -> None:
+        self.tree, self._found = tree, leaves_of(tree)
+        for name, leaf in self._found:
+            if isinstance(leaf, jax.Array) and leaf.is_deleted():
+                raise JobError(
+                    f"leaf {name!r} of the committed state was donated to a compiled function; commit what that "
+                    "function returned"
+                )
+            if not isinstance(leaf, jax.Array) and np.asarray(leaf).dtype.hasobject:
+                raise JobError(
+                    f"leaf {name!r} of the state is a {type(leaf).__name__}, not an array; use dicts, lists and tuples "
+                    "of arrays, or register its class with JAX (jax.tree_util.register_dataclass)"
+                )
+
+    def leaves(self) -> Leaves:
+        """Its arrays, which are fetched when somebody looks at them."""
+        return [(name, self._leaf(leaf)) for name, leaf in self._found]
+
+    @staticmethod
+    def _leaf(leaf: Any) -> Any:
+        if not isinstance(leaf, jax.Array):
+            return np.asarray(leaf)
+        return OnDevice(leaf.shape, np.dtype(leaf.dtype), lambda: host.fetch(leaf))
+
+    def template(self) -> Leaves | None:
+        """Every tree must have these leaves."""
+        return self.leaves()
+
+    def adopt(self, leaves: Leaves) -> None:
+        """Put other arrays into a tree of the same shape, on the same devices."""
+        places = [host.Place(mine) for _, mine in self._found]
+        arrays = [np.asarray(value) for _, value in leaves]
+        found = [place.upload(one) if place.on_device else one for place, one in zip(places, arrays, strict=True)]
+        self._take(rebuilt(self.tree, found))
+
+    def commit(self, state: tuple[Any, ...]) -> None:
+        """Take the tree after a step."""
+        if len(state) != 1:
+            raise JobError(f"job.commit got {len(state)} states; give it one tree, the state after this step")
+        self._take(state[0])
+
+    def holds(self, *, summed: bool) -> bool:
+        """Until it is donated."""
+        del summed
+        return not any(isinstance(leaf, jax.Array) and leaf.is_deleted() for _, leaf in self._found)
+
+    def snapshot(self) -> Leaves:
+        """Copies that have begun to go to the host; the arrays may be donated from now on."""
+        found: Leaves = []
+        for name, leaf in self._found:
+            facts = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
+            copy: Any = OnDevice(facts.shape, np.dtype(facts.dtype), host.begin(leaf))
+            found.append((name, copy))
+        return found
+
+    def digest(self, *more: npt.NDArray[Any]) -> int:
+        """A hash of the state, and of other arrays that belong to it."""
+        return self.digest_begun(*more).value()
+
+    def digest_begun(self, *more: npt.NDArray[Any]) -> Later[int]:
+        """Have the devices compute it while the next step begins."""
+        begun = sums_begun([leaf for _, leaf in self._found])
+        # What the leaves are hardly ever changes.
+        facts = [Facts(name, str(np.asarray(leaf).dtype) if not isinstance(leaf, jax.Array) else leaf.dtype.name,
+                       tuple(np.shape(leaf))) for name, leaf in self._found]  # fmt: skip
+        key = hash(tuple(facts))
+        if self._opening[0] != key:
+            self._opening = key, opening(facts)
+        number = self._opening[1]
+        return Later(lambda: finished(number, sums_fetched(begun), more))
+
+    def number_begun(self, value: Any) -> Later[float] | None:
+        """A number of JAX is fetched later."""
+        if not isinstance(value, jax.Array) or value.size != 1 or isinstance(value, jax.core.Tracer):
+            return None
+        value.copy_to_host_async()
+        return Later(lambda: float(np.asarray(value).reshape(())))
+
+    def leaves_of(self, tree: Any) -> list[tuple[str, Any]]:
+        """The leaves of a lane's tree."""
+        return leaves_of(tree)
+
+    def rebuilt(self, tree: Any, values: Sequence[Any]) -> Any:
+        """A tree of the same shape with other leaves."""
+        return rebuilt(tree, values)
+
+    def accumulator(self, kind: type[Reduction], tree: Any, lanes: int) -> Accumulator:
+        """Adds up lanes on the device."""
+        return JaxSums(kind, tree, lanes)

@@ -1,0 +1,121 @@
+"""Adds up lanes of JAX on their device.
+
+Leaves are kept apart until there is a message to be made: with one lane, the sum is what the lane returned, and in a
+world of one no number is ever copied.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from meshmend.job.frameworks.device import DeviceAccumulator, Fetch
+from meshmend.job.frameworks.jax import host, wires
+from meshmend.job.frameworks.jax.exact import ExactWire
+from meshmend.job.frameworks.jax.tree import leaves_of
+from meshmend.job.reduction.base import Flat, Reduction
+from meshmend.job.reduction.exact import ExactSum
+
+
+class JaxSums(DeviceAccumulator):
+    """The lanes of one worker."""
+
+    def __init__(self, kind: type[Reduction], tree: Any, lanes: int) -> None:
+        leaves = _arrays(tree)
+        super().__init__(kind, leaves, lanes)
+        self._shape = jax.tree_util.tree_structure(tree)
+        self._place = host.Place(next((leaf for _, leaf in leaves if isinstance(leaf, jax.Array)), None))
+        self._lanes = 0
+        self._sums: Any = None
+        self._largest: Any = None
+        self._exact: ExactWire | None = None
+        self._wire = wires.Bf16Wire(self.layout) if self.reduction.head else wires.FloatWire(self.layout)
+        if isinstance(self.reduction, ExactSum):
+            self._exact = ExactWire(self.layout, self.reduction.exact)
+
+    def accumulate(self, tree: Any, buffer: Flat, *, first: bool) -> None:
+        """Add one lane; the device does it when it gets there."""
+        del buffer
+        found = _arrays(tree)
+        self.layout.match(found)
+        leaves = [leaf for _, leaf in found]
+        self._lanes = 1 if first else self._lanes + 1
+        if self._whole:
+            before = np.zeros(len(self._whole), np.float32) if first else self._largest
+            self._largest = wires.largest([leaves[number] for number in self._whole], before)
+        if self._exact is not None:
+            add = self._exact.add if first else self._exact.add_in_place
+            sums = self._exact.empty() if first else self._sums
+            self._sums = add(*sums, leaves, self._exact.exact.factors[0])
+        elif first:
+            other = [number for number, leaf in enumerate(leaves) if leaf.dtype != jnp.float32]
+            for number, leaf in zip(other, wires.widened([leaves[n] for n in other]) if other else (), strict=True):
+                leaves[number] = leaf
+            self._sums = leaves
+        else:
+            # The first lane's arrays are the user's; later sums are nobody else's.
+            add = wires.add if self._lanes == 2 else wires.add_in_place
+            self._sums = add(self._sums, leaves)
+
+    def part(self) -> Any:
+        """The message without its footer, as one array on the device."""
+        return self._wire.flat(self._sums) if self._exact is None else self._exact.flat(*self._sums)
+
+    def export(self, buffer: Flat) -> None:
+        """Copy the message to the host, in one piece."""
+        np.copyto(buffer, host.fetch(self.part()))
+
+    def sums(self, total: Any) -> list[Any] | tuple[int, ...] | None:
+        """The leaves of a total; one that numpy or JAX holds, or this worker's own."""
+        if total is not self:
+            total = total[: self.reduction.size]
+        if self._exact is not None:
+            return self._exact_sums(self._exact, total)
+        if total is self:
+            return list(self._wire.rounded(self._sums))
+        return list(self._wire.split(self._uploaded(total)))
+
+    def _exact_sums(self, wire: ExactWire, total: Any) -> list[Any] | tuple[int, ...] | None:
+        exact = wire.exact
+        if total is self:
+            whole, notes = self._sums
+        else:
+            whole, notes = total[: exact.size], total[exact.size :]
+        unit = exact.factors[1]
+        against = exact.judge(np.asarray(notes).reshape(len(unit), -1))
+        if against is not None:
+            return against.bad or None
+        return list(wire.values(whole if total is self else wire.opened(self._uploaded(whole)), unit))
+
+    def _uploaded(self, total: Any) -> Any:
+        return total if isinstance(total, jax.Array) else self._place.upload_flat(total)
+
+    def release(self) -> None:
+        """The arrays may be donated, and their memory used again."""
+        self._sums = None
+
+    def finite(self, sums: list[Any]) -> npt.NDArray[np.bool_]:
+        """One small array for all leaves."""
+        narrow = tuple((number, self.layout.leaves[number].dtype) for number in self._narrow)
+        return np.asarray(wires.finite(sums, narrow))
+
+    def spans(self, sums: list[Any]) -> Fetch:
+        """One small array, fetched later."""
+        found = wires.spans(self._largest, [sums[number] for number in self._whole])
+        found.copy_to_host_async()
+        return lambda: np.asarray(found)
+
+    def rebuilt(self, sums: list[Any]) -> Any:
+        """The tree, in the first lane's types as far as JAX has them."""
+        types = [jax.dtypes.canonicalize_dtype(leaf.dtype) for leaf in self.layout.leaves]
+        found = [one if one.dtype == kind else one.astype(kind) for one, kind in zip(sums, types, strict=True)]
+        return jax.tree_util.tree_unflatten(self._shape, found)
+
+
+def _arrays(tree: Any) -> list[tuple[str, Any]]:
+    """The leaves of a lane; numbers of Python and arrays of numpy go to the device as they are."""
+    return [(name, leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)) for name, leaf in leaves_of(tree)]

@@ -1,0 +1,247 @@
+"""PyTorch's objects as a job's state, where the model is on an accelerator: nothing of it is copied to the host.
+
+As `state.py`, with these differences, all of them so that the processor never waits for the device within a step:
+
+* gradients stay tensors; those of a world of one are the very tensors that `backward` made;
+* the changes of buffers are taken for all buffers of a type together: some operations, not some for each;
+* what a lane must not do (change a buffer of truth values, move an integer by more than a float32 holds) is looked for
+  on the device, and told one step later;
+* a commit keeps the buffers in the same memory, and lists the tensors; they are fetched when somebody looks at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from meshmend.errors import JobError
+from meshmend.job.frameworks.arrays import leaves_of, rebuilt
+from meshmend.job.frameworks.base import OBJECTS, Accumulator
+from meshmend.job.frameworks.torch.digest import Digester
+from meshmend.job.frameworks.torch.host import Copies, array_begun
+from meshmend.job.frameworks.torch.state import TorchState
+from meshmend.job.frameworks.torch.state_dict import array_of
+from meshmend.job.frameworks.torch.sums import TorchSums
+from meshmend.job.reduction.base import Reduction
+from meshmend.job.reduction.layout import WHOLE
+from meshmend.job.state.digest import Facts, Later, finished, opening
+from meshmend.job.state.tree import Leaves, OnDevice
+
+
+def devices_of(objects: Iterable[Any]) -> set[Any]:
+    """The devices of the parameters and buffers of all modules among these objects."""
+    modules = [one for one in objects if isinstance(one, torch.nn.Module)]
+    return {value.device for one in modules for value in (*one.parameters(), *one.buffers())}
+
+
+class DeviceTorchState(TorchState):
+    """What `job.share(model, optimizer, …)` holds, all of it on one device but small things of the optimizer's."""
+
+    def __init__(self, objects: tuple[Any, ...]) -> None:
+        [self._where] = devices_of(objects)
+        self.device = str(self._where)
+        self._copies, self._digester = Copies(self._where), Digester(self._where)
+        self._opening: tuple[Any, int] = (None, 0)
+        self._lanes = 1
+        self._doubts: list[Any] = []
+        """For each lane of this step, whether it did what it must not do: numbers on the device."""
+        self._told: tuple[list[str], Callable[[], npt.NDArray[Any]]] | None = None
+        """The same of the last step: what each number is about, and how to get them."""
+        super().__init__(objects)
+
+    @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
+    def commit(self, state: tuple[Any, ...] = ()) -> None:
+        """Copy the buffers, which lanes will change, and list the tensors."""
+        del state
+        live = {name: value.detach() for name, value in self._live().items()}
+        same = {name: (value.shape, value.dtype) for name, value in live.items()}
+        if same == {name: (value.shape, value.dtype) for name, value in self._kept.items()}:
+            _copy([*self._kept.values()], [*live.values()])
+        else:
+            self._kept = {name: value.clone() for name, value in live.items()}
+        listing, self._text = self._listed()
+        self._listing = listing.tensors
+        self._copies.mark()
+
+    def leaves(self) -> Leaves:
+        """The tensors, which are fetched when somebody looks at them: other threads may, while a lane runs."""
+        found: Leaves = [(path, self._leaf(tensor)) for path, tensor in self._listing]
+        return [*found, (OBJECTS, self._text)]
+
+    def _leaf(self, tensor: Any) -> Any:
+        if tensor.device != self._where:
+            return array_of(tensor)
+        kind = array_of(torch.empty(0, dtype=tensor.dtype)).dtype
+        return OnDevice(tuple(tensor.shape), kind, lambda: self._copies.array(tensor))
+
+    def snapshot(self) -> Leaves:
+        """Copies on the device, to be fetched in the background; on the host where the device has no room."""
+        if not self._has_room():
+            return [(name, np.array(value, order="C")) for name, value in self.leaves()]
+        kept = [(path, tensor.detach().clone()) for path, tensor in self._listing]
+        self._copies.mark()
+        found: Leaves = [(path, self._leaf(tensor)) for path, tensor in kept]
+        return [*found, (OBJECTS, self._text)]
+
+    def _has_room(self) -> bool:
+        """For a second state, twice over: it must not be the reason why a step finds no memory."""
+        if self._where.type != "cuda":
+            return True
+        size = sum(tensor.numel() * tensor.element_size() for _, tensor in self._listing)
+        return bool(torch.cuda.mem_get_info(self._where)[0] > 2 * size)
+
+    def digest(self, *more: npt.NDArray[Any]) -> int:
+        """A hash of the state, and of other arrays that belong to it."""
+        return self.digest_begun(*more).value()
+
+    def digest_begun(self, *more: npt.NDArray[Any]) -> Later[int]:
+        """Have the device compute it beside the next step's work."""
+        key = [(path, tensor.dtype, tensor.shape) for path, tensor in self._listing]
+        if self._opening[0] != key:
+            facts = [Facts(path, str(dtype).removeprefix("torch."), tuple(shape)) for path, dtype, shape in key]
+            self._opening = key, opening(facts)
+        number, text = self._opening[1], self._text
+        fetch = self._digester.begin([tensor for _, tensor in self._listing])
+        return Later(lambda: finished(number, fetch(), (text, *more)))
+
+    def number_begun(self, value: Any) -> Later[float] | None:
+        """A number on the device is fetched later."""
+        if not isinstance(value, torch.Tensor) or value.device != self._where or value.numel() != 1:
+            return None
+        fetch = array_begun(value.detach().to(torch.float64).reshape(()))
+        return Later(lambda: float(fetch()))
+
+    def host(self, value: Any) -> npt.NDArray[Any]:
+        """A leaf of a lane's tree, on the host."""
+        return array_of(value) if isinstance(value, torch.Tensor) else np.asarray(value)
+
+    @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
+    def end(self, result: Any) -> Any:
+        """The lane's tree, on the device; the user's random numbers continue where they were."""
+        self._random_again()
+        self._check_frozen()
+        grads = [self._every[name].grad for name in self._trained]
+        changes = {str(kind): self._change(names) for kind, names in self._kinds().items()}
+        if self._fixed:
+            live = self._live()
+            self._doubts.append(torch.stack([(live[name] != self._kept[name]).any() for name in self._fixed]).float())
+        found = leaves_of(result)
+        self._tensors = [isinstance(value, torch.Tensor) for _, value in found]
+        shaped = zip(self._trained, grads, strict=True)
+        return {
+            "grads": {name: _float32(grad, self._every[name]) for name, grad in shaped},
+            "found": np.array([grad is not None for grad in grads], np.float32),
+            "buffers": changes,
+            "metrics": rebuilt(result, [self._metric(value) for _, value in found]),
+        }
+
+    def _metric(self, value: Any) -> Any:
+        """A number of its own: the sum is made in its place."""
+        if not isinstance(value, torch.Tensor):
+            return value
+        value = value.detach().to(self._where, copy=True)
+        return value.to(torch.float32) if value.is_floating_point() else value
+
+    def _kinds(self) -> dict[Any, list[str]]:
+        """The buffers that are summed, by their type."""
+        found: dict[Any, list[str]] = {}
+        for name in self._buffers:
+            found.setdefault(self._kept[name].dtype, []).append(name)
+        return found
+
+    def _change(self, names: list[str]) -> Any:
+        """How much a lane changed these buffers, one after another: as `_change` of `state.py`."""
+        live, kept = _flat(self._live(), names), _flat(self._kept, names)
+        if not live.is_floating_point():
+            change = (live.to(torch.int64) - kept.to(torch.int64)).to(torch.float32)
+            self._doubts.append((change.abs().amax() > WHOLE // self._lanes).float().reshape(1))
+            return change
+        same = (live == kept) | (live.isnan() & kept.isnan())
+        return torch.where(same, 0.0, live - kept).to(torch.float32)
+
+    @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
+    def take(self, total: Any, lanes: int, *, mean: bool = False) -> Any:
+        """Fill `.grad`, and move each buffer by the mean of its changes."""
+        self._clear()
+        self._tell()
+        # A tensor: a number of Python would be multiplied by its reciprocal.
+        divisor = torch.full((), float(lanes), device=self._where)
+        given = [name for name, count in zip(self._trained, total["found"], strict=True) if count > 0]
+        grads = [total["grads"][name] for name in given]
+        if mean and grads:
+            torch._foreach_div_(grads, divisor)
+        for name, grad in zip(given, grads, strict=True):
+            parameter = self._every[name]
+            parameter.grad = grad if grad.dtype == parameter.dtype else grad.to(parameter.dtype)
+        live = self._live()
+        for kind, names in self._kinds().items():
+            old, change = _flat(live, names), total["buffers"][str(kind)] / divisor
+            change = (change if old.is_floating_point() else change.round()).to(old.dtype)
+            new = torch.where(change == 0, old, old + change)  # -0.0 + 0.0 would be 0.0
+            parts = [part.view(live[n].shape) for n, part in
+                     zip(names, new.split([live[n].numel() for n in names]), strict=True)]  # fmt: skip
+            _copy([live[name] for name in names], parts)
+            _copy([self._kept[name] for name in names], parts)
+        values = [_mean(value, divisor, lanes) if mean else value for _, value in leaves_of(total["metrics"])]
+        return rebuilt(total["metrics"], values)
+
+    def _tell(self) -> None:
+        """Raise what a lane of the last step did that it must not do, and ask the same about this step."""
+        if self._told is not None:
+            (names, fetch), self._told = self._told, None
+            for name, doubt in zip(names, fetch(), strict=True):
+                if doubt and name in self._fixed:
+                    raise self._changed(name)
+                if doubt:
+                    raise JobError(
+                        f"a lane changed an integer buffer ({name}) by more than {WHOLE // self._lanes}, whose mean "
+                        "would not be exact; make it a float buffer"
+                    )
+        if self._doubts:
+            whole = [names[0] for kind, names in self._kinds().items() if not kind.is_floating_point]
+            names = [*whole, *self._fixed]
+            each = torch.cat(self._doubts).view(-1, len(names)).amax(dim=0)
+            self._told = names, array_begun(each)
+        self._doubts = []
+
+    def drop(self) -> None:
+        """Restore what was there before the lane."""
+        super().drop()
+        self._doubts = []
+
+    @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
+    def _clear(self) -> None:
+        for parameter in self._every.values():
+            parameter.grad = None
+        live = self._live()
+        _copy([*live.values()], [self._kept[name] for name in live])
+
+    def accumulator(self, kind: type[Reduction], tree: Any, lanes: int) -> Accumulator:
+        """Adds up lanes on the device."""
+        self._lanes = lanes
+        return TorchSums(kind, tree, lanes, self._where)
+
+
+def _copy(to: list[Any], values: list[Any]) -> None:
+    """Copy many tensors at once."""
+    if to:
+        torch._foreach_copy_(to, values)
+
+
+def _flat(tensors: dict[str, Any], names: list[str]) -> Any:
+    return torch.cat([tensors[name].detach().reshape(-1) for name in names])
+
+
+def _float32(grad: Any, parameter: Any) -> Any:
+    if grad is None:
+        return torch.zeros(parameter.shape, dtype=torch.float32, device=parameter.device)
+    dense = grad.detach().to_dense() if grad.is_sparse else grad.detach()
+    return dense.to(torch.float32)
+
+
+def _mean(value: Any, divisor: Any, lanes: int) -> Any:
+    return value / divisor if isinstance(value, torch.Tensor) else np.asarray(value / np.float32(lanes))

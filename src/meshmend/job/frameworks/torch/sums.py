@@ -1,0 +1,184 @@
+"""Adds up lanes of PyTorch on their device.
+
+Leaves are kept apart until there is a message to be made. The first lane's gradients are the sum, and those of later
+lanes are added to them in place: with one lane, and in a world of one, no number is ever copied. What a lane returns on
+the host (numbers of Python, which parameters have a gradient) stays there, and joins the message when it is exported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from meshmend.job.frameworks.arrays import leaves_of, rebuilt
+from meshmend.job.frameworks.device import DeviceAccumulator, Fetch
+from meshmend.job.frameworks.torch.exact import ExactWire
+from meshmend.job.frameworks.torch.host import array_begun
+from meshmend.job.frameworks.torch.wires import Bf16Wire, FloatWire
+from meshmend.job.reduction.base import Flat, Reduction
+from meshmend.job.reduction.exact import ExactSum
+
+
+@dataclass(frozen=True)
+class Described:
+    """A leaf, as numpy would describe it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+def described(value: Any) -> Any:
+    """A leaf as `Layout` wants it; types that numpy lacks have been widened before."""
+    if not isinstance(value, torch.Tensor):
+        return np.asarray(value)
+    return Described(tuple(value.shape), np.dtype(str(value.dtype).removeprefix("torch.")))
+
+
+class TorchSums(DeviceAccumulator):
+    """The lanes of one worker."""
+
+    def __init__(self, kind: type[Reduction], tree: Any, lanes: int, device: Any) -> None:
+        leaves = leaves_of(tree)
+        super().__init__(kind, [(name, described(value)) for name, value in leaves], lanes)
+        self._tree = rebuilt(tree, [0] * len(leaves))
+        self._device = device
+        self._there = [number for number, (_, value) in enumerate(leaves) if isinstance(value, torch.Tensor)]
+        self._here = [number for number, (_, value) in enumerate(leaves) if not isinstance(value, torch.Tensor)]
+        self._sums: list[Any] = []
+        self._largest: dict[int, Any] = {}
+        self._wire = Bf16Wire(self.layout) if self.reduction.head else FloatWire(self.layout)
+        self._exact: ExactWire | None = None
+        if isinstance(self.reduction, ExactSum):
+            self._exact = ExactWire(self.layout, self.reduction.exact, device)
+
+    @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
+    def accumulate(self, tree: Any, buffer: Flat, *, first: bool) -> None:
+        """Add one lane; the device does it when it gets there."""
+        del buffer
+        found = leaves_of(tree)
+        self.layout.match([(name, described(value)) for name, value in found])
+        leaves = [value for _, value in found]
+        for number in self._whole:
+            size = _largest(leaves[number])
+            self._largest[number] = size if first else torch.maximum(self._largest[number], size)
+        for number in self._here:
+            leaves[number] = np.array(leaves[number], np.float32)
+        for number in self._there:
+            leaves[number] = leaves[number].to(torch.float32)
+        if self._exact is not None:
+            self._exact.add([self._on_device(leaf) for leaf in leaves], first=first)
+        elif first:
+            self._sums = leaves
+        else:
+            if self._there:
+                torch._foreach_add_([self._sums[n] for n in self._there], [leaves[n] for n in self._there])
+            for number in self._here:
+                self._sums[number] += leaves[number]
+
+    def _on_device(self, leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return leaf
+        return torch.from_numpy(leaf).to(self._device, non_blocking=True)
+
+    def part(self) -> Any:
+        """The message without its footer, as one tensor on the device."""
+        if self._exact is not None:
+            return self._exact.flat()
+        return self._wire.flat([self._on_device(one) for one in self._sums])
+
+    @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
+    def export(self, buffer: Any) -> None:
+        """Copy the message to a buffer of the host or of a device, in one piece, and wait until it is there."""
+        place = buffer if isinstance(buffer, torch.Tensor) else torch.from_numpy(buffer)
+        place.copy_(self.part())
+        if place.is_cuda:
+            torch.cuda.current_stream(place.device).synchronize()
+
+    @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
+    def sums(self, total: Any) -> list[Any] | tuple[int, ...] | None:
+        """The leaves of a total: one of numpy, a tensor, or this worker's own part."""
+        own = total is self
+        if not own and not isinstance(total, torch.Tensor):
+            total = torch.from_numpy(np.asarray(total[: self.reduction.size]))
+        if self._exact is not None:
+            outcome = self._exact_sums(self._exact, total)
+            return self._parted(outcome, outcome) if isinstance(outcome, list) else outcome
+        if own:
+            if not self.reduction.head:
+                return list(self._sums)
+            there = list(self._wire.rounded([self._on_device(one) for one in self._sums]))
+            return self._parted(there, there)
+        total = total[: self.reduction.size]
+        there = list(self._wire.split(total.to(self._device, non_blocking=True)))
+        return self._parted(there, there if total.is_cuda else self._wire.split(total))
+
+    def _exact_sums(self, wire: ExactWire, total: Any) -> list[Any] | tuple[int, ...] | None:
+        exact, unit = wire.exact, wire.exact.factors[1]
+        if total is self:
+            notes = wire.notes()
+        else:
+            notes = total[exact.size : exact.wire_size].cpu().numpy().reshape(len(unit), -1)
+        against = exact.judge(notes)
+        if against is not None:
+            return against.bad or None
+        if total is not self:
+            wire.open(total[: exact.size].to(self._device, non_blocking=True))
+        return wire.values(unit)
+
+    def _parted(self, there: list[Any], here: list[Any]) -> list[Any]:
+        """Leaves on the device, but those on the host that the lanes returned there."""
+        found = list(there)
+        if self._here and here is there:  # one copy for all of them
+            whole = torch.cat([there[number].reshape(-1) for number in self._here]).cpu()
+            sizes = [self.layout.leaves[number].size for number in self._here]
+            host = [one.numpy().reshape(self.layout.leaves[n].shape) for n, one in
+                    zip(self._here, torch.split(whole, sizes), strict=True)]  # fmt: skip
+        else:
+            host = [here[number].numpy().copy() for number in self._here]
+        for number, one in zip(self._here, host, strict=True):
+            found[number] = one
+        return found
+
+    def release(self) -> None:
+        """The gradients are the parameters' own now."""
+        self._sums = []
+
+    def finite(self, sums: list[Any]) -> npt.NDArray[np.bool_]:
+        """The largest magnitude of every leaf on the device in one operation, and one copy."""
+        found = np.array([isinstance(one, torch.Tensor) or bool(np.isfinite(one).all()) for one in sums])
+        full = [number for number in self._there if self.layout.leaves[number].size]
+        if full:
+            norms = torch._foreach_norm([sums[number] for number in full], float("inf"))
+            found[full] = torch.stack(norms).isfinite().cpu().numpy()
+        with np.errstate(over="ignore"):
+            narrow = [np.isfinite(sums[n].astype(self.layout.leaves[n].dtype)).all() for n in self._narrow]
+        return np.concatenate([found, np.array(narrow, bool)])
+
+    def spans(self, sums: list[Any]) -> Fetch:
+        """A few numbers, fetched later."""
+        rows = []
+        for number in self._whole:
+            one = torch.as_tensor(sums[number]).reshape(-1)
+            empty = not one.numel()
+            found = [self._largest[number], 0 if empty else one.amin(), 0 if empty else one.amax()]
+            rows.append(torch.stack([torch.as_tensor(x, dtype=torch.float32).to(self._device) for x in found]))
+        return array_begun(torch.stack(rows))
+
+    def rebuilt(self, sums: list[Any]) -> Any:
+        """The tree, in the first lane's types."""
+        for number, leaf in enumerate(self.layout.leaves):
+            if isinstance(sums[number], torch.Tensor):
+                sums[number] = sums[number].to(getattr(torch, leaf.dtype.name))
+            else:
+                sums[number] = sums[number].astype(leaf.dtype)
+        return rebuilt(self._tree, sums)
+
+
+def _largest(value: Any) -> Any:
+    """The largest magnitude of integers, as a tensor where they are."""
+    found = torch.as_tensor(value).reshape(-1)
+    return found.abs().amax().to(torch.float32) if found.numel() else torch.zeros((), device=found.device)
