@@ -18,6 +18,9 @@ from tests.job.device.test_memory import check_memory_outlives_its_owner, check_
 from tests.jobs.conftest import job as job
 from tests.jobs.jobs import SCRIPT, Job
 from tests.jobs.test_devices import SHRINK, kill
+from tests.jobs.test_jax import SCRIPT as JAX_SCRIPT
+
+TORCH_SCRIPT = JAX_SCRIPT.with_name("network.py")
 
 pytestmark = pytest.mark.gpu
 CARD = "cuda:0"
@@ -103,3 +106,19 @@ def test_float_sums_have_the_bits_of_the_host_s(job: Job, wire: str, monkeypatch
         job.start("-n", "3", script=script, name=place == "off").finish()
     assert job.status == 0 and told(Way.DEVICE) in job.output, job.output
     assert len(job.weights) == 6 and len(set(job.weights)) == 1, job.output
+
+
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_a_state_on_the_card_is_summed_there(job: Job, framework: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip(framework)
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0")
+    script = [JAX_SCRIPT] if framework == "jax" else [TORCH_SCRIPT, "device=cuda"]
+    alone = subprocess.run([sys.executable, *map(str, script)], capture_output=True, text=True, timeout=240)
+    assert alone.returncode == 0, alone.stderr
+    job.faults = [kill(1, 6), kill(0, 9, "take")]
+    job.run(*SHRINK, "-n", "3", script=script)
+    assert job.status == 0, job.output
+    assert told(Way.DEVICE) in job.output, job.output
+    assert job.weights == [alone.stdout.split("weights ")[1].split()[0]], job.output
+    job.assert_clean()

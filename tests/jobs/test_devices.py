@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -92,3 +94,17 @@ def test_float_sums_have_the_bits_of_the_host_s(job: Job, wire: str, monkeypatch
         job.finish()
     assert job.status == 0 and told(Way.DEVICE) in job.output, job.output
     assert len(job.weights) == 6 and len(set(job.weights)) == 1, job.output
+
+
+@pytest.mark.jobs
+@pytest.mark.parametrize("name", ["classifier.py", "network.py"])
+def test_frameworks_that_keep_their_sums_on_a_device(job: Job, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MESHMEND_STATE", "device")
+    script = SCRIPT.with_name(name)
+    alone = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=120)
+    job.faults = [kill(1, 6, "add"), kill(0, 9, "take")]
+    job.run(*SHRINK, "-n", "3", script=[script])
+    assert job.status == 0, job.output
+    assert told(Way.DEVICE) in job.output
+    assert job.weights == [alone.stdout.split("weights ")[1].split()[0]], job.output
+    job.assert_clean()

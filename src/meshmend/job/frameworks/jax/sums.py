@@ -65,14 +65,20 @@ class JaxSums(DeviceAccumulator):
         """The message without its footer, as one array on the device."""
         return self._wire.flat(self._sums) if self._exact is None else self._exact.flat(*self._sums)
 
-    def export(self, buffer: Flat) -> None:
-        """Copy the message to the host, in one piece."""
-        np.copyto(buffer, host.fetch(self.part()))
+    def export(self, buffer: Any) -> None:
+        """Copy the message to the host, or to device memory that workers share, in one piece."""
+        part = self.part()
+        if isinstance(buffer, np.ndarray):
+            np.copyto(buffer, host.fetch(part))
+        else:
+            buffer.fill(part.block_until_ready())
 
     def sums(self, total: Any) -> list[Any] | tuple[int, ...] | None:
         """The leaves of a total; one that numpy or JAX holds, or this worker's own."""
         if total is not self:
             total = total[: self.reduction.size]
+            if not isinstance(total, np.ndarray | jax.Array):
+                total = jnp.asarray(total)  # a view of device memory that workers share, in the same memory
         if self._exact is not None:
             return self._exact_sums(self._exact, total)
         if total is self:
