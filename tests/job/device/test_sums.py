@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from meshmend.base.processes import Identity
-from meshmend.job.device.sums import Overtaken
+from meshmend.job.device.passing import SUFFIX
+from meshmend.job.device.stand_in import StandIn
+from meshmend.job.device.sums import DeviceSums, Overtaken
 from meshmend.job.shm import create_as_agent, open_as_agent
 from meshmend.job.shm.records import Outcome, Task
 from tests.job.device.members import FOOTER, RUN, SIZE, Member, part_of
@@ -105,6 +107,23 @@ def test_a_worker_that_comes_too_late_for_a_total_says_so(members: list[Member])
     with pytest.raises(Overtaken):
         late.sums.take(0)
     assert late.does(Task.EXPORT, 0) is Outcome.GONE
+
+
+def test_what_is_closed_is_given_back_and_can_be_had_again(members: list[Member]) -> None:
+    summed(members)
+    one, *others = members
+    one.courier.done(0)
+    one.sums.take(0)
+    own = f"{one.rank}.{SUFFIX}"
+    assert own in os.listdir(one.segment.files.folder)
+    one.sums.close()
+    assert own not in os.listdir(one.segment.files.folder)
+    for other in others:
+        other.courier.done(0)
+        assert (other.sums.take(0) == part_of(0) + part_of(1) + part_of(2)).all(), "what they have mapped they keep"
+    one.sums = DeviceSums(one.segment, StandIn(), staged=False)
+    one.renew()
+    summed(members, 1)
 
 
 def test_nothing_is_left_of_members_that_were_killed(tmp_path: Path) -> None:
