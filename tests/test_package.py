@@ -41,7 +41,7 @@ LAW: dict[str, list[str]] = {
         "rng", "digest_plain", "triton_digest", "digest", "state_dict", "host", "wires", "exact", "sums", "state",
         "device", "loop", "data",
     ],
-    "job/device": ["base", "stand_in", "ptx", "cuda", "passing", "trial", "sums", "choose", "places"],
+    "job/device": ["base", "stand_in", "ptx", "cuda", "passing", "trial", "sums", "choose", "places", "failures"],
     "job/transport": ["base", "carrier", "shared_memory", "device_memory", "library_mpi", "mesh_mpi", "choose"],
     "job/shm": [
         "words", "records", "home", "files", "presence", "buffers", "doorbell", "control", "segment", "mailbox",
