@@ -78,7 +78,8 @@ class JaxSums(DeviceAccumulator):
         if total is not self:
             total = total[: self.reduction.size]
             if not isinstance(total, np.ndarray | jax.Array):
-                total = jnp.asarray(total)  # a view of device memory that workers share, in the same memory
+                # A view of device memory that workers share: it will get another total, and gradients may be kept.
+                total = jnp.array(jnp.asarray(total), copy=True)
         if self._exact is not None:
             return self._exact_sums(self._exact, total)
         if total is self:
