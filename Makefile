@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 WARM = echo "== compiling the hot loops, once" && $(BIN)/meshmend plan 4x4 -chip@1,1 --json $(VENV)/warm.json > /dev/null \
 	&& $(BIN)/meshmend verify $(VENV)/warm.json > /dev/null
 
-.PHONY: help demo test test-jobs test-busy explore coverage lint bench peers paper pictures clean
+.PHONY: help demo test test-gpu test-jobs test-busy explore coverage lint bench peers paper pictures clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make coverage  the same tests, and what of the code they run, in all processes (half an hour)"
 	@echo "make test-busy make test five times in a row beside four busy loops (an hour)"
 	@echo "make test-jobs more whole jobs of real processes, several hosts, the demo (ten minutes; hosts need root)"
+	@echo "make test-gpu  sums in device memory, on a machine with an NVIDIA card (a minute)"
 	@echo "make explore   every single failure, every pair and 20,000 random schedules in the simulator (an hour)"
 	@echo "make bench     the figures of docs/ on this machine (long)"
 	@echo "make peers     compare with DDP, torchft, torchrun and bare mpi4py on the same work (20 minutes)"
@@ -63,6 +64,11 @@ test-busy: $(VENV)/dev.stamp
 test-jobs: $(VENV)/dev.stamp
 	@echo "== more whole jobs of real processes, killed for real"
 	$(BIN)/python -m pytest -m jobs -n 2
+
+test-gpu: $(VENV)/dev.stamp
+	@echo "== on the card"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[gpu]'
+	$(BIN)/python -m pytest -m gpu -n 0 -v
 
 explore: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -m explore -n auto -v

@@ -41,7 +41,7 @@ LAW: dict[str, list[str]] = {
         "rng", "digest_plain", "triton_digest", "digest", "state_dict", "host", "wires", "exact", "sums", "state",
         "device", "loop", "data",
     ],
-    "job/device": ["base", "stand_in", "ptx", "cuda", "passing", "sums", "choose", "places"],
+    "job/device": ["base", "stand_in", "ptx", "cuda", "passing", "trial", "sums", "choose", "places", "failures"],
     "job/transport": ["base", "carrier", "shared_memory", "device_memory", "library_mpi", "mesh_mpi", "choose"],
     "job/shm": [
         "words", "records", "home", "files", "presence", "buffers", "doorbell", "control", "segment", "mailbox",
@@ -59,7 +59,7 @@ LAW: dict[str, list[str]] = {
         "restart", "policies", "hosts", "decide",
     ],
     "run/clusters": ["hosts", "base", "local", "ssh", "slurm", "kubernetes"],
-    "run/doctor": ["programs", "kill_test", "mpi", "checks"],
+    "run/doctor": ["programs", "devices", "kill_test", "mpi", "checks"],
     "telemetry": ["epoch", "types", "steps", "compaction", "folder", "reader"],
     "report": [
         "pieces", "ledger", "findings", "audit", "timeline", "victims", "fold", "incidents", "text", "labels",

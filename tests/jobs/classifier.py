@@ -50,7 +50,7 @@ def main() -> None:
         for _ in job.steps(12):
             value, grads = job.sum(lambda lane, state=state: gradient(state.weights, lane))
             state = update(state, grads)
-            job.commit(state)
+            job.commit(state, loss=value / job.batch)
         flat = b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state))
         print(f"loss {value / job.batch:.4f} traces {TRACES}")
         print(f"weights {hashlib.sha256(flat).hexdigest()} after {int(state.step)}", flush=True)

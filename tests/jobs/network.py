@@ -1,7 +1,7 @@
 """A PyTorch training script for tests, as a user would write it: Adam, batch norm, dropout, clipping and a scheduler.
 
 `way=wrap` is the same as an existing loop over a DataLoader, `way=ahead` over one that reads ahead; `steps=NUMBER` and
-`pause=SECONDS` say how long it takes.
+`pause=SECONDS` say how long it takes; `device=cuda` trains there, by sums.
 """
 
 import hashlib
@@ -19,6 +19,7 @@ import meshmend as mm
 
 torch.set_num_threads(1)
 OPTIONS = dict(word.split("=") for word in sys.argv[1:])
+DEVICE = OPTIONS.get("device", "cpu")
 
 
 def data() -> tuple[torch.Tensor, torch.Tensor]:
@@ -32,7 +33,7 @@ def made() -> tuple[torch.nn.Module, torch.optim.Optimizer, object]:
     model = torch.nn.Sequential(
         torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.ReLU(), torch.nn.Dropout(0.1),
         torch.nn.Linear(16, 3),
-    )  # fmt: skip
+    ).to(DEVICE)  # fmt: skip
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
     return model, optimizer, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 15)
 
@@ -41,7 +42,7 @@ def by_sum(job: mm.Job, model: torch.nn.Module, optimizer: torch.optim.Optimizer
     job.share(model, optimizer, scheduler)
 
     def backward(lane: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        loss = functional.cross_entropy(model(lane[0]), lane[1]) / job.lanes
+        loss = functional.cross_entropy(model(lane[0].to(DEVICE)), lane[1].to(DEVICE)) / job.lanes
         loss.backward()
         return loss
 
@@ -79,7 +80,7 @@ def main() -> None:
         way = by_loop if OPTIONS.get("way") in ("wrap", "ahead") else by_sum
         way(job, model, optimizer, scheduler)
         values = [*model.state_dict().values(), *(v for s in optimizer.state.values() for _, v in sorted(s.items()))]
-        digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in values))
+        digest = hashlib.sha256(b"".join(value.cpu().numpy().tobytes() for value in values))
         print(f"weights {digest.hexdigest()} after, rate {scheduler.get_last_lr()[0]:.6f}", flush=True)
 
 

@@ -3,7 +3,7 @@
 `pause=SECONDS` makes every step take so much longer; `bad=STEP` makes a gradient of that step infinite; `wrong=STEP`
 raises in that step on every worker; `odd=RANK` makes that worker return gradients of another shape; `width=NUMBER` is
 how many weights there are; after `gate=STEP` all workers wait until there is a file called `open`; `crowd=N` ends
-after the first step from 20 on that N workers took part in.
+after the first step from 20 on that N workers took part in; `host=RANK` leaves that worker without device memory.
 """
 
 import hashlib
@@ -20,6 +20,8 @@ def main() -> None:
     random = np.random.default_rng(0)
     options = dict(word.split("=") for word in sys.argv[1:])
     width = int(options.get("width", 20))
+    if options.get("host", "") == os.environ.get("MESHMEND_RANK"):
+        os.environ["MESHMEND_DEVICE_MEMORY"] = "off"
     x = random.normal(size=(500, width)).astype(np.float32)
     y = (x @ random.normal(size=width)).astype(np.float32)
     bad, wrong = int(options.get("bad", -1)), int(options.get("wrong", -1))

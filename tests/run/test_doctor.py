@@ -15,6 +15,7 @@ import pytest
 from meshmend.base.processes import is_alive
 from meshmend.errors import JobError
 from meshmend.run.doctor import checks as doctor
+from meshmend.run.doctor import devices
 from meshmend.run.doctor import kill_test as selftest
 from meshmend.run.doctor import programs as ask
 from meshmend.run.doctor.checks import Finding, line, verdict
@@ -187,3 +188,25 @@ def test_the_doctor_imports_nothing_heavy() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ}
     )
     assert not {"jax", "torch", "mpi4py"} & set(loaded.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("trial", "good"), [("NVIDIA H200|1000|2000|", True), ("NVIDIA H200|0|0|cuMemCreate failed", None)]
+)
+def test_devices_are_tried_in_a_child(
+    trial: str, good: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "CONTROL", tmp_path)
+    monkeypatch.setattr(devices, "installed", lambda _: None)
+    assert "meshmend[gpu]" in finding("devices").advice
+    monkeypatch.setattr(devices, "installed", lambda _: "13.3.0")
+    monkeypatch.setattr(devices, "child", lambda command: (0, "2" if "-c" in command else trial, ""))
+    said = Finding("devices", *devices.devices(True))
+    assert said.good is good and said.what.count("NVIDIA H200") == 2 and bool(said.advice) is (good is None)
+    monkeypatch.setattr(devices, "CONTROL", tmp_path / "none")
+    assert Finding("devices", *devices.devices(True)).good is None
+
+
+def test_the_trial_of_a_device_kills_the_owner_of_its_memory() -> None:
+    status, said, wrong = ask.child([sys.executable, "-P", "-m", "meshmend.job.device.trial", "stand-in"])
+    assert (status, said.split("|")) == (0, ["stand-in", "0", "0", "\n"]), wrong

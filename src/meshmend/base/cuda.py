@@ -205,8 +205,9 @@ class Device:
 
     def load(self, ptx: str) -> Any:
         """Have the driver compile a module."""
+        text = ctypes.create_string_buffer(ptx.encode())
         with self.current():
-            return call("cuModuleLoadData", ptx.encode() + b"\0")
+            return call("cuModuleLoadData", ctypes.addressof(text))
 
     def launch(self, module: Any, name: str, size: int, arguments: Sequence[Any]) -> None:
         """Start a kernel over so many numbers; the arguments are values of ctypes."""

@@ -81,14 +81,14 @@ def log_every() -> str:
     return os.environ.get("MESHMEND_LOG_EVERY", "")
 
 
+def device_memory() -> str:
+    """Where the sums of workers on one host take place, where the user has said so."""
+    return os.environ.get("MESHMEND_DEVICE_MEMORY", "")
+
+
 def state_place() -> str:
     """Where states are kept, if the user has said so: "device" or "host"."""
     found = os.environ.get("MESHMEND_STATE", "")
     if found not in ("", "device", "host"):
         raise JobError(f"MESHMEND_STATE is {found!r}; set it to device or host, or leave it out")
     return found
-
-
-def device_memory() -> str:
-    """Where the sums of workers on one host take place, where the user has said so."""
-    return os.environ.get("MESHMEND_DEVICE_MEMORY", "")

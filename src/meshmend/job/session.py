@@ -264,7 +264,8 @@ class WorkerSession:
 
     def _replace_buffers(self, wire: WireFormat, layout: int) -> None:
         """Have buffers for such messages, from this round on; those that fit already stay."""
-        if (*self.messages(), self._own.generation > 0) != (wire.kind.number, wire.size, wire.head, layout, True):
+        wanted = (wire.kind.number, wire.size, wire.head, layout)
+        if self.messages() != wanted or self.places.wire != wire:
             self.places.make(wire)
             make_buffers(self._segment.files, self._own, wire, layout, self._round)
 

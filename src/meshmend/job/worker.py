@@ -20,6 +20,8 @@ from typing import Any
 from meshmend.base.clocks import ORPHAN, OWNER_POLL
 from meshmend.base.env import Settings
 from meshmend.errors import DeviceError, MeshmendError, NotFinite
+from meshmend.job.device.failures import device_failure
+from meshmend.job.shm.buffers import BUFFERS
 from meshmend.job.shm.segment import WorkerSegment, open_as_worker
 from meshmend.job.signals import WorkerSignals, halt_alone
 from meshmend.telemetry import NO_ROOM, Log, Raised
@@ -46,6 +48,9 @@ def main(words: list[str]) -> None:
         # the user asked for.
         mistake = ours and not isinstance(error, (NotFinite, DeviceError))
         said = (str(error), str(error)) if ours else (last, text)
+        failure = device_failure(error, held(segment))
+        if failure is not None:
+            said = failure, f"{text}{failure}\n"
         segment.files.write_error(segment.worker.step, *said, mistake=mistake)
         raised = Raised(epoch=segment.epoch, rank=settings.rank, step=segment.worker.step, error=last, trace=text)
         Log(settings.folder, f"worker-{settings.rank}").write(raised)  # after the job's own: it may be in a later file
@@ -61,6 +66,11 @@ def main(words: list[str]) -> None:
         raise
     if Settings.here() is not None:
         segment.worker.finished = True
+
+
+def held(segment: WorkerSegment) -> int:
+    """Bytes of device memory that this worker's own part and totals take."""
+    return BUFFERS * segment.buffers.wire.nbytes if segment.worker.device else 0
 
 
 def shown(error: BaseException) -> str:

@@ -37,12 +37,21 @@ class View:
             "stream": None,  # complete whenever it is handed out
         }
 
+    def fill(self, source: Any) -> None:
+        """Copy an array of the device here: one with `__cuda_array_interface__`, such as a tensor of PyTorch.
+
+        Whatever this process has started on the device is awaited first; an array of JAX must be ready by itself.
+        """
+        about = source.__cuda_array_interface__
+        size = int(np.prod(about["shape"], dtype=np.int64)) * np.dtype(about["typestr"]).itemsize
+        if size != self.nbytes or about.get("strides") is not None:
+            raise ValueError(f"{size} bytes were given for a place of {self.nbytes}: give them flat and as they lie")
+        self.block.device.finish(everything=True)
+        self.block.device.copy(self.pointer, about["data"][0], size)
+        self.block.device.finish()
+
     def __len__(self) -> int:
         return self.shape[0]
-
-    def copy_from(self, pointer: int) -> None:
-        """Start a copy of as many numbers from elsewhere on the device, which are complete and stay till it is done."""
-        self.block.device.copy(self.pointer, pointer, self.nbytes)
 
     def __getitem__(self, which: slice) -> View:
         begin, end, step = which.indices(len(self))

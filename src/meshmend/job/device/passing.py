@@ -58,12 +58,24 @@ class Offer:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(address)
             self._socket.bind(address)
+        self._place = folder, rank
         self._socket.listen(64)
         threading.Thread(target=self._serve, name="meshmend devices", daemon=True).start()
 
+    def close(self) -> None:
+        """Give out nothing any more."""
+        with _reached(*self._place) as address, contextlib.suppress(FileNotFoundError):
+            os.unlink(address)
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
+
     def _serve(self) -> None:
         while True:
-            other, _ = self._socket.accept()
+            try:
+                other, _ = self._socket.accept()
+            except OSError:
+                self._socket.close()
+                return
             with other, contextlib.suppress(OSError):  # it may be gone already
                 other.settimeout(PATIENCE)
                 if _is_ours(other) and (found := self._describe()) is not None:

@@ -37,13 +37,15 @@ class Places:
         self.device: Callable[[], int | None] = lambda: None
         """The CUDA device that lanes are accumulated on; None for the host."""
         self._sums: DeviceSums | None = None
+        self.wire: WireFormat | None = None
+        """The format of the messages that there is room for; None before there is any."""
         self._why = ""
         """Why there is no device memory, where there should be."""
 
     def make(self, wire: WireFormat) -> None:
         """Have device memory for such messages besides the buffer, if there is any."""
         self._segment.worker.device = 0
-        size = wire.size - self._footer
+        self.wire, size = wire, wire.size - self._footer
         try:
             if self._sums is None and size:
                 memory = memory_of(self.device())
@@ -64,6 +66,14 @@ class Places:
         if way is Way.DEVICE or self._why or self._sums is None:
             return told(way, self._why)
         return told(way, self._sums.why or "not all workers are on one host and have device memory of one kind")
+
+    def close(self) -> None:
+        """The job is over: give device memory back."""
+        self._segment.worker.part_on_device = False
+        self._segment.worker.device = 0
+        if self._sums is not None:
+            self._sums.close()
+            self._sums = None
 
     def choose(self) -> None:
         """Decide where the part of a round goes, before the first of its lanes."""

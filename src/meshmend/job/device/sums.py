@@ -22,6 +22,7 @@ import numpy as np
 from meshmend.errors import DeviceError, JobError
 from meshmend.job.device.base import Block, Memory, Place
 from meshmend.job.device.passing import About, Offer, fetch
+from meshmend.job.protocol import NEVER
 from meshmend.job.reduction.base import WireFormat, slices
 from meshmend.job.shm.mailbox import WorkerSide
 from meshmend.job.shm.records import DeviceWanted, Outcome, Task
@@ -89,10 +90,22 @@ class DeviceSums:
             self._wire, self._size = wire, size
             self._stride = -(-size * wire.kind.dtype.itemsize // ALIGNED) * ALIGNED
             self._made = {}
+            self._segment.worker.adding = NEVER  # who has the old block mapped keeps its totals
             self._block = self.memory.allocate(3 * self._stride)
             self._host = np.zeros(size, wire.kind.dtype) if self._staged else None
         if self._offer is None:
             self._offer = Offer(self._segment.files.folder, self._segment.rank, self._describe)
+
+    def close(self) -> None:
+        """Give everything back; who has this worker's block mapped keeps it."""
+        if self._offer is not None:
+            self._offer.close()
+            self._offer = None
+        with self._lock, self._making:
+            self._drop(list(self._neighbours))
+            if self._block is not None:
+                self._block.close()
+                self._block = None
 
     def _describe(self) -> tuple[About, int] | None:
         with self._making:

@@ -6,6 +6,7 @@ RANK.worker    the worker's doorbell, a named pipe;  RANK.courier  the courier's
 RANK.state     the worker's state, exported for another worker
 RANK.given     another worker's state, for this one to begin with
 RANK.error     the exception that ended the worker
+RANK.device    the socket that gives out the worker's device memory (`device/passing.py`)
 
 world-NUMBER/  beside them: what Open MPI keeps of a world, removed when the next one has been entered
 """

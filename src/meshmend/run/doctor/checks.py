@@ -19,6 +19,7 @@ from pathlib import Path
 from meshmend.errors import JobError
 from meshmend.job.shm import MEMORY, stale_runs
 from meshmend.run.clusters import current
+from meshmend.run.doctor.devices import devices
 from meshmend.run.doctor.kill_test import kill_test
 from meshmend.run.doctor.programs import child, found, installed, last, version_of
 from meshmend.run.world.mpirun import mpirun
@@ -215,5 +216,5 @@ def _cluster(_: bool) -> Result:
 CHECKS: dict[str, Callable[[bool], Result]] = {
     "Python": _python, "machine": _machine, "/proc": _proc, "shared memory": _memory, "leftovers": _leftovers,
     "mpirun": _mpirun, "fault tolerance": _tolerance, "mpi4py": _mpi4py, "kill test": _kill_test,
-    "JAX": _jax, "PyTorch": _torch, "ssh": _ssh, "cluster": _cluster,
+    "JAX": _jax, "PyTorch": _torch, "devices": devices, "ssh": _ssh, "cluster": _cluster,
 }  # fmt: skip

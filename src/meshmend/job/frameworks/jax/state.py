@@ -33,19 +33,23 @@ def device_of(tree: Any) -> str:
 
 
 def cuda_of(tree: Any) -> int | None:
-    """The number of the one CUDA device that a tree lies on; None where it lies elsewhere or on several."""
-    found: list[Any] = [leaf for _, leaf in leaves_of(tree) if isinstance(leaf, jax.Array)]
-    devices: set[Any] = {one for leaf in found for one in leaf.sharding.device_set if one.platform != "cpu"}
-    cuda = [one for one in devices if "cuda" in one.client.platform_version]
-    return int(cuda[0].local_hardware_id) if len(devices) == len(cuda) == 1 else None
+    """The NVIDIA device that all arrays of a tree are on, by its number in this process; None if there is no such."""
+    arrays: list[Any] = [leaf for _, leaf in leaves_of(tree) if isinstance(leaf, jax.Array)]
+    found = list({device for leaf in arrays for device in leaf.sharding.device_set})
+    if len(found) != 1:
+        return None
+    device = found[0]
+    if not device.device_kind.startswith("NVIDIA"):
+        return None
+    number = getattr(device, "local_hardware_id", None)
+    return int(device.id if number is None else number)
 
 
 class JaxState(Framework):
     """A tree with arrays of JAX, on their devices; other leaves stay what they are."""
 
     def __init__(self, tree: Any) -> None:
-        self.device = device_of(tree)
-        self.cuda = cuda_of(tree)
+        self.device, self.cuda = device_of(tree), cuda_of(tree)
         self._opening = 0, 0
         self._take(tree)
 

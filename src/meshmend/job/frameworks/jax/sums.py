@@ -32,7 +32,6 @@ class JaxSums(DeviceAccumulator):
         self._lanes = 0
         self._sums: Any = None
         self._largest: Any = None
-        self._exported: Any = None
         self._exact: ExactWire | None = None
         self._wire = wires.Bf16Wire(self.layout) if self.reduction.head else wires.FloatWire(self.layout)
         if isinstance(self.reduction, ExactSum):
@@ -67,18 +66,20 @@ class JaxSums(DeviceAccumulator):
         return self._wire.flat(self._sums) if self._exact is None else self._exact.flat(*self._sums)
 
     def export(self, buffer: Any) -> None:
-        """Copy the message, in one piece: to the host, or to memory of the device that other workers have mapped."""
+        """Copy the message to the host, or to device memory that workers share, in one piece."""
         part = self.part()
         if isinstance(buffer, np.ndarray):
             np.copyto(buffer, host.fetch(part))
         else:
-            self._exported = part.block_until_ready()  # kept: the copy is only waited for when the part is published
-            buffer.copy_from(part.unsafe_buffer_pointer())
+            buffer.fill(part.block_until_ready())
 
     def sums(self, total: Any) -> list[Any] | tuple[int, ...] | None:
         """The leaves of a total; one that numpy or JAX holds, or this worker's own."""
         if total is not self:
             total = total[: self.reduction.size]
+            if not isinstance(total, np.ndarray | jax.Array):
+                # A view of device memory that workers share: it will get another total, and gradients may be kept.
+                total = jnp.array(jnp.asarray(total), copy=True)
         if self._exact is not None:
             return self._exact_sums(self._exact, total)
         if total is self:
@@ -92,7 +93,6 @@ class JaxSums(DeviceAccumulator):
         else:
             whole, notes = total[: exact.size], total[exact.size :]
         unit = exact.factors[1]
-        notes = notes if isinstance(notes, np.ndarray) else jnp.asarray(notes)
         against = exact.judge(np.asarray(notes).reshape(len(unit), -1))
         if against is not None:
             return against.bad or None

@@ -44,6 +44,8 @@ class DeviceTorchState(TorchState):
     def __init__(self, objects: tuple[Any, ...]) -> None:
         [self._where] = devices_of(objects)
         self.device = str(self._where)
+        if self._where.type == "cuda" and torch.version.hip is None:
+            self.cuda = torch.cuda.current_device() if self._where.index is None else self._where.index
         self._copies, self._digester = Copies(self._where), Digester(self._where)
         self._opening: tuple[Any, int] = (None, 0)
         self._lanes = 1

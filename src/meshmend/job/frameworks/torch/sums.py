@@ -100,7 +100,7 @@ class TorchSums(DeviceAccumulator):
     @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
     def export(self, buffer: Any) -> None:
         """Copy the message to a buffer of the host or of a device, in one piece, and wait until it is there."""
-        place = buffer if isinstance(buffer, torch.Tensor) else torch.from_numpy(buffer)
+        place = buffer if isinstance(buffer, torch.Tensor) else self._tensor(buffer)
         place.copy_(self.part())
         if place.is_cuda:
             torch.cuda.current_stream(place.device).synchronize()
@@ -110,7 +110,9 @@ class TorchSums(DeviceAccumulator):
         """The leaves of a total: one of numpy, a tensor, or this worker's own part."""
         own = total is self
         if not own and not isinstance(total, torch.Tensor):
-            total = torch.from_numpy(np.asarray(total[: self.reduction.size]))
+            shared = not isinstance(total, np.ndarray)
+            total = self._tensor(total[: self.reduction.size])
+            total = total.clone() if shared else total  # the memory there gets another total, gradients may be kept
         if self._exact is not None:
             outcome = self._exact_sums(self._exact, total)
             return self._parted(outcome, outcome) if isinstance(outcome, list) else outcome
@@ -122,6 +124,12 @@ class TorchSums(DeviceAccumulator):
         total = total[: self.reduction.size]
         there = list(self._wire.split(total.to(self._device, non_blocking=True)))
         return self._parted(there, there if total.is_cuda else self._wire.split(total))
+
+    def _tensor(self, flat: Any) -> Any:
+        """An array of numpy, or a view of device memory that workers share, as a tensor in the same memory."""
+        if isinstance(flat, np.ndarray):
+            return torch.from_numpy(flat)
+        return torch.as_tensor(flat, device=self._device)
 
     def _exact_sums(self, wire: ExactWire, total: Any) -> list[Any] | tuple[int, ...] | None:
         exact, unit = wire.exact, wire.exact.factors[1]

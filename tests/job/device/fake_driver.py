@@ -1,0 +1,205 @@
+"""CUDA's driver as `base/cuda.py` calls it, with the host's memory: arguments and results as in `cuda.bindings` 13."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from enum import IntEnum
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from meshmend.job.device import ptx
+from meshmend.job.reduction.bf16 import Bf16
+
+GRAIN = 1 << 16
+
+
+class CUresult(IntEnum):
+    CUDA_SUCCESS = 0
+    CUDA_ERROR_OUT_OF_MEMORY = 2
+
+
+OK = CUresult.CUDA_SUCCESS
+CUdeviceptr = int
+CUmemAllocationType = SimpleNamespace(CU_MEM_ALLOCATION_TYPE_PINNED=1)
+CUmemLocationType = SimpleNamespace(CU_MEM_LOCATION_TYPE_DEVICE=1)
+CUmemAllocationHandleType = SimpleNamespace(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR=1)
+CUmemAllocationGranularity_flags = SimpleNamespace(CU_MEM_ALLOC_GRANULARITY_MINIMUM=0)
+CUmemAccess_flags = SimpleNamespace(CU_MEM_ACCESS_FLAGS_PROT_READWRITE=3)
+CUdevice_attribute = SimpleNamespace(
+    CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT=1,
+    CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED=2,
+    CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED=3,
+)
+
+
+def CUmemAllocationProp() -> Any:
+    return SimpleNamespace(location=SimpleNamespace())
+
+
+CUmemAccessDesc = CUmemAllocationProp
+
+
+class Driver:
+    """The functions, and what they have given out."""
+
+    def __init__(self) -> None:
+        self.contexts = 0
+        self.handles: set[int] = set()
+        self.reserved: set[int] = set()
+        self.mapped: dict[int, mmap.mmap] = {}
+        self.limit = 1 << 30
+        for name, value in globals().items():
+            if name.startswith("CU"):
+                setattr(self, name, value)
+
+    def cuInit(self, flags: int) -> tuple[Any, ...]:
+        return (OK,) if flags == 0 else (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
+
+    def cuDriverGetVersion(self) -> tuple[Any, ...]:
+        return OK, 13000
+
+    def cuDeviceGetCount(self) -> tuple[Any, ...]:
+        return OK, 1
+
+    def cuDeviceGet(self, ordinal: int) -> tuple[Any, ...]:
+        return OK, ordinal
+
+    def cuDeviceGetName(self, length: int, device: int) -> tuple[Any, ...]:
+        return OK, f"card {device}".encode().ljust(length, b"\0")
+
+    def cuDeviceGetAttribute(self, attribute: int, device: int) -> tuple[Any, ...]:
+        return OK, int(attribute > 0 and device == 0)
+
+    def cuDevicePrimaryCtxRetain(self, device: int) -> tuple[Any, ...]:
+        return OK, ("context", device)
+
+    def cuCtxPushCurrent(self, context: Any) -> tuple[Any, ...]:
+        self.contexts += 1
+        return (OK,) if context == ("context", 0) else (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
+
+    def cuCtxPopCurrent(self) -> tuple[Any, ...]:
+        self.contexts -= 1
+        return OK, ("context", 0)
+
+    def cuCtxSynchronize(self) -> tuple[Any, ...]:
+        return (OK,) if self.contexts else (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
+
+    def cuStreamCreate(self, flags: int) -> tuple[Any, ...]:
+        return OK, ("stream", flags)
+
+    def cuStreamSynchronize(self, stream: Any) -> tuple[Any, ...]:
+        assert self.contexts
+        return (OK,) if stream == ("stream", 1) else (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
+
+    def cuMemGetInfo(self) -> tuple[Any, ...]:
+        return OK, 10_000_000, 20_000_000
+
+    def cuMemGetAllocationGranularity(self, properties: Any, option: int) -> tuple[Any, ...]:
+        assert (properties.type, properties.location.type, properties.location.id, option) == (1, 1, 0, 0)
+        return OK, GRAIN
+
+    def cuMemCreate(self, size: int, properties: Any, flags: int) -> tuple[Any, ...]:
+        assert size % GRAIN == 0 and properties.requestedHandleTypes == 1 and flags == 0
+        if size > self.limit:
+            return CUresult.CUDA_ERROR_OUT_OF_MEMORY, None
+        file = os.memfd_create("fake")
+        os.truncate(file, size)
+        self.handles.add(file)
+        return OK, file
+
+    def cuMemExportToShareableHandle(self, handle: int, kind: int, flags: int) -> tuple[Any, ...]:
+        assert handle in self.handles and (kind, flags) == (1, 0)
+        return OK, os.dup(handle)
+
+    def cuMemImportFromShareableHandle(self, file: int, kind: int) -> tuple[Any, ...]:
+        assert kind == 1
+        handle = os.dup(file)
+        self.handles.add(handle)
+        return OK, handle
+
+    def cuMemRelease(self, handle: int) -> tuple[Any, ...]:
+        self.handles.remove(handle)
+        os.close(handle)
+        return (OK,)
+
+    def cuMemAddressReserve(self, size: int, alignment: int, address: int, flags: int) -> tuple[Any, ...]:
+        assert size % GRAIN == 0 and (alignment, address, flags) == (0, 0, 0)
+        where = mmap.mmap(-1, size)
+        pointer = ctypes.addressof(ctypes.c_char.from_buffer(where))
+        self.reserved.add(pointer)
+        self.mapped[pointer] = where  # the pages that the mapping will take the place of
+        return OK, pointer
+
+    def cuMemMap(self, pointer: int, size: int, offset: int, handle: int, flags: int) -> tuple[Any, ...]:
+        assert pointer in self.reserved and (offset, flags) == (0, 0)
+        libc = ctypes.CDLL(None)
+        libc.mmap.restype, libc.mmap.argtypes = (
+            ctypes.c_void_p,
+            [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_long] * 4],
+        )
+        fixed = libc.mmap(pointer, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | 0x10, handle, 0)
+        assert fixed == pointer
+        return (OK,)
+
+    def cuMemSetAccess(self, pointer: int, size: int, access: list[Any], count: int) -> tuple[Any, ...]:
+        assert pointer in self.reserved and size and len(access) == count == 1
+        assert (access[0].location.type, access[0].location.id, access[0].flags) == (1, 0, 3)
+        return (OK,)
+
+    def cuMemUnmap(self, pointer: int, size: int) -> tuple[Any, ...]:
+        assert pointer in self.reserved and size
+        return (OK,)
+
+    def cuMemAddressFree(self, pointer: int, size: int) -> tuple[Any, ...]:
+        assert size
+        self.reserved.remove(pointer)
+        return (OK,)
+
+    def cuMemcpyAsync(self, into: int, source: int, size: int, stream: Any) -> tuple[Any, ...]:
+        assert stream == ("stream", 1)
+        ctypes.memmove(into, source, size)
+        return (OK,)
+
+    def cuMemsetD8Async(self, pointer: int, value: int, size: int, stream: Any) -> tuple[Any, ...]:
+        assert stream == ("stream", 1)
+        ctypes.memset(pointer, value, size)
+        return (OK,)
+
+    def cuModuleLoadData(self, image: int) -> tuple[Any, ...]:
+        assert ctypes.string_at(image).decode() == ptx.module()
+        return OK, "module"
+
+    def cuModuleGetFunction(self, module: str, name: bytes) -> tuple[Any, ...]:
+        assert module == "module"
+        return OK, name.decode()
+
+    def cuLaunchKernel(
+        self, function: str, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, shared: int, stream: Any,
+        arguments: int, extra: int,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        assert gx > 0 and bx > 0 and (gy, gz, by, bz, shared, extra, stream) == (1, 1, 1, 1, 0, 0, ("stream", 1))
+        found = (ctypes.c_void_p * 4).from_address(arguments)
+        parts = (ctypes.c_uint64 * ptx.MOST).from_address(found[0])
+        count = ctypes.c_uint32.from_address(found[1]).value
+        out, size = (ctypes.c_uint64.from_address(found[place]).value for place in (2, 3))
+        dtype = {ptx.F32: np.float32, ptx.I32: np.int32, ptx.BF16: np.uint16}[function]
+
+        def at(pointer: int) -> Any:
+            return np.frombuffer((ctypes.c_char * (size * np.dtype(dtype).itemsize)).from_address(pointer), dtype)
+
+        with np.errstate(all="ignore"):
+            if function == ptx.BF16:
+                Bf16.combine_head([at(pointer) for pointer in parts[:count]], at(out))
+            else:
+                at(out)[:] = sum([at(pointer) for pointer in parts[1:count]], start=at(parts[0]))
+        return (OK,)
+
+    def cuGetErrorName(self, status: CUresult) -> tuple[Any, ...]:
+        return OK, status.name.encode()
+
+    def cuGetErrorString(self, status: CUresult) -> tuple[Any, ...]:
+        return OK, b"out of memory" if status else b"no error"

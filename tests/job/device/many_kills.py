@@ -1,0 +1,76 @@
+"""`python -m tests.job.device.many_kills MEMORY KILLS`: one worker sums with others that are killed one after another.
+
+Prints after each kill how many files it has open and how many blocks it has mapped.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from meshmend.job.device.stand_in import NAME
+from meshmend.job.shm import home
+from meshmend.job.shm.records import Outcome, Task
+from tests.job.device.members import Courier, Member, part_of
+
+DEADLINE = 60.0
+
+
+def answered(courier: Courier) -> Outcome:
+    deadline = time.monotonic() + DEADLINE
+    while (outcome := courier.side.device_outcome()) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    return outcome
+
+
+def victim() -> int:
+    """A fork that is a worker and serves its courier until it is killed."""
+    ready, said = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(said)
+        assert os.read(ready, 1) == b"!"
+        os.close(ready)
+        return child
+    member = Member(1)
+    os.write(said, b"!")
+    while True:
+        member.segment.worker_bell.wait(0.01)
+        member.sums.serve()
+
+
+def main(memory: str, kills: str) -> None:
+    home.MEMORY = Path(memory)
+    survivor, round = Member(0), -1
+    for _ in range(int(kills)):
+        child = victim()
+        other, round = Courier(1), round + 1
+        both = [survivor.courier, other]
+        other.ask(Task.MAP, 0, *both)
+        survivor.courier.ask(Task.MAP, 0, *both)
+        survivor.sums.serve()
+        assert answered(other) is answered(survivor.courier) is Outcome.DONE
+        other.segment.courier.done = round - 1
+        other.ask(Task.ADD, round)
+        survivor.courier.ask(Task.ADD, round)
+        survivor.sums.serve()
+        assert answered(other) is answered(survivor.courier) is Outcome.DONE
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        survivor.courier.done(round)
+        assert (survivor.sums.take(round) == part_of(0) + part_of(1)).all(), "a dead member's slice is still there"
+        round += 1
+        assert survivor.does(Task.MAP, 0, survivor) is survivor.does(Task.ADD, round) is Outcome.DONE
+        survivor.courier.done(round)
+        assert (survivor.sums.take(round) == part_of(0)).all()
+        os.close(other.segment.worker_bell._file)  # no worker has that of another one's courier
+        del other, both
+        print(len(os.listdir("/proc/self/fd")), Path("/proc/self/maps").read_text().count(NAME), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

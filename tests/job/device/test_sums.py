@@ -1,0 +1,135 @@
+"""A worker's sums in device memory: its answers to its courier, where totals come from, what is given back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from meshmend.base.processes import Identity
+from meshmend.job.device.passing import SUFFIX
+from meshmend.job.device.stand_in import StandIn
+from meshmend.job.device.sums import DeviceSums, Overtaken
+from meshmend.job.shm import create_as_agent, open_as_agent
+from meshmend.job.shm.records import Outcome, Task
+from tests.job.device.members import FOOTER, RUN, SIZE, Member, part_of
+from tests.job.shm.conftest import home as home
+
+ALL = Outcome.DONE
+
+
+@pytest.fixture
+def members(home: Path) -> list[Member]:
+    del home
+    return [Member(rank) for rank in range(3)]
+
+
+def summed(members: list[Member], round: int = 0) -> None:
+    """A round up to the second barrier."""
+    for task in (Task.MAP, Task.ADD):
+        assert [one.does(task, round, *members) for one in members] == [ALL] * len(members)
+
+
+def test_every_member_gets_the_slices_of_all(members: list[Member]) -> None:
+    wanted = part_of(0) + part_of(1) + part_of(2)
+    for round in range(3):
+        summed(members, round)
+        for one in members:
+            one.courier.done(round)
+        assert all((one.sums.take(round) == wanted).all() for one in members)
+
+
+def test_a_total_can_be_exported_whether_or_not_it_has_been_taken(members: list[Member]) -> None:
+    summed(members)
+    for one in members[:2]:
+        one.courier.done(0)
+    members[0].sums.take(0)
+    for one in members[:2]:
+        assert one.does(Task.EXPORT, 0) is ALL
+        total = one.segment.buffers.total(0)
+        assert (total[:SIZE] == part_of(0) + part_of(1) + part_of(2)).all() and not total[SIZE:].any()
+
+
+def test_parts_go_down_and_up_without_their_footer(members: list[Member]) -> None:
+    one, part = members[1], members[1].segment.buffers.part
+    assert one.does(Task.LOWER, 0) is ALL
+    assert (part[:SIZE] == part_of(1)).all() and not part[SIZE:].any()
+    part[:SIZE], part[SIZE:] = 5, 6
+    assert one.does(Task.RAISE, 0) is ALL
+    assert (one.sums.part == 5).all() and len(one.sums.part) == len(part) - FOOTER
+    one.sums.zero()
+    assert not one.sums.part.any()
+
+
+def test_a_question_of_a_round_that_is_over_or_of_no_group_is_not_obeyed(members: list[Member]) -> None:
+    one = members[0]
+    assert one.does(Task.ADD, 0) is Outcome.GONE
+    summed(members)
+    one.courier.done(0)
+    before = np.array(one.sums.take(0))
+    one.sums.part[:] = 0
+    assert one.does(Task.ADD, 0) is Outcome.GONE
+    assert (one.sums.take(0) == before).all()
+    one.sums.release()
+    assert one.does(Task.ADD, 1) is Outcome.GONE
+
+
+def test_a_dead_member_and_a_replaced_one_are_gone(members: list[Member]) -> None:
+    open_as_agent(RUN, 2).agent.worker = replace(Identity.of(os.getpid()), number=1 << 21)
+    assert members[0].does(Task.MAP, 0, *members) is Outcome.GONE
+    create_as_agent(RUN, 2)
+    assert members[1].does(Task.MAP, 0, *members) is Outcome.GONE
+
+
+def test_memory_of_another_size_cannot_be_mapped_and_new_memory_is_mapped_again(members: list[Member]) -> None:
+    summed(members)
+    members[2].renew(SIZE + 500)
+    assert members[0].does(Task.MAP, 0, *members) is Outcome.CANNOT and members[0].sums.why
+    for one in members[:2]:
+        one.renew(SIZE + 500)
+    assert [one.does(Task.MAP, 0, *members) for one in members] == [ALL] * 3
+    assert not members[0].sums.why
+
+
+def test_a_worker_that_comes_too_late_for_a_total_says_so(members: list[Member]) -> None:
+    summed(members)
+    late, *others = members
+    late.courier.done(0)
+    for round in (1, 2):
+        for one in others:
+            one.courier.done(round - 1)
+        summed(others, round)
+    with pytest.raises(Overtaken):
+        late.sums.take(0)
+    assert late.does(Task.EXPORT, 0) is Outcome.GONE
+
+
+def test_what_is_closed_is_given_back_and_can_be_had_again(members: list[Member]) -> None:
+    summed(members)
+    one, *others = members
+    one.courier.done(0)
+    one.sums.take(0)
+    own = f"{one.rank}.{SUFFIX}"
+    assert own in os.listdir(one.segment.files.folder)
+    one.sums.close()
+    assert own not in os.listdir(one.segment.files.folder)
+    for other in others:
+        other.courier.done(0)
+        assert (other.sums.take(0) == part_of(0) + part_of(1) + part_of(2)).all(), "what they have mapped they keep"
+    one.sums = DeviceSums(one.segment, StandIn(), staged=False)
+    one.renew()
+    summed(members, 1)
+
+
+def test_nothing_is_left_of_members_that_were_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.job.device.many_kills", str(tmp_path), "50"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    counts = done.stdout.splitlines()
+    assert len(counts) == 50 and len(set(counts[1:])) == 1, counts
+    assert counts[-1].split()[1] == "1", "its own block alone"
