@@ -38,8 +38,8 @@ LAW: dict[str, list[str]] = {
     "job/frameworks": ["base", "device", "jax", "arrays", "torch", "choose", "draws"],
     "job/frameworks/jax": ["tree", "host", "digest", "wires", "exact", "sums", "state"],
     "job/frameworks/torch": [
-        "rng", "digest_plain", "triton_digest", "digest", "state_dict", "host", "wires", "exact", "sums", "state",
-        "device", "loop", "data",
+        "rng", "digest_plain", "triton_digest", "digest", "state_dict", "listed", "host", "wires", "exact", "sums",
+        "state", "device", "loop", "data",
     ],
     "job/device": ["base", "stand_in", "ptx", "cuda", "passing", "trial", "sums", "choose", "places", "failures"],
     "job/transport": ["base", "carrier", "shared_memory", "device_memory", "library_mpi", "mesh_mpi", "choose"],

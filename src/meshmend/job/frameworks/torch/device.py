@@ -23,6 +23,7 @@ from meshmend.job.frameworks.arrays import leaves_of, rebuilt
 from meshmend.job.frameworks.base import OBJECTS, Accumulator
 from meshmend.job.frameworks.torch.digest import Digester
 from meshmend.job.frameworks.torch.host import Copies, array_begun, numpy_type
+from meshmend.job.frameworks.torch.listed import Listed
 from meshmend.job.frameworks.torch.state import TorchState
 from meshmend.job.frameworks.torch.state_dict import array_of
 from meshmend.job.frameworks.torch.sums import TorchSums
@@ -48,6 +49,7 @@ class DeviceTorchState(TorchState):
             self.cuda = torch.cuda.current_device() if self._where.index is None else self._where.index
         self._copies, self._digester = Copies(self._where), Digester(self._where)
         self._opening: tuple[Any, int] = (None, 0)
+        self._list: Listed | None = None
         self._lanes = 1
         self._doubts: list[Any] = []
         """For each lane of this step, whether it did what it must not do: numbers on the device."""
@@ -65,8 +67,10 @@ class DeviceTorchState(TorchState):
             _copy([*self._kept.values()], [*live.values()])
         else:
             self._kept = {name: value.clone() for name, value in live.items()}
-        listing, self._text = self._listed()
-        self._listing = listing.tensors
+            self._list = None
+        if self._list is None or not self._list.holds():
+            self._list = self._listed()
+        self._listing, self._text = self._list.tensors, self._list.text
         self._copies.mark()
 
     def leaves(self) -> Leaves:
@@ -101,10 +105,11 @@ class DeviceTorchState(TorchState):
 
     def digest_begun(self, *more: npt.NDArray[Any]) -> Later[int]:
         """Have the device compute it beside the next step's work."""
-        key = [(path, tensor.dtype, tensor.shape) for path, tensor in self._listing]
-        if self._opening[0] != key:
-            facts = [Facts(path, str(dtype).removeprefix("torch."), tuple(shape)) for path, dtype, shape in key]
-            self._opening = key, opening(facts)
+        if self._opening[0] is not self._listing:
+            facts = [
+                Facts(path, str(one.dtype).removeprefix("torch."), tuple(one.shape)) for path, one in self._listing
+            ]
+            self._opening = self._listing, opening(facts)
         number, text = self._opening[1], self._text
         fetch = self._digester.begin([tensor for _, tensor in self._listing])
         return Later(lambda: finished(number, fetch(), (text, *more)))

@@ -12,7 +12,6 @@ What is summed over lanes is
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +25,8 @@ from meshmend.errors import FormatError, JobError
 from meshmend.job.frameworks.arrays import leaves_of, rebuilt
 from meshmend.job.frameworks.base import OBJECTS, Framework, Key
 from meshmend.job.frameworks.torch import rng
-from meshmend.job.frameworks.torch.state_dict import Listing, restored
+from meshmend.job.frameworks.torch.listed import Listed
+from meshmend.job.frameworks.torch.state_dict import array_of, restored
 from meshmend.job.state.tree import Leaves
 
 
@@ -88,14 +88,12 @@ class TorchState(Framework):
         """Copy the buffers, which lanes will change, and list the arrays."""
         del state  # the objects are known already
         self._kept = {name: value.detach().clone() for name, value in self._live().items()}
-        listing, text = self._listed()
-        self._leaves = [*listing.leaves, (OBJECTS, text)]
+        listed = self._listed()
+        self._leaves = [*((path, array_of(tensor)) for path, tensor in listed.tensors), (OBJECTS, listed.text)]
 
-    def _listed(self) -> tuple[Listing, npt.NDArray[np.uint8]]:
+    def _listed(self) -> Listed:
         """Every tensor of the objects, with the copies of the buffers, and everything else as text."""
-        listing = Listing({id(value): self._kept[name] for name, value in self._live().items()})
-        rest = {name: listing.described(_dict_of(one), name) for name, one in self._named.items()}
-        return listing, np.frombuffer(json.dumps(rest, separators=(",", ":")).encode(), np.uint8)
+        return Listed(self._named, {id(value): self._kept[name] for name, value in self._live().items()})
 
     def leaves(self) -> Leaves:
         """The parameters themselves, and copies of the buffers: other threads may read them while a lane runs."""
@@ -213,10 +211,6 @@ class TorchState(Framework):
         if self._generators is not None:
             rng.restore(self._generators)
             self._generators = None
-
-
-def _dict_of(one: Any) -> Any:
-    return one.state_dict(keep_vars=True) if isinstance(one, torch.nn.Module) else one.state_dict()
 
 
 def _names(objects: tuple[Any, ...]) -> list[str]:
