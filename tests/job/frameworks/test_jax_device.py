@@ -68,6 +68,11 @@ def test_the_digest_is_that_of_the_definition_and_of_the_host() -> None:
     assert state.digest() != before
 
 
+def test_a_key_is_refused_with_what_to_do() -> None:
+    with pytest.raises(JobError, match="key_data"):
+        JaxState({"key": jax.random.key(0)})
+
+
 def test_a_state_arrives_on_the_device_of_the_one_before(tmp_path: Path) -> None:
     state = JaxState({**TREE, "w": TREE["w"] * 0})
     found, _ = through(JaxState(TREE), state)

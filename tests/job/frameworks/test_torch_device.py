@@ -15,7 +15,8 @@ from meshmend.errors import JobError, NotFinite
 from meshmend.job.frameworks.arrays import TreeState
 from meshmend.job.frameworks.base import HostAccumulator
 from meshmend.job.frameworks.choose import framework_of
-from meshmend.job.frameworks.torch import DeviceTorchState, TorchState
+from meshmend.job.frameworks.torch import TorchState
+from meshmend.job.frameworks.torch.device import DeviceTorchState
 from meshmend.job.frameworks.torch.sums import TorchSums
 from meshmend.job.reduction.registry import KINDS
 from meshmend.job.state import safetensors

@@ -24,7 +24,8 @@ def framework_of(state: tuple[Any, ...]) -> Framework:
             f"job.share got a {type(odd).__name__} together with PyTorch objects; give it objects with state_dict and "
             "load_state_dict only, and warm= by its name"
         )
-    from meshmend.job.frameworks.torch import DeviceTorchState, TorchState, devices_of
+    from meshmend.job.frameworks.torch import TorchState
+    from meshmend.job.frameworks.torch.device import DeviceTorchState, devices_of
 
     devices = devices_of(state)
     if len(devices) > 1:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
@@ -65,6 +66,11 @@ class JaxState(Framework):
                 raise JobError(
                     f"leaf {name!r} of the committed state was donated to a compiled function; commit what that "
                     "function returned"
+                )
+            if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+                raise JobError(
+                    f"leaf {name!r} of the state is a key of jax.random, which cannot be handed over; keep "
+                    "jax.random.key_data(key) in the state, and use jax.random.wrap_key_data(…) of it"
                 )
             if not isinstance(leaf, jax.Array) and np.asarray(leaf).dtype.hasobject:
                 raise JobError(
@@ -131,7 +137,7 @@ class JaxState(Framework):
 
     def number_begun(self, value: Any) -> Later[float] | None:
         """A number of JAX is fetched later."""
-        if not isinstance(value, jax.Array) or value.size != 1 or isinstance(value, jax.core.Tracer):
+        if not isinstance(value, jax.Array) or value.size != 1:
             return None
         value.copy_to_host_async()
         return Later(lambda: float(np.asarray(value).reshape(())))

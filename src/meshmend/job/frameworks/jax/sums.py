@@ -29,6 +29,7 @@ class JaxSums(DeviceAccumulator):
         super().__init__(kind, leaves, lanes)
         self._shape = jax.tree_util.tree_structure(tree)
         self._place = host.Place(next((leaf for _, leaf in leaves if isinstance(leaf, jax.Array)), None))
+        self._types = [_jax_type(leaf.dtype) for leaf in self.layout.leaves]
         self._lanes = 0
         self._sums: Any = None
         self._largest: Any = None
@@ -118,11 +119,17 @@ class JaxSums(DeviceAccumulator):
 
     def rebuilt(self, sums: list[Any]) -> Any:
         """The tree, in the first lane's types as far as JAX has them."""
-        types = [jax.dtypes.canonicalize_dtype(leaf.dtype) for leaf in self.layout.leaves]
-        found = [one if one.dtype == kind else one.astype(kind) for one, kind in zip(sums, types, strict=True)]
+        types = zip(sums, self._types, strict=True)
+        found = [one if one.dtype == kind else one.astype(kind) for one, kind in types]
         return jax.tree_util.tree_unflatten(self._shape, found)
 
 
 def _arrays(tree: Any) -> list[tuple[str, Any]]:
     """The leaves of a lane; numbers of Python and arrays of numpy go to the device as they are."""
     return [(name, leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)) for name, leaf in leaves_of(tree)]
+
+
+def _jax_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type that JAX has for one of numpy: 64 bits only where that is turned on."""
+    wide = dtype.kind in "iuf" and dtype.itemsize == 8 and not jax.config.jax_enable_x64  # type: ignore[attr-defined, unused-ignore]
+    return np.dtype(f"{dtype.kind}4") if wide else dtype

@@ -4,7 +4,5 @@ from meshmend.job.frameworks.torch.data import Loader as Loader
 from meshmend.job.frameworks.torch.data import Rows as Rows
 from meshmend.job.frameworks.torch.data import Sampler as Sampler
 from meshmend.job.frameworks.torch.data import is_dataset as is_dataset
-from meshmend.job.frameworks.torch.device import DeviceTorchState as DeviceTorchState
-from meshmend.job.frameworks.torch.device import devices_of as devices_of
 from meshmend.job.frameworks.torch.loop import wrap as wrap
 from meshmend.job.frameworks.torch.state import TorchState as TorchState

@@ -22,7 +22,7 @@ from meshmend.errors import JobError
 from meshmend.job.frameworks.arrays import leaves_of, rebuilt
 from meshmend.job.frameworks.base import OBJECTS, Accumulator
 from meshmend.job.frameworks.torch.digest import Digester
-from meshmend.job.frameworks.torch.host import Copies, array_begun
+from meshmend.job.frameworks.torch.host import Copies, array_begun, numpy_type
 from meshmend.job.frameworks.torch.state import TorchState
 from meshmend.job.frameworks.torch.state_dict import array_of
 from meshmend.job.frameworks.torch.sums import TorchSums
@@ -77,8 +77,7 @@ class DeviceTorchState(TorchState):
     def _leaf(self, tensor: Any) -> Any:
         if tensor.device != self._where:
             return array_of(tensor)
-        kind = array_of(torch.empty(0, dtype=tensor.dtype)).dtype
-        return OnDevice(tuple(tensor.shape), kind, lambda: self._copies.array(tensor))
+        return OnDevice(tuple(tensor.shape), numpy_type(tensor.dtype), lambda: self._copies.array(tensor))
 
     def snapshot(self) -> Leaves:
         """Copies on the device, to be fetched in the background; on the host where the device has no room."""
@@ -127,7 +126,9 @@ class DeviceTorchState(TorchState):
         self._random_again()
         self._check_frozen()
         grads = [self._every[name].grad for name in self._trained]
-        changes = {str(kind): self._change(names) for kind, names in self._kinds().items()}
+        changes: dict[str, Any] = {}
+        for names in self._kinds().values():
+            changes |= self._parts(self._change(names), names)
         if self._fixed:
             live = self._live()
             self._doubts.append(torch.stack([(live[name] != self._kept[name]).any() for name in self._fixed]).float())
@@ -155,6 +156,12 @@ class DeviceTorchState(TorchState):
             found.setdefault(self._kept[name].dtype, []).append(name)
         return found
 
+    def _parts(self, flat: Any, names: list[str]) -> dict[str, Any]:
+        """Values of these buffers, given one after another."""
+        shapes = [self._kept[name].shape for name in names]
+        parts = flat.split([shape.numel() for shape in shapes])
+        return {name: part.view(shape) for name, part, shape in zip(names, parts, shapes, strict=True)}
+
     def _change(self, names: list[str]) -> Any:
         """How much a lane changed these buffers, one after another: as `_change` of `state.py`."""
         live, kept = _flat(self._live(), names), _flat(self._kept, names)
@@ -180,14 +187,12 @@ class DeviceTorchState(TorchState):
             parameter = self._every[name]
             parameter.grad = grad if grad.dtype == parameter.dtype else grad.to(parameter.dtype)
         live = self._live()
-        for kind, names in self._kinds().items():
-            old, change = _flat(live, names), total["buffers"][str(kind)] / divisor
+        for names in self._kinds().values():
+            old, change = _flat(live, names), _flat(total["buffers"], names) / divisor
             change = (change if old.is_floating_point() else change.round()).to(old.dtype)
-            new = torch.where(change == 0, old, old + change)  # -0.0 + 0.0 would be 0.0
-            parts = [part.view(live[n].shape) for n, part in
-                     zip(names, new.split([live[n].numel() for n in names]), strict=True)]  # fmt: skip
-            _copy([live[name] for name in names], parts)
-            _copy([self._kept[name] for name in names], parts)
+            new = [*self._parts(torch.where(change == 0, old, old + change), names).values()]  # -0.0 + 0.0 is 0.0
+            _copy([live[name] for name in names], new)
+            _copy([self._kept[name] for name in names], new)
         values = [_mean(value, divisor, lanes) if mean else value for _, value in leaves_of(total["metrics"])]
         return rebuilt(total["metrics"], values)
 

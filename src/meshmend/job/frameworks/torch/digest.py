@@ -44,7 +44,7 @@ class Digester:
 
     def _begun(self, tensors: Sequence[Any]) -> Callable[[], Sums]:
         if self._stream is None:
-            found = _words(sums_of_tensors(tensors))
+            found = _words(sums_of_tensors(tensors).cpu())
             return lambda: found
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,7 @@ class Copies:
             data = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
             out = np.empty(data.numel(), np.uint8)
             self._fill(out, data)
-        like = array_of(torch.empty(0, dtype=tensor.dtype))
-        return out.view(like.dtype).reshape(tuple(tensor.shape))
+        return out.view(numpy_type(tensor.dtype)).reshape(tuple(tensor.shape))
 
     def _fill(self, out: npt.NDArray[np.uint8], data: Any) -> None:
         if not self._pinned:
@@ -69,6 +69,12 @@ class Copies:
             waiting.append((begin, turn, done))
         while waiting:
             empty()
+
+
+@cache
+def numpy_type(dtype: Any) -> np.dtype[Any]:
+    """The type that numpy has for a tensor's memory."""
+    return array_of(torch.empty(0, dtype=dtype)).dtype
 
 
 def array_begun(tensor: Any) -> Callable[[], npt.NDArray[Any]]:

@@ -8,6 +8,7 @@ the host (numbers of Python, which parameters have a gradient) stays there, and 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,12 @@ def described(value: Any) -> Any:
     """A leaf as `Layout` wants it; types that numpy lacks have been widened before."""
     if not isinstance(value, torch.Tensor):
         return np.asarray(value)
-    return Described(tuple(value.shape), np.dtype(str(value.dtype).removeprefix("torch.")))
+    return Described(tuple(value.shape), _numpy_type(value.dtype))
+
+
+@cache
+def _numpy_type(dtype: Any) -> np.dtype[Any]:
+    return np.dtype(str(dtype).removeprefix("torch."))
 
 
 class TorchSums(DeviceAccumulator):
@@ -46,6 +52,7 @@ class TorchSums(DeviceAccumulator):
         super().__init__(kind, [(name, described(value)) for name, value in leaves], lanes)
         self._tree = rebuilt(tree, [0] * len(leaves))
         self._device = device
+        self._types = [getattr(torch, leaf.dtype.name, None) for leaf in self.layout.leaves]
         self._there = [number for number, (_, value) in enumerate(leaves) if isinstance(value, torch.Tensor)]
         self._here = [number for number, (_, value) in enumerate(leaves) if not isinstance(value, torch.Tensor)]
         self._sums: list[Any] = []
@@ -178,11 +185,11 @@ class TorchSums(DeviceAccumulator):
 
     def rebuilt(self, sums: list[Any]) -> Any:
         """The tree, in the first lane's types."""
-        for number, leaf in enumerate(self.layout.leaves):
-            if isinstance(sums[number], torch.Tensor):
-                sums[number] = sums[number].to(getattr(torch, leaf.dtype.name))
-            else:
-                sums[number] = sums[number].astype(leaf.dtype)
+        for number in self._there:
+            if sums[number].dtype != self._types[number]:
+                sums[number] = sums[number].to(self._types[number])
+        for number in self._here:
+            sums[number] = sums[number].astype(self.layout.leaves[number].dtype)
         return rebuilt(self._tree, sums)
 
 
