@@ -116,5 +116,5 @@ class Places:
         try:
             if self._sums is not None:
                 self._sums.serve()
-        except DeviceError as error:
+        except (DeviceError, OSError) as error:
             self._end(str(error))

@@ -143,7 +143,7 @@ class DeviceSums:
         over = wanted.round != self._segment.courier.done + 1
         match wanted.task:
             case Task.MAP:
-                return self._map(tuple(zip(wanted.members[::2], wanted.members[1::2], strict=True)))
+                return self._map(tuple(zip(wanted.members[::2], wanted.members[1::2], strict=False)))
             case Task.ADD:
                 return Outcome.GONE if over else self._add(wanted.round)
             case Task.LOWER:
@@ -158,6 +158,8 @@ class DeviceSums:
     def _map(self, members: tuple[Who, ...]) -> Outcome:
         """Map the memory of all members that are not mapped yet."""
         self._why = ""
+        if self.own not in members:
+            return Outcome.GONE
         for who in members:
             try:
                 if who != self.own and not self._reach(who):
