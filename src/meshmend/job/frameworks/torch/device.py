@@ -50,6 +50,7 @@ class DeviceTorchState(TorchState):
         self._copies, self._digester = Copies(self._where), Digester(self._where)
         self._opening: tuple[Any, int] = (None, 0)
         self._list: Listed | None = None
+        self._digested: list[Any] = []
         self._lanes = 1
         self._doubts: list[Any] = []
         """For each lane of this step, whether it did what it must not do: numbers on the device."""
@@ -111,7 +112,7 @@ class DeviceTorchState(TorchState):
             ]
             self._opening = self._listing, opening(facts)
         number, text = self._opening[1], self._text
-        fetch = self._digester.begin([tensor for _, tensor in self._listing])
+        fetch = self._digester.begin(self._digested)
         return Later(lambda: finished(number, fetch(), (text, *more)))
 
     def number_begun(self, value: Any) -> Later[float] | None:

@@ -30,18 +30,17 @@ STRETCH = BLOCK * ROUNDS
 
 
 class Table:
-    """Which stretches there are: made again only where a tensor has another place."""
+    """Which stretches there are: made once for a list of tensors, which stay where they are."""
 
     def __init__(self) -> None:
-        self._places: list[tuple[int, int]] = []
+        self._tensors: Sequence[Any] | None = None
         self._rows: Any = None
 
     def rows(self, tensors: Sequence[Any]) -> Any:
         """A row for each program."""
-        places = [(tensor.data_ptr(), tensor.numel() * tensor.element_size() // 4) for tensor in tensors]
-        if places != self._places:
-            self._rows = torch.from_numpy(stretches(places)).to(tensors[0].device)
-            self._places = places
+        if tensors is not self._tensors:
+            places = [(tensor.data_ptr(), tensor.numel() * tensor.element_size() // 4) for tensor in tensors]
+            self._rows, self._tensors = torch.from_numpy(stretches(places)).to(tensors[0].device), tensors
         return self._rows
 
 
