@@ -112,16 +112,17 @@ def check(outcome: Outcome) -> None:
     case, ledger, status = outcome.case, outcome.ledger, outcome.status
     kinds = {fault.kind for fault in case.faults}
     if status == DONE:
-        missing = set(range(case.steps)) - {step for _, step in ledger.written}
+        wanted = set(product(range(1, case.jobs + 1), range(case.steps)))
+        missing = wanted - {(job, step) for job, _, step in ledger.written}
         _require(not missing, outcome, f"the run is done, but steps {sorted(missing)} are not written down")
     if status == HALTED:
         _require(outcome.reason is not None, outcome, "the run halted for no reason")
-        newest, last = max(ledger.checkpoints, default=-1), ledger.last_step(outcome.model.attempt)
+        newest, last = max(ledger.saved, default=(0, -1)), ledger.last(outcome.model.attempt)
         whole = newest > last or isinstance(outcome.reason, (Minority, WrongSide))
         _require(whole, outcome, f"step {last} is written down, but the last checkpoint is of {newest}")
     if status == FAILED:
         # After the last step there is nothing to continue, even where somebody lives who was left out of it.
-        complete = ledger.last_step(outcome.model.attempt) == case.steps - 1
+        complete = ledger.last(outcome.model.attempt) == (case.jobs, case.steps - 1)
         fine = may_fail(case) or outcome.model.raised_after_job or not ledger.written or case.tail_status or complete
         if isinstance(outcome.reason, BadStart):
             fine = kinds & {Kind.EXIT, Kind.RAISE}

@@ -31,7 +31,7 @@ def test_a_run_without_failures(policy: str) -> None:
             outcome = simulate(case)
             check(outcome)
             assert outcome.status == DONE
-            assert sorted(step for _, step in outcome.ledger.written) == list(range(case.steps))
+            assert sorted(step for _, _, step in outcome.ledger.written) == list(range(case.steps))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
