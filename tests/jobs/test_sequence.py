@@ -13,8 +13,9 @@ import pytest
 import meshmend as mm
 from meshmend import report
 from meshmend.base.status import HALTED
-from meshmend.telemetry import Events
+from meshmend.telemetry import Began, Events, read
 from tests.jobs.jobs import Job
+from tests.processes import wait_for
 
 SCRIPT = Path(__file__).with_name("sequence.py")
 
@@ -52,12 +53,8 @@ def test_a_run_that_is_halted_in_or_between_two_jobs_is_resumed(job: Job, alone:
     job.start("-n", "2", script=[SCRIPT, f"gate={where}"]).until(f"waits {where}")
     assert job.process is not None
     job.process.send_signal(signal.SIGTERM)
-    if where != "between":
-        job.open_gate()
-    job.finish()
-    # Between two jobs a worker does not look; the script ends there, or is ended.
-    assert job.status == HALTED, job.output
-    job.open_gate()
+    job.until("received SIGTERM").open_gate()  # between two jobs, they look when they open the next one
+    assert job.finish().status == HALTED, job.output
     job.start("--resume", job.name, script=[SCRIPT, f"gate={where}"], name=False).finish()
     assert_done(job, alone)
 
@@ -69,8 +66,10 @@ def test_a_launcher_that_is_killed_in_or_between_two_jobs_is_replaced(job: Job, 
     assert job.process is not None
     job.process.kill()
     job.finish()
+    job.start("--attach", job.name, script=[], name=False)
+    wait_for(lambda: any(isinstance(one, Began) and one.attached for one in read(job.path, "launcher")))
     job.open_gate()
-    job.start("--attach", job.name, script=[], name=False).finish()
+    job.finish()
     assert_done(job, alone)
 
 
@@ -86,7 +85,7 @@ def test_a_numpy_job_and_then_one_of_pytorch(job: Job) -> None:
     done = subprocess.run(
         [sys.executable, SCRIPT, "torch"], stdout=subprocess.PIPE, text=True, check=True, timeout=120
     )  # fmt: skip
-    job.run("-n", "2", script=[SCRIPT, "torch", "one=0@3", "two=1@3"])
+    job.run("-n", "3", script=[SCRIPT, "torch", "one=0@3", "two=1@3"])
     assert job.status == 0, job.output
     assert set(job.weights) == set(re.findall(r"weights (\w+) after", done.stdout))
     job.assert_clean()

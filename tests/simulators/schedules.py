@@ -41,11 +41,14 @@ ENDS: dict[Kind, frozenset[int]] = {
 LATER = 80
 
 
-def bases() -> Iterator[Case]:
+def bases(jobs: int = 1) -> Iterator[Case]:
     """Runs without failures: every policy and shape."""
     for policy in POLICIES:
         for workers, hosts in SHAPES:
-            yield Case(policy=policy, workers=workers, hosts=hosts, spares=int(policy == "spare"), steps=3)
+            yield Case(
+                policy=policy, workers=workers, hosts=hosts, spares=int(policy == "spare"), jobs=jobs,
+                steps=3 if jobs == 1 else 2,
+            )  # fmt: skip
 
 
 def faults_at(case: Case, at: int) -> list[Fault]:
@@ -60,10 +63,10 @@ def faults_at(case: Case, at: int) -> list[Fault]:
     return found
 
 
-def singles(stride: int = 1) -> Iterator[Case]:
+def singles(stride: int = 1, jobs: int = 1) -> Iterator[Case]:
     """Every single failure, at every so many-th point, and each at another one."""
     number = 0
-    for base in bases():
+    for base in bases(jobs):
         for at in range(1, simulate(base).moves + 1):
             for fault in faults_at(base, at):
                 number += 1
@@ -105,6 +108,13 @@ def random_case(seed: int) -> Case:
         fault = dice.choice(faults_at(case, dice.randint(1, 160)))
         faults.append(replace(fault, after=dice.choice([0.0] * 4 + [0.01, 0.1, 1.0, 5.0, 15.0])))
     return replace(case, faults=tuple(faults))
+
+
+def random_jobs(seed: int) -> Case:
+    """The same in a run of two jobs, whose points are about twice as many."""
+    case = random_case(seed)
+    dice = random.Random(~seed)
+    return replace(case, jobs=2, faults=tuple(replace(one, at=one.at * dice.choice([1, 2])) for one in case.faults))
 
 
 def check(outcome: Outcome) -> None:
