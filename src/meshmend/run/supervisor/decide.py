@@ -120,12 +120,14 @@ def _mind_end(turn: Turn) -> None:
     run.phase = Phase.FINISHED
     # One that was let go without ever having had the state cannot say that the job is done, nor can one that ended
     # before it opened the last job of several.
-    heard = [rank for rank in run.ranks.values() if rank.raw.job >= run.job]
+    last = max(rank.raw.job for rank in run.ranks.values())
+    heard = [rank for rank in run.ranks.values() if rank.raw.job >= max(last, run.job)]
     said = [rank.seen for rank in heard if rank.seen.active or rank.released is None]
     # All here were killed to start again from the last checkpoint, when it turned out that this is the smaller side of
     # a broken network and must not; or the run was stopped between two jobs.
     apart = isinstance(run.halt_reason, Minority) and bool(run.restarting)
-    between = run.job > 1 and run.fresh and run.halt_reason is not None and not isinstance(run.halt_reason, BadStart)
+    between = last > run.job or (run.job > 1 and run.fresh)
+    between = between and run.halt_reason is not None and not isinstance(run.halt_reason, BadStart)
     status = exit_status(said, run.writer, halted=run.halt_reason is not None, kept=apart or between)
     if isinstance(run.halt_reason, BadStart):
         status = FAILED  # what the others have done is not what was asked for
