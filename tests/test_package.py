@@ -26,8 +26,8 @@ LAW: dict[str, list[str]] = {
     ],
     "job": [
         "protocol", "data", "state", "reduction", "frameworks", "shm", "device", "faults", "exchange", "evaluation",
-        "progress", "ledger", "checkpoints", "config", "session", "solo", "training", "job", "first", "loading",
-        "transport", "signals", "courier", "worker",
+        "progress", "ledger", "places", "checkpoints", "config", "session", "solo", "sequence", "saving", "training",
+        "job", "first", "loading", "transport", "signals", "courier", "worker",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",
@@ -56,13 +56,13 @@ LAW: dict[str, list[str]] = {
     "run/agent": ["pulse", "output", "messages", "local_worker", "agent", "__main__"],
     "run/supervisor": [
         "observations", "messages", "actions", "ranks", "patience", "state", "deaths", "health", "halting", "worlds",
-        "restart", "policies", "hosts", "decide",
+        "jobs", "restart", "policies", "hosts", "decide",
     ],
     "run/clusters": ["hosts", "base", "local", "ssh", "slurm", "kubernetes"],
     "run/doctor": ["programs", "devices", "kill_test", "mpi", "checks"],
     "telemetry": ["epoch", "types", "steps", "compaction", "folder", "reader"],
     "report": [
-        "pieces", "ledger", "findings", "audit", "timeline", "victims", "fold", "incidents", "text", "labels",
+        "pieces", "jobs", "ledger", "findings", "audit", "timeline", "victims", "fold", "incidents", "text", "labels",
         "loss_plot",
     ],
     "mesh": [

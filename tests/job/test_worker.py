@@ -85,14 +85,16 @@ def test_children_of_a_worker_are_worlds_of_one_and_leave_its_memory_alone(work:
 SECOND = """
     import numpy as np, meshmend as mm
 
-    mm.Job(np.arange(8.0), batch=4, lanes=2)
-    mm.Job(np.arange(8.0), batch=4, lanes=2)
+    from meshmend.job.sequence import SCRIPT
+
+    SCRIPT.begin()  # as the job around it has
+    mm.Job(np.arange(8.0), batch=4, lanes=2).share(np.zeros(1))
 """
 
 
-def test_a_second_job_in_a_worker_is_one_sentence_and_no_hang(work: Callable[[str], Worked]) -> None:
+def test_a_job_within_another_is_one_sentence_and_no_hang(work: Callable[[str], Worked]) -> None:
     error = work(SECOND)[0].files.read_error()
-    assert error is not None and error["mistake"] and "second mm.Job" in error["error"]
+    assert error is not None and error["mistake"] and "one job at a time" in error["error"]
 
 
 FORK = """

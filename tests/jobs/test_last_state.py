@@ -65,24 +65,24 @@ def test_an_exception_in_all_workers_leaves_the_last_state_and_says_how_to_go_on
     job.assert_clean()
 
 
-SECOND = """
+WITHIN = """
 import numpy as np
 import meshmend as mm
-for turn in range(2):
-    with mm.Job(np.ones((64, 1), np.float32), batch=8, lanes=4) as job:
-        state = job.share(np.zeros(1, np.float32))
-        for step in job.steps(5):
-            state = state + job.sum(lambda lane: lane.sum(0))
-            job.commit(state)
-    print("done", turn, flush=True)
+with mm.Job(np.ones((64, 1), np.float32), batch=8, lanes=4) as job:
+    state = job.share(np.zeros(1, np.float32))
+    for step in job.steps(5):
+        state = state + job.sum(lambda lane: lane.sum(0))
+        job.commit(state)
+    with mm.Job(np.ones((64, 1), np.float32), batch=8, lanes=4) as inner:
+        inner.share(np.zeros(1, np.float32))
 """
 
 
 @pytest.mark.jobs
-def test_a_second_job_ends_the_run_with_the_first_ones_state(job: Job) -> None:
+def test_a_job_within_another_ends_the_run_with_the_outer_ones_state(job: Job) -> None:
     path = job.folder / "made.py"
-    path.write_text(SECOND)
+    path.write_text(WITHIN)
     job.run("-n", "2", script=[path])
-    assert job.status == 2 and job.output.count("second mm.Job") == 1, job.output
+    assert job.status == 2 and job.output.count("one job at a time") == 1, job.output
     assert mm.load_checkpoint(job.path) == 40
     job.assert_clean()

@@ -60,7 +60,6 @@ class Courier(Member):
         if self.worker is None:
             self.die()
             return
-        self.memory = self.worker.memory
         self.worker.standby = self.mpirun.number
         self.model.changed()
         self.model.moved()
@@ -82,6 +81,8 @@ class Courier(Member):
                 self.die()
         elif not self.inside:
             self._enter(worker)
+        elif self.memory is not worker.memory:
+            self.die()  # its worker was let go, and is in the next job: nobody may wait for this one
         elif isinstance(self.operation, Work) and worker.exiting and worker.answered != worker.asked:
             self.die()
         elif self.model.net.progress(self):
@@ -96,8 +97,8 @@ class Courier(Member):
             self.die()
             return
         worker.courier, worker.daemon = self, self.mpirun
-        if worker.ready:
-            self.inside = True
+        if worker.ready and worker.job == worker.world_job:
+            self.inside, self.memory = True, worker.memory
             worker.afresh = worker.afresh or not (worker.fresh or self.mpirun.repair)
             hosts = [list(ranks) for ranks in self.mpirun.members.values()]
             self.steps = run_member(
@@ -129,7 +130,7 @@ class Courier(Member):
     def leave(self) -> None:
         """The job is over."""
         assert self.worker is not None
-        self.worker.over, self.left = True, True
+        self.worker.finished, self.left = True, True
         self.worker.poke()
         self.model.note("courier leaves", self.rank)
         self.die()
@@ -214,7 +215,7 @@ class Net(Ulfm):
             return self.fail(member)
         return False
 
-    def part(self, member: Member) -> tuple[dict[int, int], int, bool]:
+    def part(self, member: Member) -> tuple[dict[int, int], int, bool, bool]:
         assert isinstance(member, Courier) and member.worker is not None
         return member.worker.part
 

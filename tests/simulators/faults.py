@@ -128,7 +128,9 @@ def _strike_rank(model: Model, fault: Fault) -> None:
             worker.exit(DONE)
         case Kind.RAISE:
             worker.raised = True
-            model.raised_after_job = model.raised_after_job or worker.step >= model.case.steps
+            model.raised_after_job = model.raised_after_job or (
+                worker.step >= model.case.steps and worker.job == model.case.jobs
+            )
             worker.exit(FAILED)
         case Kind.HANG if worker.saving:
             worker.pause(Mode.PAUSES, 30.0)  # nobody can tell this from a slow disk; a second signal would end it

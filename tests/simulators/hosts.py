@@ -111,7 +111,7 @@ class Agent:
                 worker.owner = self
                 self.seats[rank] = Seat(worker, child=False)
 
-    def start(self, rank: int, attempt: int, resume: str) -> None:
+    def start(self, rank: int, attempt: int, resume: str, passed: int) -> None:
         if rank not in self.seats:
             self.adopt((rank,))
             self.clear((rank,))
@@ -124,7 +124,7 @@ class Agent:
         if self.model.clock.now < self.host.full_until:
             self.unstarted.add(rank)
             return
-        worker = Worker(self.model, rank, self.host, attempt, resume)
+        worker = Worker(self.model, rank, self.host, attempt, resume, passed)
         worker.owner = self
         self.host.segments[rank] = worker
         self.host.processes.append(worker)
@@ -145,19 +145,19 @@ class Agent:
                 worker.courier.die()
             worker.courier, worker.daemon, worker.repairing = None, None, None
 
-    def enter(self, world: int, fresh: bool) -> None:
+    def enter(self, world: int, fresh: bool, job: int) -> None:
         self.clear()
         for seat in self.seats.values():
-            seat.worker.fresh, seat.worker.world = fresh, world
+            seat.worker.fresh, seat.worker.world, seat.worker.world_job = fresh, world, job
         mpirun = self.model.mpiruns[world]
         for courier in mpirun.couriers:
             courier.wake()
 
-    def release(self, rank: int) -> None:
+    def release(self, rank: int, job: int) -> None:
         if rank not in self.seats:
             return
         worker = self.seats[rank].worker
-        worker.over = True
+        worker.released = job
         worker.poke()
         if worker.courier is not None:
             worker.courier.wake()
@@ -243,9 +243,11 @@ class Agent:
             status=status,
             cause=seat.cause if status is not None else Cause.NONE,
             error=WorkerError(worker.step, "ValueError", "", mistake=False) if raised else None,
+            job=worker.job,
             ready=worker.ready,
             active=worker.memory.active,
             over=worker.over,
+            left=worker.out,
             courier=carried,
             world=worker.world,
             standby=worker.standby,

@@ -16,6 +16,7 @@ class Commit:
     """A step that is done."""
 
     attempt: int
+    job: int
     step: int
     key: tuple[int, int]
     """The sum it was made from."""
@@ -24,29 +25,39 @@ class Commit:
     state: int
 
 
-def truth(steps: int, lanes: int) -> list[int]:
-    """The state before each step, and after the last, of an undisturbed run."""
-    states = [0]
+def truth(steps: int, lanes: int, begin: int = 0) -> list[int]:
+    """The state before each step, and after the last, of an undisturbed job."""
+    states = [begin]
     for step in range(steps):
         payload = sum(mix(states[-1], step, lane) for lane in range(lanes)) & MASK
         states.append(mix(states[-1], payload))
     return states
 
 
+def truths(jobs: int, steps: int, lanes: int) -> dict[int, list[int]]:
+    """The same for the jobs of a script, from 1; each begins with the state that the one before it has left."""
+    found = {1: truth(steps, lanes)}
+    for job in range(2, jobs + 1):
+        found[job] = truth(steps, lanes, mix(found[job - 1][-1], job))
+    return found
+
+
 @dataclass
 class Ledger:
     """The files of a run: steps and checkpoints."""
 
-    truth: list[int]
-    written: dict[tuple[int, int], Commit] = field(default_factory=dict)
-    """The steps of each attempt that are known to be everybody's."""
-    checkpoints: list[int] = field(default_factory=list)
+    truth: dict[int, list[int]]
+    """By job."""
+    written: dict[tuple[int, int, int], Commit] = field(default_factory=dict)
+    """The steps of each job and attempt that are known to be everybody's."""
+    saved: list[tuple[int, int]] = field(default_factory=list)
+    """The job and the step of each checkpoint."""
 
     def check(self, commit: Commit) -> None:
         """A worker has taken a total."""
         if any(count != 1 for count in commit.counts):
             raise Violation(f"step {commit.step}: lanes were counted {commit.counts} times")
-        if commit.state != self.truth[commit.step + 1]:
+        if commit.state != self.truth[commit.job][commit.step + 1]:
             raise Violation(f"the state after step {commit.step} is wrong")
 
     def write(self, commit: Commit, *, apart: bool = False) -> None:
@@ -57,23 +68,33 @@ class Ledger:
         other side, which lacked that total, did it again.
         """
         self.check(commit)
-        before = self.written.setdefault((commit.attempt, commit.step), commit)
+        before = self.written.setdefault((commit.job, commit.attempt, commit.step), commit)
         if before.key != commit.key and not apart:
             raise Violation(
                 f"step {commit.step} was committed twice, by workers {before.members} and by workers {commit.members}"
             )
 
-    def save(self, step: int, state: int) -> None:
+    def save(self, job: int, step: int, state: int) -> None:
         """A checkpoint is written."""
-        if state != self.truth[step]:
-            raise Violation(f"the checkpoint of {step} steps is wrong")
-        self.checkpoints.append(step)
+        if state != self.truth[job][step]:
+            raise Violation(f"the checkpoint of {step} steps of job {job} is wrong")
+        self.saved.append((job, step))
+
+    @property
+    def checkpoints(self) -> list[int]:
+        """The steps of all checkpoints."""
+        return [step for _, step in self.saved]
 
     @property
     def latest(self) -> str:
-        """The newest checkpoint, "" where there is none: the file's name has its step."""
-        return f"step-{max(self.checkpoints)}" if self.checkpoints else ""
+        """The newest checkpoint, "" where there is none: the file's name has its step, its folder the job."""
+        job, step = max(self.saved, default=(0, 0))
+        return f"{job}/{step}" if job else ""
+
+    def last(self, attempt: int = 0) -> tuple[int, int]:
+        """The job and the last step that an attempt has written down; (0, -1) where there is none."""
+        return max(((job, step) for job, of, step in self.written if of == attempt), default=(0, -1))
 
     def last_step(self, attempt: int = 0) -> int:
-        """The last step that an attempt has written down; -1 where there is none."""
-        return max((step for of, step in self.written if of == attempt), default=-1)
+        """The last step that an attempt has written down, in its last job; -1 where there is none."""
+        return self.last(attempt)[1]

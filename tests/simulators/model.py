@@ -14,7 +14,7 @@ from tests.simulators.clock import Clock
 from tests.simulators.couriers import Mpirun, Net
 from tests.simulators.faults import Fault, strike
 from tests.simulators.hosts import Host, Line
-from tests.simulators.ledger import Ledger, truth
+from tests.simulators.ledger import Ledger, truths
 from tests.simulators.workers import Worker
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ class Case:
     """The first one is the launcher's, unless `apart`."""
     apart: bool = False
     least: int = 1
+    jobs: int = 1
+    """Jobs that the script has one after another, each of so many steps."""
     steps: int = 4
     lanes: int = 4
     every: int = 2
@@ -61,7 +63,7 @@ class Model:
 
     def __init__(self, case: Case) -> None:
         self.case, self.clock, self.dice = case, Clock(), random.Random(case.seed)
-        self.ledger = Ledger(truth(case.steps, case.lanes))
+        self.ledger = Ledger(truths(case.jobs, case.steps, case.lanes))
         self.leavers_look_dead = self.dice.random() < 0.5
         self.hosts = {f"h{n}": Host(self, f"h{n}", here=n == 0 and not case.apart) for n in range(case.hosts)}
         self.side = self.sides = 0

@@ -41,11 +41,14 @@ ENDS: dict[Kind, frozenset[int]] = {
 LATER = 80
 
 
-def bases() -> Iterator[Case]:
+def bases(jobs: int = 1) -> Iterator[Case]:
     """Runs without failures: every policy and shape."""
     for policy in POLICIES:
         for workers, hosts in SHAPES:
-            yield Case(policy=policy, workers=workers, hosts=hosts, spares=int(policy == "spare"), steps=3)
+            yield Case(
+                policy=policy, workers=workers, hosts=hosts, spares=int(policy == "spare"), jobs=jobs,
+                steps=3 if jobs == 1 else 2,
+            )  # fmt: skip
 
 
 def faults_at(case: Case, at: int) -> list[Fault]:
@@ -60,10 +63,10 @@ def faults_at(case: Case, at: int) -> list[Fault]:
     return found
 
 
-def singles(stride: int = 1) -> Iterator[Case]:
+def singles(stride: int = 1, jobs: int = 1) -> Iterator[Case]:
     """Every single failure, at every so many-th point, and each at another one."""
     number = 0
-    for base in bases():
+    for base in bases(jobs):
         for at in range(1, simulate(base).moves + 1):
             for fault in faults_at(base, at):
                 number += 1
@@ -107,21 +110,29 @@ def random_case(seed: int) -> Case:
     return replace(case, faults=tuple(faults))
 
 
+def random_jobs(seed: int) -> Case:
+    """The same in a run of two jobs, whose points are about twice as many."""
+    case = random_case(seed)
+    dice = random.Random(~seed)
+    return replace(case, jobs=2, faults=tuple(replace(one, at=one.at * dice.choice([1, 2])) for one in case.faults))
+
+
 def check(outcome: Outcome) -> None:
     """Whether a run ended as promised."""
     case, ledger, status = outcome.case, outcome.ledger, outcome.status
     kinds = {fault.kind for fault in case.faults}
     if status == DONE:
-        missing = set(range(case.steps)) - {step for _, step in ledger.written}
+        wanted = set(product(range(1, case.jobs + 1), range(case.steps)))
+        missing = wanted - {(job, step) for job, _, step in ledger.written}
         _require(not missing, outcome, f"the run is done, but steps {sorted(missing)} are not written down")
     if status == HALTED:
         _require(outcome.reason is not None, outcome, "the run halted for no reason")
-        newest, last = max(ledger.checkpoints, default=-1), ledger.last_step(outcome.model.attempt)
+        newest, last = max(ledger.saved, default=(0, -1)), ledger.last(outcome.model.attempt)
         whole = newest > last or isinstance(outcome.reason, (Minority, WrongSide))
         _require(whole, outcome, f"step {last} is written down, but the last checkpoint is of {newest}")
     if status == FAILED:
         # After the last step there is nothing to continue, even where somebody lives who was left out of it.
-        complete = ledger.last_step(outcome.model.attempt) == case.steps - 1
+        complete = ledger.last(outcome.model.attempt) == (case.jobs, case.steps - 1)
         fine = may_fail(case) or outcome.model.raised_after_job or not ledger.written or case.tail_status or complete
         if isinstance(outcome.reason, BadStart):
             fine = kinds & {Kind.EXIT, Kind.RAISE}

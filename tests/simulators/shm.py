@@ -265,8 +265,8 @@ class Simulation:
             return halt is None
 
         segment.worker.lanes = 128
-        segment.worker.ready = True
-        if not wait(lambda: segment.courier.active or side.is_over()) or not segment.courier.active:
+        segment.worker.ready = 1
+        if not wait(lambda: side.is_active() or side.is_over()) or not side.is_active():
             return
         given = side.take_given()
         if given is not None:
@@ -334,6 +334,7 @@ class Simulation:
         """A courier, as the protocol drives it: one member is all it knows."""
         segment: CourierSegment = self.segment(CourierSegment)
         side, memory, record = CourierSide(segment), SharedMemory(segment), segment.courier
+        segment.begin_job(1)
         record.world = world
         record.shrink = 0
         if not memory.active:

@@ -135,13 +135,13 @@ class Launcher:
         match action:
             case actions.Adopt(host=host, ranks=ranks):
                 self._tell(host, "adopt", ranks=ranks)
-            case actions.Start(rank=rank, host=host, attempt=attempt, resume=resume):
+            case actions.Start(rank=rank, host=host, attempt=attempt, resume=resume, passed=passed):
                 model.attempt = attempt
-                self._tell(host, "start", rank=rank, attempt=attempt, resume=resume)
+                self._tell(host, "start", rank=rank, attempt=attempt, resume=resume, passed=passed)
             case actions.Kill(rank=rank, host=host, cause=cause):
                 self._tell(host, "end", rank=rank, cause=cause)
-            case actions.Release(rank=rank, host=host):
-                self._tell(host, "release", rank=rank)
+            case actions.Release(rank=rank, host=host, job=job):
+                self._tell(host, "release", rank=rank, job=job)
             case actions.Remove(hosts=hosts):
                 for host in hosts:
                     self._tell(host, "remove")
@@ -152,8 +152,8 @@ class Launcher:
             case actions.OpenWorld(number=number, members=members):
                 repair = POLICIES[model.case.policy].repairs
                 self._worlds[number] = model.mpiruns[number] = Mpirun(model, number, members, repair=repair)
-            case actions.EnterWorld(number=number, fresh=fresh):
-                self._tell_all("enter", world=number, fresh=fresh)
+            case actions.EnterWorld(number=number, fresh=fresh, job=job):
+                self._tell_all("enter", world=number, fresh=fresh, job=job)
             case actions.KillWorld(number=number):
                 self._worlds.pop(number).die()
             case actions.Expel(host=host):

@@ -120,8 +120,8 @@ class Ulfm:
         """A spare waits."""
         raise NotImplementedError
 
-    def part(self, member: Member) -> tuple[dict[int, int], int, bool]:
-        """The worker's part by lane, the digest of its state, and whether it leaves."""
+    def part(self, member: Member) -> tuple[dict[int, int], int, bool, bool]:
+        """The worker's part by lane, the digest of its state, whether it leaves, and whether it brings a note."""
         raise NotImplementedError
 
     def cargo(self, member: Member, what: Payload) -> Any:
@@ -269,7 +269,7 @@ class Ulfm:
                 if turn not in group.sums:
                     group.sums[turn] = self.add(current.number, inputs, (group.number, turn))
                 found = group.sums[turn]
-                if len(set(found.total.digests.values())) == 1 and not found.total.leaving:
+                if len(set(found.total.digests.values())) == 1 and (found.total.noted or not found.total.leaving):
                     self.keep(member, found)
                 return found.total
         raise AssertionError(member.operation)
@@ -277,8 +277,9 @@ class Ulfm:
     def add(self, number: int, inputs: dict[Member, Any], key: tuple[int, int]) -> Sum:
         """The total of all parts."""
         parts = [(member.memory.rank, *inputs[member]) for member in inputs]
-        counts = [sum(lane in part for _, part, _, _ in parts) for lane in range(self.lanes)]
-        by = [next((rank for rank, part, _, _ in parts if lane in part), -1) for lane in range(self.lanes)]
-        payload = sum(sum(part.values()) for _, part, _, _ in parts) & MASK
-        digests = {rank: digest for rank, _, digest, _ in parts}
-        return Sum(number, Total(counts, digests, sum(leaves for *_, leaves in parts), by), payload, key)
+        counts = [sum(lane in part for _, part, *_ in parts) for lane in range(self.lanes)]
+        by = [next((rank for rank, part, *_ in parts if lane in part), -1) for lane in range(self.lanes)]
+        payload = sum(sum(part.values()) for _, part, *_ in parts) & MASK
+        digests = {rank: digest for rank, _, digest, *_ in parts}
+        leaving, noted = sum(part[3] for part in parts), sum(any(part[4:]) for part in parts)
+        return Sum(number, Total(counts, digests, leaving, by, noted), payload, key)

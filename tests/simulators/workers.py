@@ -37,44 +37,59 @@ class Mode(Enum):
 class Worker:
     """One process, from its start to its end, and the memory that was made for it."""
 
-    def __init__(self, model: Model, rank: int, host: Host, attempt: int, resume: str) -> None:
+    def __init__(self, model: Model, rank: int, host: Host, attempt: int, resume: str, passed: int = 0) -> None:
         self.model, self.rank, self.host, self.attempt = model, rank, host, attempt
         self.process = model.new_process()
         self.mode = Mode.RUNS
         self.alive, self.exiting, self.status, self.left = True, False, 0, False
         self.owner: Agent | None = None
         # the agent's words
-        self.halt, self.fresh, self.world = 0, False, 0
+        self.halt, self.fresh, self.world, self.world_job = 0, False, 0, 1
         # its own
-        self.ready = self.saving = self.raised = False
-        self.round, self.digested, self.joined, self.wire = 0, NEVER, False, False
-        self.step = int(resume.removeprefix("step-")) if resume else 0
-        self.state = model.ledger.truth[self.step]
-        self.have: dict[int, int] = {}
-        self.part: tuple[dict[int, int], int, bool] = ({}, 0, False)
-        self.answered = 0
-        self.pending: Commit | None = None
-        self.account: Sum | None = None
-        self.saved_before = self.step
-        self.summed = (0, 0)
-        # the courier's
-        self.memory = MemberState(rank)
+        self.saving = self.raised = False
+        self.asked = self.answered = 0
         self.courier: Courier | None = None
         self.daemon: Mpirun | None = None
         self.standby = self.agreed = 0
-        self.asked, self.asked_round, self.asked_lanes = 0, NEVER, ()
-        self.state_wanted = False
-        self.given: tuple[int, int, Commit | None] | None = None
-        self.over = self.afresh = False
         self.repairing: float | None = None
-        self.total: dict[int, Sum] = {}
-        self.made: dict[int, tuple[int, int]] = {}
-        """World and shrink in which each total came here."""
-
-        self.owing: float | None = None
+        self.released = 0
+        """The job that it was let go from."""
+        resumed, step = map(int, resume.split("/")) if resume else (1, 0)
+        self._begin(*((resumed, step) if resumed > passed else (passed + 1, 0)))
+        self.job = 1
+        """The job that it has opened last; the one that it is about to open is `goes_to`."""
         self._then: Callable[[], None] | None = None
         self._held = self._poked = False
         self._do(model.case.load * model.dice.uniform(0.7, 1.3), self._loaded)
+
+    def _begin(self, job: int, step: int = 0) -> None:
+        """Nothing is known of this job yet, in the memory of the worker or in that of its courier."""
+        self.goes_to, self.ready, self.out = job, False, False
+        self.round, self.digested, self.joined, self.wire = 0, NEVER, False, False
+        self.step = step
+        self.state = self.model.ledger.truth[job][step]
+        self.have: dict[int, int] = {}
+        self.part: tuple[dict[int, int], int, bool, bool] = ({}, 0, False, False)
+        self.kept = self.model.case.jobs == 1
+        """The last state is saved, and all know it; only where there is another job, somebody wants it."""
+        self.pending: Commit | None = None
+        self.account: Sum | None = None
+        self.saved_before = step
+        self.summed = (0, 0)
+        self.memory = MemberState(self.rank)
+        self.asked_round, self.asked_lanes = NEVER, ()
+        self.state_wanted = False
+        self.given: tuple[int, int, Commit | None] | None = None
+        self.finished = self.afresh = False
+        self.total: dict[int, Sum] = {}
+        self.made: dict[int, tuple[int, int]] = {}
+        """World and shrink in which each total came here."""
+        self.owing: float | None = None
+
+    @property
+    def over(self) -> bool:
+        """The last step of its job is done, as its courier says, or the agent does."""
+        return self.finished or self.released >= self.job
 
     # ── time passes ──
 
@@ -134,13 +149,13 @@ class Worker:
     # ── the script ──
 
     def _loaded(self) -> None:
-        self.ready = True
+        self.job, self.ready = self.goes_to, True
         self.model.changed()
         if self.courier is not None:
             self.courier.wake()
 
     def _go(self) -> None:
-        if not self.ready:
+        if not self.ready or self.out:
             return
         if self.halt:
             self._heed()
@@ -166,7 +181,8 @@ class Worker:
         if self.pending is not None:
             self.model.ledger.write(self.pending, apart=self.model.is_minority or not self.model.reaches(self.host))
             self.pending = None
-        self.model.ledger.save(self.step, self.state)
+        if self.joined or self.memory.active:
+            self.model.ledger.save(self.job, self.step, self.state)
         self.exit(HALTED)
 
     def _join(self) -> None:
@@ -179,9 +195,9 @@ class Worker:
                     self.summed = self.courier.mpirun.number, self.courier.shrink
             self.digested = self.memory.done
             self.poke()
-        elif self.over:
-            self.left = True
-            self.exit(DONE)
+        elif self.over:  # it was never needed, and passes through
+            self._do(self.model.case.tail, self._end)
+            self.out = True
 
     def _compute(self) -> None:
         if self.rank in self.model.case.raising and self.step >= self.model.case.raises_in:
@@ -196,12 +212,12 @@ class Worker:
         def computed() -> None:
             self.wire = True
             self.have |= {lane: mix(self.state, self.step, lane) for lane in lacking}
-            self._answer(asked, self.have, leaving=False)
+            self._answer(asked, self.have)
 
         self._do(self.model.case.lane * len(lacking) * self.model.dice.uniform(0.8, 1.2), computed)
 
-    def _answer(self, asked: int, part: dict[int, int], *, leaving: bool) -> None:
-        self.part = dict(part), mix(self.state, self.step), leaving
+    def _answer(self, asked: int, part: dict[int, int], *, leaving: bool = False, noted: bool = False) -> None:
+        self.part = dict(part), mix(self.state, self.step), leaving, noted
         self.answered, self.owing = asked, None
         if self.courier is not None:
             self.courier.wake()
@@ -212,37 +228,51 @@ class Worker:
         if self.pending is not None:
             self.model.ledger.write(self.pending)
             self.pending = None
+        if total.total.noted:
+            self.digested, self.round = self.round, self.round + 1
+            if self.step >= self.model.case.steps and not self.kept:
+                self.kept = True
+                self.model.ledger.save(self.job, self.step, self.state)
+            self.poke()
+            return
         every = self.model.case.every
         if min(total.total.digests) == self.rank and self.step // every > self.saved_before // every:
             self.saved_before = self.step
-            self.model.clock.after(self.model.case.save, self._written, self.step, self.state)
+            self.model.clock.after(self.model.case.save, self._written, self.job, self.step, self.state)
         self._do(self.model.case.lane, lambda: self._commit(total))
 
-    def _written(self, step: int, state: int) -> None:
+    def _written(self, job: int, step: int, state: int) -> None:
         if self.alive:
-            self.model.ledger.save(step, state)
+            self.model.ledger.save(job, step, state)
 
     def _commit(self, total: Sum) -> None:
         self.state = mix(self.state, total.payload)
         self.step += 1
         self.pending = Commit(
-            self.attempt, self.step - 1, total.key, tuple(sorted(total.total.digests)), tuple(total.total.counts),
-            self.state,
+            self.attempt, self.job, self.step - 1, total.key, tuple(sorted(total.total.digests)),
+            tuple(total.total.counts), self.state,
         )  # fmt: skip
         self.model.ledger.check(self.pending)
         self.summed = self.made[self.round]
         self.digested, self.round, self.have = self.round, self.round + 1, {}
 
     def _leave(self) -> None:
-        if self.over or not self.wire:  # without a part, it came too late for any step
+        if self.over:
             if self.pending is not None:
                 self.model.ledger.write(self.pending)
                 self.pending = None
+            self.out = True
             self._do(self.model.case.tail, self._end)
         elif self.asked != self.answered and self.asked_round == self.round:
-            self._answer(self.asked, {}, leaving=True)
+            self._answer(self.asked, {} if self.kept else dict.fromkeys(self.asked_lanes, 0), leaving=self.kept,
+                         noted=not self.kept)  # fmt: skip
 
     def _end(self) -> None:
+        """The script is at its end, or opens its next job."""
+        if self.job < self.model.case.jobs:
+            self._begin(self.job + 1)
+            self._loaded()  # which wakes its old courier too
+            return
         self.left = self.model.case.tail_status == DONE
         self.exit(self.model.case.tail_status)
 

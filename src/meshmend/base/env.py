@@ -7,6 +7,7 @@
 | MESHMEND_FOLDER | launcher | where the run keeps its files on this host |
 | MESHMEND_ATTEMPT | launcher | how often the run has been resumed from a checkpoint |
 | MESHMEND_RESUME | launcher | the checkpoint to start from |
+| MESHMEND_PASSED | launcher | how many jobs of the script are over, of those that it has one after another |
 | MESHMEND_EVERY | launcher | how often to write a checkpoint: "60s", "5min", "100" (steps) or "auto" |
 | MESHMEND_LOG_EVERY | user, launcher | how often a step is printed: "1s" (the default), "0" (every step) or "never" |
 | MESHMEND_STATE | user | where states and gradients stay: "device" or "host"; by default on accelerators alone |
@@ -38,6 +39,7 @@ class Settings:
     folder: Path
     attempt: int = 0
     resume: str = ""
+    passed: int = 0
     every: str = ""
     log_every: str = ""
 
@@ -57,6 +59,7 @@ class Settings:
             folder=Path(found["MESHMEND_FOLDER"]),
             attempt=int(found.get("MESHMEND_ATTEMPT", "0")),
             resume=found.get("MESHMEND_RESUME", ""),
+            passed=int(found.get("MESHMEND_PASSED", "0")),
             every=found.get("MESHMEND_EVERY", ""),
             log_every=log_every(),
         )
@@ -71,6 +74,7 @@ class Settings:
             "MESHMEND_FOLDER": str(self.folder),
             "MESHMEND_ATTEMPT": str(self.attempt),
             "MESHMEND_RESUME": self.resume,
+            "MESHMEND_PASSED": str(self.passed),
             "MESHMEND_EVERY": self.every,
             "MESHMEND_LOG_EVERY": self.log_every,
         }

@@ -9,7 +9,7 @@ from meshmend.cli.app import app
 
 
 @app.command
-def export(run: str, out: Path, *, checkpoint: str = "", every: bool = False) -> int:
+def export(run: str, out: Path, *, checkpoint: str = "", job: int | None = None, every: bool = False) -> int:
     """Write the weights of a run's last state as a safetensors file.
 
     Parameters
@@ -20,6 +20,8 @@ def export(run: str, out: Path, *, checkpoint: str = "", every: bool = False) ->
         The file to write, such as weights.safetensors.
     checkpoint
         The name of a checkpoint that the script made with job.save, instead of the last one.
+    job
+        Of a script that has several jobs, one after another, the one to take it from; the last by default.
     every
         Write all arrays of the state, also the optimizer's, where it was shared as PyTorch objects.
 
@@ -27,6 +29,6 @@ def export(run: str, out: Path, *, checkpoint: str = "", every: bool = False) ->
     from meshmend.job.loading import checkpoint_of
     from meshmend.job.loading import export as write
 
-    count, nbytes = write(run, out, checkpoint, every=every)
-    print(f"{out}: {plural(count, 'array')}, {nbytes / 1e6:.6g} MB, from {checkpoint_of(run, checkpoint)}")
+    count, nbytes = write(run, out, checkpoint, every=every, job=job)
+    print(f"{out}: {plural(count, 'array')}, {nbytes / 1e6:.6g} MB, from {checkpoint_of(run, checkpoint, job)}")
     return 0

@@ -14,7 +14,8 @@ from meshmend.base.schema import Range, reader
 from meshmend.errors import FormatError, JobError
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.ledger import StepLedger
-from meshmend.job.state.safetensors import Background, load, path_of, save
+from meshmend.job.places import place_of
+from meshmend.job.state.safetensors import Background, latest, load, path_of, save
 from meshmend.telemetry import NO_ROOM, Saved
 
 SHORTEST = 30.0
@@ -60,8 +61,8 @@ class Pace:
 class Checkpoints:
     """A worker's checkpoints: the state is in its memory, so a step waits only for a snapshot of it."""
 
-    def __init__(self, settings: Settings | None, ledger: StepLedger) -> None:
-        self._folder = (settings.folder if settings is not None else Path()) / "checkpoints"
+    def __init__(self, settings: Settings | None, ledger: StepLedger, job: int = 1) -> None:
+        self._folder = place_of(settings.folder if settings is not None else Path(), job)
         self._pace = Pace(settings.every or "auto" if settings is not None else "auto")
         self._background = Background(self._folder, said=self._said)
         self._ledger = ledger
@@ -102,7 +103,11 @@ class Checkpoints:
         """Wait until the current checkpoint has been written."""
         self._background.close()
 
-    def load(self, path: str, framework: Framework, job: dict[str, Any]) -> tuple[int, list[int]]:
+    def last(self) -> Path | None:
+        """The newest one that is whole."""
+        return latest(self._folder)
+
+    def load(self, path: str | Path, framework: Framework, job: dict[str, Any]) -> tuple[int, list[int]]:
         """Adopt a checkpoint; returns (step, reduction state). One of other data or another batch is refused."""
         leaves, step, about = load(Path(path), framework.template())
         for name, value in job.items():

@@ -135,7 +135,8 @@ class Job:
         training = self.training
         training.require_state("epochs")
         training.expect(training.lanes.first_step(count))
-        for epoch in range(training.lanes.epoch_of(training.step), count):
+        begin = count if training.passing else training.lanes.epoch_of(training.step)
+        for epoch in range(begin, count):
             training.epoch = epoch
             yield epoch
         training.epoch = None
@@ -151,9 +152,9 @@ class Job:
             count = training.lanes.first_step(training.epoch + 1)
         else:
             training.expect(count)
-        if training.step >= count:
+        if training.step >= count and not training.passing:
             training.say_repeat(f"the steps up to {count} were done")
-        while training.step < count:
+        while training.step < count and not training.passing:
             yield training.step
 
     def steps_in(self, epochs: int) -> int:

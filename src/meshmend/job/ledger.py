@@ -57,13 +57,13 @@ class StepLedger:
         """Which steps are printed."""
         self._pending: Unwritten | Committed | None = None
 
-    def opened(self, epoch: Epoch, step: int, lanes: Lanes, reduction: str) -> None:
+    def opened(self, epoch: Epoch, step: int, lanes: Lanes, reduction: str, job: int) -> None:
         """From this step on, this worker takes part."""
         self.epoch, self._batch = epoch, lanes.batch
         self.progress.begin(step)
         if self._settings is not None:
             data = {"size": lanes.size, "batch": lanes.batch, "lanes": lanes.lanes, "seed": lanes.seed}
-            self._write(Opened(epoch=epoch, rank=self._rank, step=step, reduction=reduction, **data))
+            self._write(Opened(epoch=epoch, rank=self._rank, step=step, reduction=reduction, job=job, **data))
 
     def committed(
         self,

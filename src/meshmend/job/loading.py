@@ -19,42 +19,47 @@ from meshmend.base.schema import loads
 from meshmend.errors import JobError, MissingLibrary
 from meshmend.job.frameworks.arrays import leaves_of, rebuilt
 from meshmend.job.frameworks.base import OBJECTS
+from meshmend.job.places import jobs_of, place_of
 from meshmend.job.state.safetensors import KINDS, latest, load, path_of
 from meshmend.job.state.tree import Leaves
 
 
-def load_checkpoint(run: str | os.PathLike[str], name: str = "", *, like: Any = None) -> Any:
+def load_checkpoint(run: str | os.PathLike[str], name: str = "", *, job: int | None = None, like: Any = None) -> Any:
     """The last state that a run has saved, or the one that `job.save(name)` did.
 
-    `run` is the name of a run in `runs/`, the folder of one, or a file. A job of PyTorch objects gives a dict of their
-    state_dicts ("model", "optimizer", …). Other jobs give nested dicts and lists of arrays or, with `like`, a tree of
-    that shape.
+    `run` is the name of a run in `runs/`, the folder of one, or a file. Of a script that has several jobs, one after
+    another, it is the last one's that has saved it, or that of `job` (1, 2, …). A job of PyTorch objects gives a dict
+    of their state_dicts ("model", "optimizer", …). Other jobs give nested dicts and lists of arrays or, with `like`, a
+    tree of that shape.
     """
-    return _as_tree(_leaves(checkpoint_of(run, name)), like)
+    return _as_tree(_leaves(checkpoint_of(run, name, job)), like)
 
 
-def checkpoint_of(run: str | os.PathLike[str], name: str = "") -> Path:
-    """The file of a run's last checkpoint, or of the one with this name."""
+def checkpoint_of(run: str | os.PathLike[str], name: str = "", job: int | None = None) -> Path:
+    """The file of a run's last checkpoint, or of the one with this name; of its last job, or of this one."""
     given = Path(run)
     if given.is_file():
         return given
-    places = [given / "checkpoints", Path("runs") / given / "checkpoints", given]
-    for place in places:
+    folders = given, Path("runs") / given
+    places = [place_of(folder, one) for folder in folders for one in (jobs_of(folder) if job is None else [job])]
+    for place in [*places, given]:
         found = path_of(place, 0, name) if name else latest(place)
         if found is not None and found.is_file():
             return found
     what = f"checkpoint {name!r}" if name else "whole checkpoint"
     raise JobError(
-        f"there is no {what} of {str(run)!r} in {places[1]} or {places[0]}; give a run, its folder or a file"
+        f"there is no {what} of {str(run)!r} in {places[-1]} or {places[0]}; give a run, its folder or a file"
     )
 
 
-def export(run: str | os.PathLike[str], out: Path, name: str = "", *, every: bool = False) -> tuple[int, int]:
+def export(
+    run: str | os.PathLike[str], out: Path, name: str = "", *, every: bool = False, job: int | None = None
+) -> tuple[int, int]:
     """Write weights as a plain safetensors file: how many arrays, and how many bytes.
 
     Of PyTorch objects it is the models' state_dicts, or with `every` all arrays; of a tree it is always all.
     """
-    leaves = _leaves(checkpoint_of(run, name))
+    leaves = _leaves(checkpoint_of(run, name, job))
     rest = _objects(leaves)
     if rest is None or every:
         found = {key: (KINDS[array.dtype.name], array) for key, array in leaves if key != OBJECTS}

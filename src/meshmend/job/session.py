@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 from meshmend.base.clocks import OWNER_POLL
 from meshmend.base.env import Settings
@@ -36,19 +36,14 @@ from meshmend.job.state.digest import Later
 from meshmend.telemetry import Epoch
 
 
-class WorkerSession:
-    """One worker's part in a run."""
+class Unneeded(Exception):
+    """The job was over before this worker became a member."""
 
-    opened: ClassVar[int] = 0
-    """The process that has one already: a courier carries the sums of one job."""
+
+class WorkerSession:
+    """One worker's part in one job of a run, from `share` to `leave`."""
 
     def __init__(self, settings: Settings, lanes: int) -> None:
-        if WorkerSession.opened == os.getpid():
-            raise JobError(
-                "this worker has opened a second mm.Job, and `meshmend run` carries one job per run; train the second "
-                f"one in a run of its own, from mm.load_checkpoint({settings.run!r}), or with plain python"
-            )
-        WorkerSession.opened = os.getpid()
         self._segment = open_as_worker(settings.run, settings.rank)
         self._side = WorkerSide(self._segment)
         self._own = self._segment.worker
@@ -61,11 +56,11 @@ class WorkerSession:
         self._round = NEVER + 1
         self._digested = NEVER - 1
         """The round whose state is final."""
-        self._digest = Later.of(0)
+        self._digest, self._step = Later.of(0), 0
         self._joined = False
         """Whether this worker has taken the state that it was given, if it was given one."""
-        self._fits = False
-        """Whether the buffers are those of this job's sums."""
+        self._made = self._fits = False
+        """Whether there are buffers of this job, and whether they are those of its sums."""
         self._have: set[int] = set()
         """The lanes in the part, of the round that goes on."""
         self._export: Callable[[], list[Any]] | None = None
@@ -82,7 +77,10 @@ class WorkerSession:
         self._lanes = lanes
         self.mine = divide(lanes, wanted, settings.rank) if settings.rank < wanted else ()
         """The lanes that this worker was asked for last; before that, those it may expect."""
-        threading.Thread(target=self._listen, name="meshmend", daemon=True).start()
+        self._job = 0
+        """Its number in the script, once it is shared."""
+        self._closed = False
+        self._listener = threading.Thread(target=self._listen, name="meshmend", daemon=True)
 
     @property
     def first(self) -> bool:
@@ -91,7 +89,7 @@ class WorkerSession:
 
     def _listen(self) -> None:
         """Wake the main thread when the courier rings; use the device and export the state when it asks for that."""
-        while True:
+        while not self._closed:
             self._segment.worker_bell.wait(OWNER_POLL)
             self.places.serve()
             with self._news:
@@ -131,23 +129,29 @@ class WorkerSession:
             return
         if halt is Order.HALT_AND_SAVE or self.first:
             self._own.saving = True
-            saved = self.save()
+            saved = self.save() if self._side.is_active() else True  # before that it has nothing that others have not
             self._own.saving = False
             if not saved:
                 os._exit(1)
         self._own.halted = True  # an agent that takes over cannot ask for the exit status of a process not its child
         os._exit(HALTED)
 
-    def share(self, export: Callable[[], list[Any]]) -> Any | None:
-        """Offer this state and wait to become a member; the state of another worker, if this one must take that."""
+    def share(self, job: int, export: Callable[[], list[Any]]) -> Any | None:
+        """Offer this state and wait to become a member; the state of another worker, if this one must take that.
+
+        `Unneeded` where the job is over before.
+        """
+        own = self._own
         with self._news:
-            self._export = export
-        self._own.lanes = self._lanes
-        self._own.ready = True
-        self._wait(lambda: self._segment.courier.active or self._side.is_over())
-        if not self._segment.courier.active:
-            self._own.finished = True
-            os._exit(0)  # a spare that was never needed
+            self._export, self._job = export, job
+        self._listener.start()
+        own.lanes, own.step = self._lanes, self._step
+        own.summed_world = own.summed_shrink = 0
+        own.ready = job
+        self._wait(lambda: self._side.is_active() or self._side.is_over())
+        if not self._side.is_active():
+            self._close()
+            raise Unneeded
         agent, courier = self._segment.agent, self._segment.courier
         self.epoch = Epoch(agent.attempt, courier.world, courier.shrink)
         given = self._side.take_given()
@@ -161,9 +165,10 @@ class WorkerSession:
     def digested(self, step: int, digest: Later[int]) -> None:
         """The state after the last round is final, it is the one before this step, and this is its digest."""
         with self._news:
-            self._digest, self._digested = digest, self._round - 1
-        self._own.summed_world, self._own.summed_shrink = self.epoch.world, self.epoch.shrink
-        self._own.step = step
+            self._digest, self._digested, self._step = digest, self._round - 1, step
+        if self._job:
+            self._own.summed_world, self._own.summed_shrink = self.epoch.world, self.epoch.shrink
+            self._own.step = step
         self._own.progress += 1
         self._segment.worker_bell.ring()
         self._obey()
@@ -188,7 +193,7 @@ class WorkerSession:
                 self._have = set()
             if not self._have:
                 self.places.choose()
-            if not wanted and own.generation:
+            if not wanted and self._made:
                 self.places.bring_nothing()
             own.inside = True
             own.progress += 1
@@ -223,7 +228,7 @@ class WorkerSession:
             question = self._asked()
             if question is None:
                 return self._take_total()[2]
-            if not self._own.generation:
+            if not self._made:
                 self._replace_buffers(WireFormat(Float32, self._footer.size), 0)
             part, rank = self._segment.buffers.part, self._segment.rank
             self._footer.write(part, question.body.lanes, rank, self._digest.value(), note=note)
@@ -268,10 +273,12 @@ class WorkerSession:
         if self.messages() != wanted or self.places.wire != wire:
             self.places.make(wire)
             make_buffers(self._segment.files, self._own, wire, layout, self._round)
+            self._made = True
 
     def messages(self) -> tuple[int, int, int, int]:
         """What messages are like, for a newcomer that takes part in an exchange before its first sum."""
-        return self._own.kind, self._own.numbers, self._own.head, self._own.layout
+        own = self._own
+        return (own.kind, own.numbers, own.head, own.layout) if self._made else (0, 0, 0, 0)
 
     def adopt_messages(self, kind: int, numbers: int, head: int, layout: int) -> None:
         """Make buffers like those of the others, which tell their messages."""
@@ -285,8 +292,8 @@ class WorkerSession:
     def strike(self, point: Point) -> Fault | None:
         """Bring about the failure that a test asked for here."""
         if point is Point.COMMIT and self._side.flip():
-            return Fault(rank=self._segment.rank, step=self._own.step, point=point.value, kind=FLIP.name)
-        fault = self.faults.strike(point, self._own.step) if self.faults is not None else None
+            return Fault(rank=self._segment.rank, step=self._step, point=point.value, kind=FLIP.name)
+        fault = self.faults.strike(point, self._step) if self.faults is not None else None
         if fault is not None and fault.kind == COURIER.name:
             self._segment.courier.process.kill()
         return fault
@@ -313,15 +320,29 @@ class WorkerSession:
     def leave(self) -> None:
         """No more steps: stay until all the others have the last total too."""
         side, buffers = self._side, self._segment.buffers
-        if not self._own.generation:
-            return  # it came too late for any step; when it ends, the others continue without it
-        while not side.is_over():
-            self._wait(lambda: side.is_over() or side.question(self._round) is not None)
+        while self._made and not side.is_over():  # without buffers, it came too late for any step
+            self._wait(lambda: side.is_over() or side.has_total(self._round) or side.question(self._round) is not None)
             question = side.question(self._round)
-            if question is not None:
+            if side.has_total(self._round):
+                self._take_total()  # a newcomer had something to say before it leaves
+            elif question is not None:
                 buffers.part[:] = 0
                 self._footer.write(buffers.part, [], self._segment.rank, self._digest.value(), True)
                 side.answer(question)
+        self._close()
+
+    def _close(self) -> None:
+        """For this worker, this job is over: the next one has a session of its own."""
+        self._closed = True
+        self._segment.worker_bell.ring()
+        self._listener.join()
+        self.places.close()
+        self._own.left = self._job
+
+    def exit_unneeded(self) -> NoReturn:
+        """End this worker as if its script had ended well."""
+        self._own.finished = True
+        os._exit(0)
 
 
 def nbytes(pieces: list[Any]) -> int:

@@ -1,4 +1,4 @@
-"""A world of one: what `Job` talks to outside `meshmend run`."""
+"""A world of one: what `Job` talks to outside `meshmend run`, and in a job that the run has done already."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from meshmend.errors import JobError
 from meshmend.job.faults import Fault, Point
 from meshmend.job.frameworks.base import Accumulator
 from meshmend.job.protocol import Total
@@ -39,9 +40,9 @@ class Solo:
     def adopt_messages(self, kind: int, numbers: int, head: int, layout: int) -> None:
         """Nobody tells."""
 
-    def share(self, export: Callable[[], list[Any]]) -> Any | None:
+    def share(self, job: int, export: Callable[[], list[Any]]) -> Any | None:
         """Nobody else is there."""
-        del export
+        del job, export
         return None
 
     def round(self, prepare: Callable[[Any], Accumulator]) -> Generator[int, Any, Any]:
@@ -80,3 +81,26 @@ class Solo:
 
     def leave(self) -> None:
         """Nobody to wait for."""
+
+
+class Passing(Solo):
+    """A job that the run has done already: a worker passes through it with its last state, alone."""
+
+    first = False
+
+    def __init__(self, lanes: int, workers: int, rank: int, job: int) -> None:
+        super().__init__(lanes)
+        self.wanted, self._rank, self._job = workers, rank, job
+
+    def round(self, prepare: Callable[[Any], Accumulator]) -> Generator[int, Any, Any]:
+        """There is none."""
+        del prepare
+        raise JobError(
+            f"job {self._job} of this run is done, and this worker, which came later, only passes through it; loop "
+            "with job.steps or job.epochs, which have no more steps then"
+        )
+        yield 0  # what makes it a generator, like the others
+
+    def exchange(self, data: bytes) -> dict[int, bytes]:
+        """The others have gone on."""
+        return {self._rank: data}

@@ -21,12 +21,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from meshmend.base.env import Settings
-from meshmend.errors import JobError, MeshmendError, NotFinite
+from meshmend.errors import JobError, NotFinite
 from meshmend.job.checkpoints import Checkpoints
 from meshmend.job.config import JobConfig
 from meshmend.job.data.source import samples
@@ -35,9 +36,12 @@ from meshmend.job.faults.kinds import FLIP
 from meshmend.job.frameworks.base import Accumulator, Framework, Key
 from meshmend.job.frameworks.draws import Draws, difference, takes
 from meshmend.job.ledger import StepLedger
+from meshmend.job.places import job_of, place_of
 from meshmend.job.reduction.base import NonFinite
-from meshmend.job.session import WorkerSession
-from meshmend.job.solo import Solo
+from meshmend.job.saving import Saver, State
+from meshmend.job.sequence import SCRIPT, End
+from meshmend.job.session import Unneeded, WorkerSession
+from meshmend.job.solo import Passing, Solo
 from meshmend.job.state.codec import decode, encode
 from meshmend.job.state.digest import Later
 
@@ -64,14 +68,18 @@ class Training:
         self._rank = 0 if settings is None else settings.rank
         self._settings = settings
         self._ledger = StepLedger(settings)
-        self._checkpoints = Checkpoints(settings, self._ledger)
+        self._job = 1
+        """Its number in the script, once it has begun."""
+        self.passing = False
+        """Whether the run has done this job already, and this worker only passes through it."""
+        self._open_checkpoints()
         self.session: Solo | WorkerSession
         if settings is None or self._ledger.log is None:
             self.session = Solo(self.lanes.lanes)
         else:
             self.session = WorkerSession(settings, self.lanes.lanes)
             self.session.faults = Faults(settings.rank, settings.folder, self._ledger.log, lambda: self.session.epoch)
-            self.session.save = self._save_now
+            self.session.save = lambda: self._saver.halted()
             self._ledger.log.wait = self.session.waits_for_room
         config.kind.warm()
 
@@ -101,9 +109,16 @@ class Training:
         """Begin with this state, or that of a checkpoint, or that of another worker; see `Job.share`."""
         self.check_process("share")
         self.framework = framework
-        if self._settings is not None and self._settings.resume:
-            identity = self.config.identity()
-            self.step, self._grid = self._checkpoints.load(self._settings.resume, framework, identity)
+        if self._settings is not None:
+            self._job = SCRIPT.begin()
+            self._open_checkpoints()
+            resume = Path(self._settings.resume) if self._settings.resume else None
+            passed = max(self._settings.passed, job_of(resume) - 1 if resume is not None else 0)
+            if self._job <= passed:
+                self._pass(framework)
+                return
+            if resume is not None and job_of(resume) == self._job:
+                self.step, self._grid = self._checkpoints.load(resume, framework, self.config.identity())
         self._announce(framework)
         if warm is not None:
             more = (Draws(*self.key(0)),) if takes(warm, 3) else ()
@@ -111,7 +126,11 @@ class Training:
             framework.drop()
         self.session.strike(Point.SHARE)
         self.session.places.device = lambda: framework.cuda
-        received = self.session.share(lambda: self._export(framework))
+        try:
+            received = self.session.share(self._job, lambda: self._export(framework))
+        except Unneeded:
+            self._pass(framework)
+            return
         if received is not None:
             leaves, about = decode(received, framework.template())
             framework.adopt(leaves)
@@ -119,8 +138,30 @@ class Training:
             self.session.adopt_messages(*about["messages"])
             self._ledger.take_over(about["pending"])
             self._announce(framework)
-        self._ledger.opened(self.session.epoch, self.step, self.lanes, self.config.kind.reduction)
+        self._ledger.opened(self.session.epoch, self.step, self.lanes, self.config.kind.reduction, self._job)
         self.began, self._shared = self.step, True
+
+    def _pass(self, framework: Framework) -> None:
+        """Take the state that this job has left, in place of training: the run has done it already."""
+        found = self._checkpoints.last()
+        if found is None and isinstance(self.session, WorkerSession) and self._settings is not None:
+            if self._job > self._settings.passed:
+                self.session.exit_unneeded()
+            raise JobError(
+                f"job {self._job} of this run is done, but its last state cannot be found in "
+                f"{place_of(self._settings.folder, self._job)}; give all hosts the same folder of runs"
+            )
+        assert found is not None
+        self.step, self._grid = self._checkpoints.load(found, framework, self.config.identity())
+        self.session = Passing(self.lanes.lanes, self.session.wanted, self._rank, self._job)
+        self.began, self._shared, self.passing = self.step, True, True
+
+    def _open_checkpoints(self) -> None:
+        self._checkpoints = Checkpoints(self._settings, self._ledger, self._job)
+        self._saver = Saver(self._checkpoints, self._ledger, self._state)
+
+    def _state(self) -> State | None:
+        return None if self.framework is None else (self.framework, self.step, self._about())
 
     def say_repeat(self, what: str) -> None:
         """Say once that the user's loop goes through what was done before this worker began."""
@@ -217,56 +258,33 @@ class Training:
         """The job ends; `well` says that the user's block did not raise."""
         if os.getpid() != self._process:
             return
+        shared = self._settings is not None and self._shared
         if well:
             self.on_leave()
             if self._accumulator is not None:
                 self._accumulator.settle()
-            if self._settings is not None and self._shared and not self._summed:
-                self._save_together()
+        if well and shared:
+            if not self._summed and not self.passing:
+                self._saver.together(self.session, self._rank)
             self.session.leave()
             self._ledger.confirm()
-        elif self._settings is not None and self._shared and self.session.first and self.step > self.began:
-            self._save_after_error()
+        elif shared and not well and self.session.first and self.step > self.began and self._holds():
+            self._saver.after_error(self.session)
+        if shared:
+            SCRIPT.end(End.LEFT if well else End.RAISED)
         self._checkpoints.close()
 
-    def _save_after_error(self) -> None:
-        """Write the last committed state: where all workers raise the same, it would be lost with them.
-
-        Where others continue, it is a checkpoint more. PyTorch's objects may have changed since the sum, and JAX's
-        arrays may have been donated.
-        """
-        framework = self.require_state("save")
-        if not framework.holds(summed=self._summed):
-            return
-        try:
-            with self.session.waits_for_room():
-                self._ledger.confirm()
-                self._checkpoints.now(framework, self.step, self._about())
-        except MeshmendError as error:
-            print(f"cannot write a checkpoint ({error})", flush=True)  # the user's own error matters more
+    def _holds(self) -> bool:
+        """Whether the last committed state is there: PyTorch's objects change, and JAX's arrays may be donated."""
+        return self.require_state("save").holds(summed=self._summed)
 
     def save(self, name: str) -> None:
         """Write the state of the last commit under a name; see `Job.save`."""
         if not re.fullmatch(r"[A-Za-z0-9_][\w.-]*", name, re.ASCII) or name.startswith("step-"):
             raise JobError(f'job.save got the name {name!r}; give letters, digits, ".", "_" and "-", such as "best"')
         self._ready_to_exchange("save")
-        self._save_together(name)
-
-    def _save_together(self, name: str = "") -> None:
-        """Have the first worker write a checkpoint while the others wait; if it dies, the next one does.
-
-        The round before it has shown that all have the same state.
-        """
-        framework, saved = self.require_state("save"), False
-        while True:
-            found = self.session.exchange(b"saved" if saved else b"")
-            self._ledger.confirm()
-            if found[min(found)]:
-                return
-            if min(found) == self._rank:
-                with self.session.waits_for_room():
-                    self._checkpoints.now(framework, self.step, self._about(), name)
-                saved = True
+        if not self.passing:
+            self._saver.together(self.session, self._rank, name)
 
     def check_process(self, word: str) -> None:
         """Refuse to work in a fork of the worker."""
@@ -316,9 +334,3 @@ class Training:
         # A worker that gets this state also gets to write its step down, in case all that did the step die now.
         about = {"step": self.step, "grid": self._grid_now(), "pending": self._ledger.pending}
         return encode(framework.leaves(), messages=self.session.messages(), **about)
-
-    def _save_now(self) -> bool:
-        self._ledger.confirm()
-        if self.framework is None:
-            return True
-        return self._checkpoints.now(self.framework, self.step, self._about())

@@ -28,6 +28,7 @@ from meshmend.report.findings import (
     samples,
     stray_lines,
 )
+from meshmend.report.jobs import JobEvents
 from meshmend.report.ledger import SKIPPED, Ledger, Line, Span, digest_of, look_up, read_ledger
 from meshmend.telemetry import Event, Events, Skipped
 
@@ -65,9 +66,10 @@ class Account:
 def check(events: Iterable[Event], also: Callable[[Event], object] = lambda _: None) -> Account:
     """Audit the ledger of a run; raises only if there is none, or if its workers had different data.
 
+    Of a run with several jobs, give the events of one of them (`jobs`).
     `also` is called with each event, for those who want to read a long run only once.
     """
-    events = events if isinstance(events, Collection | Events) else list(events)
+    events = events if isinstance(events, Collection | Events | JobEvents) else list(events)
     ledger = read_ledger(events, also=also)
     spans, end = ledger.counting(), ledger.end
     odd = [(span.attempt, step) for span in spans for step in span.odd]

@@ -6,6 +6,7 @@ import json
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 from meshmend.base.terminal import table
 from meshmend.base.units import plural
@@ -49,8 +50,13 @@ def render(account: Account, incidents: Sequence[Incident]) -> str:
 
 def to_json(account: Account, incidents: Sequence[Incident]) -> str:
     """The same for programs, with all findings; times are in seconds."""
+    return json.dumps(to_dict(account, incidents), indent=2)
+
+
+def to_dict(account: Account, incidents: Sequence[Incident]) -> dict[str, Any]:
+    """The same as an object of JSON."""
     shown = [{**asdict(one), "level": one.level.name, "total": one.total} for one in incidents]
-    return json.dumps({"clean": account.clean, **asdict(account), "incidents": shown}, indent=2)
+    return {"clean": account.clean, **asdict(account), "incidents": shown}
 
 
 def _verdict(account: Account) -> str:

@@ -189,8 +189,8 @@ def halt_reason(reason: HaltReason) -> str:
 def world_reason(reason: WorldReason) -> str:
     """Put in words why a world is formed."""
     match reason:
-        case Begin():
-            return "the run begins"
+        case Begin(job=job):
+            return "the run begins" if job == 1 else f"job {job} begins"
         case Attached():
             return "another launcher took over"
         case Restarted():

@@ -15,7 +15,7 @@ from meshmend.run.checks import check
 from meshmend.run.doctor.checks import require_tolerance
 from meshmend.run.launcher import Launcher
 from meshmend.run.spec import VERSION, RunSpec, load_saved
-from meshmend.telemetry import Began, Died, Ended, read, steps_done, unwritable
+from meshmend.telemetry import Began, Died, Ended, Formed, read, steps_done, unwritable
 
 
 def launch(spec: RunSpec) -> int:
@@ -112,9 +112,14 @@ def _summarized(launcher: Launcher, status: int) -> int:
     run, folder = launcher.spec.run, launcher.spec.folder
     steps = steps_done(folder) if status == 0 else 0
     if steps:
-        failures = sum(isinstance(event, Died) for event in read(folder, "launcher"))
+        events = read(folder, "launcher")
+        failures = sum(isinstance(event, Died) for event in events)
+        jobs = max((event.job for event in events if isinstance(event, Formed)), default=1)
+        before = f"{jobs} jobs, the last with " if jobs > 1 else ""
         survived = f", {failures} failure{'s' * (failures > 1)} survived" if failures else ""
-        launcher.console.say(f"done: {steps} step{'s' * (steps > 1)}{survived}; meshmend audit {run} proves them")
+        launcher.console.say(
+            f"done: {before}{steps} step{'s' * (steps > 1)}{survived}; meshmend audit {run} proves them"
+        )
     return status
 
 

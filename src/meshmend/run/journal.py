@@ -81,7 +81,8 @@ class Journal:
         """A world was let in."""
         self.epoch = Epoch(self.epoch.attempt, enter.number)
         joined = [*enter.reason.ranks] if isinstance(enter.reason, Joined) else []
-        self._write(Formed(epoch=self.epoch, ranks=[*enter.ranks], why=WHY[type(enter.reason)], joined=joined))
+        self._write(Formed(epoch=self.epoch, ranks=[*enter.ranks], why=WHY[type(enter.reason)], joined=joined,
+                           job=enter.job))  # fmt: skip
 
     def ended(self, finish: actions.Finish) -> None:
         """The run is over."""

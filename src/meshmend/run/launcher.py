@@ -20,7 +20,7 @@ from meshmend.base.clocks import AGENT_POLL, ROOM_POLL
 from meshmend.base.env import log_every
 from meshmend.base.status import ABANDONED, DONE, HALTED
 from meshmend.errors import JobError
-from meshmend.job.state.safetensors import latest
+from meshmend.job.places import newest
 from meshmend.run.agent import messages
 from meshmend.run.agent.agent import Agent
 from meshmend.run.clusters.hosts import spread
@@ -78,7 +78,7 @@ class Launcher:
         if finish.no_world:
             self.console.drain()
             raise JobError(why_none(self.spec))
-        if finish.status == HALTED or (finish.status != DONE and latest(self.spec.folder / "checkpoints")):
+        if finish.status == HALTED or (finish.status != DONE and newest(self.spec.folder)):
             self.console.say(f"resume with: meshmend run --resume {self.spec.run}")
         return finish.status
 
@@ -96,9 +96,7 @@ class Launcher:
 
     def last_checkpoint(self) -> Path | None:
         """The newest one that is whole; damaged ones are named."""
-        return latest(
-            self.spec.folder / "checkpoints", lambda error: self.console.say(f"skipping a damaged checkpoint: {error}")
-        )
+        return newest(self.spec.folder, lambda error: self.console.say(f"skipping a damaged checkpoint: {error}"))
 
     def _watch(self) -> actions.Finish:
         while True:
@@ -202,8 +200,8 @@ class Launcher:
                 self._start(action)
             case actions.Kill(rank=rank, host=host, cause=cause):
                 self._tell(host, messages.Kill(rank=rank, cause=cause))
-            case actions.Release(rank=rank, host=host):
-                self._tell(host, messages.Release(rank=rank))
+            case actions.Release(rank=rank, host=host, job=job):
+                self._tell(host, messages.Release(rank=rank, job=job))
             case actions.Remove(hosts=hosts):
                 self._tell_all(messages.Remove(), hosts)
             case actions.Halt(writer=writer):
@@ -236,6 +234,7 @@ class Launcher:
         message = messages.Start(
             rank=start.rank, wanted=spec.workers, ranks=spec.ranks, attempt=start.attempt, resume=start.resume,
             every=spec.every, script=spec.script, log_every=spec.log_every or log_every(),
+            passed=start.passed,
         )  # fmt: skip
         self._tell(start.host, message)
         if self.pool.has(start.host):
@@ -254,8 +253,10 @@ class Launcher:
             self.console.say(f"world {enter.number} is {shlex.join(world.line)}")
         self._journal.entered(enter)
         formed = 0 if enter.fresh else began
-        mpirun = world.process.pid
-        self._tell_all(messages.Enter(world=enter.number, mpirun=mpirun, formed=formed, fresh=enter.fresh))
+        message = messages.Enter(
+            world=enter.number, mpirun=world.process.pid, formed=formed, fresh=enter.fresh, job=enter.job
+        )
+        self._tell_all(message)
 
     def _tell(self, host: str, command: messages.Command) -> None:
         """Have one agent do something; where it is gone, the next observations show it."""

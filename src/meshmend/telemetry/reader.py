@@ -183,16 +183,16 @@ def event_of(line: bytes, path: Path, number: int, torn: Report, *, open_end: bo
 
 
 def steps_done(folder: Path) -> int:
-    """How many steps the last attempt ends with; only the ends of files are read, as a ledger may be long."""
+    """How many steps the last attempt ends with, in its last job; only the ends of files are read."""
     began = (event.epoch.attempt for paths in segments(folder, "launcher").values() for event in _lines(paths))
-    attempt, most = max(began, default=0), 0
+    attempt, most = max(began, default=0), (0, 0)  # with the world: where there are several jobs, the last one's
     for paths in segments(folder, "worker-*").values():
         for _, path in reversed(paths):
-            ends = [(event.epoch.attempt, after) for event in _ends(path) if (after := _after(event)) is not None]
-            most = max([most, *(after for own, after in ends if own == attempt)])
+            ends = [(event.epoch, after) for event in _ends(path) if (after := _after(event)) is not None]
+            most = max([most, *((own.world, after) for own, after in ends if own.attempt == attempt)])
             if ends:
                 break
-    return most
+    return most[1]
 
 
 def _lines(paths: list[tuple[int, Path]]) -> Iterator[Event]:

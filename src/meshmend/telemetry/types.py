@@ -71,7 +71,7 @@ class Why(Enum):
     """Why a world was formed."""
 
     BEGIN = auto()
-    """The first world of an attempt."""
+    """The first world of a job, in an attempt."""
     JOIN = auto()
     """Workers join, to replace dead ones; nothing failed."""
     MPIRUN_LOST = auto()
@@ -134,6 +134,8 @@ class Formed(Event):
     why: Why
     joined: list[Rank] = field(default_factory=list)
     """The ranks that join, where that is why."""
+    job: Annotated[int, Range(1, 1 << 53)] = 1
+    """Which job of the script the world is for, of those that it has one after another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,6 +216,8 @@ class Opened(Event):
     lanes: Annotated[int, Range(0, MOST_RANKS)]
     seed: Count
     reduction: str
+    job: Annotated[int, Range(1, 1 << 53)] = 1
+    """Which job of the script it is; every line of the ledger that this worker writes from now on is of this one."""
 
 
 @dataclass(frozen=True, kw_only=True)

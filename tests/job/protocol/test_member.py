@@ -164,6 +164,7 @@ def test_a_state_is_not_right_for_having_been_copied(
     [
         (Total([1, 1], {0: 5, 1: 5}, 0), Verdict.COMMIT),
         (Total([0, 0], {0: 5, 1: 5}, 2), Verdict.LEAVE),
+        (Total([0, 1], {0: 5, 1: 5}, 1, noted=1), Verdict.COMMIT),
         (Total([1, 1], {0: 5, 1: 5, 2: 6}, 0), Verdict.EVICT),
         (Total([1, 2], {0: 5, 1: 5}, 0), Divergence),
         (Total([1, 0], {0: 5, 1: 5}, 0), Divergence),

@@ -49,7 +49,7 @@ def test_a_halted_run_has_a_checkpoint_or_has_failed(ends: list[RankSeen], write
 
 def test_a_side_that_was_killed_to_start_again_has_its_last_checkpoint() -> None:
     seen = [RankSeen(0, status=-9, ready=True)]
-    assert exit_status(seen, -1, halted=True, apart=True) == HALTED
+    assert exit_status(seen, -1, halted=True, kept=True) == HALTED
     assert exit_status(seen, -1, halted=True) == FAILED
 
 

@@ -7,6 +7,7 @@ A failing case prints the end of its trace and itself, to be pasted into `test_k
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -17,7 +18,7 @@ from meshmend.run.supervisor import POLICIES
 from tests.simulators.faults import SIMULATED, Fault, Kind
 from tests.simulators.ledger import Violation
 from tests.simulators.model import Case
-from tests.simulators.schedules import bases, check, pairs, random_case, singles
+from tests.simulators.schedules import bases, check, pairs, random_case, random_jobs, singles
 from tests.simulators.supervisor import simulate
 
 SCHEDULES = int(os.environ.get("MESHMEND_SCHEDULES", "20000"))
@@ -31,7 +32,7 @@ def test_a_run_without_failures(policy: str) -> None:
             outcome = simulate(case)
             check(outcome)
             assert outcome.status == DONE
-            assert sorted(step for _, step in outcome.ledger.written) == list(range(case.steps))
+            assert sorted(step for _, _, step in outcome.ledger.written) == list(range(case.steps))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -105,6 +106,37 @@ def test_random_schedules(block: int) -> None:
         check(simulate(random_case(seed)))
 
 
+def test_two_jobs_one_after_another() -> None:
+    for case in bases(jobs=2):
+        outcome = simulate(case)
+        check(outcome)
+        assert outcome.status == DONE
+        assert sorted(outcome.ledger.written) == [(job, 0, step) for job in (1, 2) for step in range(case.steps)]
+
+
+def test_single_failures_of_two_jobs() -> None:
+    for case in singles(stride=2203, jobs=2):
+        check(simulate(case))
+
+
+def test_random_schedules_of_two_jobs() -> None:
+    for seed in range(80):
+        check(simulate(random_jobs(seed)))
+
+
+@pytest.mark.parametrize("kind", [Kind.KILL, Kind.LAUNCHER, Kind.SIGNAL], ids=lambda kind: kind.name)
+def test_between_two_jobs(kind: Kind) -> None:
+    """At every point from the first worker that leaves the one to the first step of the other."""
+    case = Case(jobs=2, steps=2, tail=0.5)
+    trace = simulate(case).model.trace
+    left = next(moves for _, moves, what, *_ in trace if what == "courier leaves")
+    world = [moves for _, moves, _, *rest in trace if any("number=2" in str(one) for one in rest)]
+    for at in range(left, max(world) + 20, 3):
+        outcome = simulate(replace(case, faults=(Fault(kind, at, target=1, lasts=0.5 * (kind is Kind.LAUNCHER)),)))
+        check(outcome)
+        assert outcome.status == (HALTED if kind is Kind.SIGNAL else DONE)
+
+
 @pytest.mark.explore
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("block", range(BLOCKS))
@@ -116,8 +148,24 @@ def test_every_random_schedule(block: int) -> None:
 @pytest.mark.explore
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("block", range(BLOCKS))
+def test_every_random_schedule_of_two_jobs(block: int) -> None:
+    for seed in range(block, SCHEDULES, BLOCKS):
+        check(simulate(random_jobs(seed)))
+
+
+@pytest.mark.explore
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("block", range(BLOCKS))
 def test_every_single_failure(block: int) -> None:
     for case in islice(singles(), block, None, BLOCKS):
+        check(simulate(case))
+
+
+@pytest.mark.explore
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_every_single_failure_of_two_jobs(block: int) -> None:
+    for case in islice(singles(stride=7, jobs=2), block, None, BLOCKS):
         check(simulate(case))
 
 

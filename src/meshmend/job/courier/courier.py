@@ -72,7 +72,7 @@ class Courier:
             for number in {open_to_read(run, other).worker.kind for other in ranks_of(run)} - {0}:
                 kind_of(number).warm()
         self.enter(world)
-        self.wait_until(lambda: self.segment.worker.ready)
+        self.wait_until(lambda: self.segment.in_job)
         self.memory = SharedMemory(self.segment)
         self.log = Log(folder, f"courier-{rank}")
         self.faults = Faults(rank, folder, self.log, lambda: self.epoch, self.segment.agent.worker.number)
@@ -90,6 +90,7 @@ class Courier:
         record.standby = world
         self.wait_until(lambda: agent.world >= world)
         self.end_with_world(world)
+        self.segment.begin_job(agent.job)
         record.process, record.daemon = Identity.of(os.getpid()), Identity.of(self.parent)
         self.epoch, record.shrink = Epoch(agent.attempt, world), 0
         self._was = self.segment.epoch if record.done_world else self.epoch
@@ -115,7 +116,7 @@ class Courier:
         """Carry sums until the job is over."""
         segment = self.segment
         lanes, formed = segment.worker.lanes, segment.agent.formed
-        carrier = Mpi(self.port, lanes, lambda: is_over(segment))
+        carrier = Mpi(self.port, lanes, lambda: is_over(segment) or not segment.in_job)
         if formed:
             self.watch.failed(formed)
             self.watch.times[RepairPhase.REFORM.value] = time.time() - formed

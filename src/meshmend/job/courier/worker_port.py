@@ -61,7 +61,7 @@ class WorkerPort:
         return ready
 
     def _end_with_worker(self) -> None:
-        if self.exit.is_exiting():
+        if self.exit.is_exiting() or not self.segment.in_job:  # it may have been let go, and be in the next job
             os.kill(os.getpid(), signal.SIGKILL)
 
     def before(self, point: str) -> None:

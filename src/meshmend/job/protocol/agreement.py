@@ -40,6 +40,8 @@ def check(total: Total, rank: int, origins: Mapping[int, int] | None = None) -> 
         if total.digests[rank] != right_digest(total.digests, origins or {}):
             raise Evicted(f"the state of worker {rank} differs from that of the other workers{CAUSES}")
         return Verdict.EVICT
+    if total.leaving and total.leaving < len(total.digests) == total.leaving + total.noted:
+        return Verdict.COMMIT  # newcomers have come to the end of the loop too, and have something to say before
     if total.leaving:
         if total.leaving != len(total.digests) or any(total.counts):
             few = f"{total.leaving} of {len(total.digests)} workers"

@@ -61,6 +61,8 @@ class Total:
     """How many members have no more steps to do."""
     by: Sequence[int] = ()
     """Which rank computed each lane, where every lane was counted once."""
+    noted: int = 0
+    """How many members brought a note instead of gradients."""
 
 
 @dataclass

@@ -109,4 +109,5 @@ class Footer:
             if row[0]
         }
         counts, by = np.divmod(tail[: self.lanes].astype(np.int64), ONCE)
-        return Total(counts.tolist(), digests, int(tail[-1]), by.tolist())
+        noted = int(np.count_nonzero(tail[self._notes : -1 : HEAD + WORDS]))
+        return Total(counts.tolist(), digests, int(tail[-1]), by.tolist(), noted)

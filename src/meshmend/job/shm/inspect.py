@@ -98,5 +98,5 @@ def _member(segment: Segment) -> Member:
         agent=agent.owner.number,
         step=segment.worker.step,
         epoch=Epoch(agent.attempt, agent.world, courier.shrink),
-        active=courier.active and not is_over(segment),
+        active=segment.in_job and courier.active and not is_over(segment),
     )

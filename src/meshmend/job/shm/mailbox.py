@@ -54,6 +54,17 @@ The agent, at any time:
 
       order: ● RELEASE, HALT or HALT_AND_SAVE ─ ring ─► looks at it whenever it wakes or commits; a halt is final
 
+A script may have several jobs, one after another, each with worlds of its own:
+
+      WORKER                                    COURIER of a world for job k
+      lanes, step                               waits until the worker is ready for job k
+    ● ready = k                                 done = never, active = no, over = no, …
+                                              ● job = k
+                                                everything above
+    ● left = k
+
+While `job` and `ready` differ, nothing that the courier's record says is about the job that the worker is in.
+
 Bells only save time: whoever waits looks again by itself after a while.
 """
 
@@ -91,7 +102,7 @@ class WorkerSide:
 
     def question(self, round: int) -> Mail[PartWanted] | None:
         """The courier's question for the part of this round, if it has not been answered."""
-        mail = self._segment.courier.part_wanted
+        mail = self._segment.courier.part_wanted if self._segment.in_job else None
         if mail is None or mail.body.round != round or mail.number == self._segment.worker.answered:
             return None
         return mail
@@ -103,7 +114,11 @@ class WorkerSide:
 
     def has_total(self, round: int) -> bool:
         """Whether the total of a round is here."""
-        return self._segment.courier.done >= round
+        return self._segment.in_job and self._segment.courier.done >= round
+
+    def is_active(self) -> bool:
+        """Whether this worker is a member."""
+        return self._segment.in_job and self._segment.courier.active
 
     def is_over(self) -> bool:
         """Whether the job is over, as the courier says, or the agent to one whose courier could not."""
@@ -137,11 +152,11 @@ class WorkerSide:
 
     def has_given(self) -> bool:
         """Whether this worker has to begin with another one's state."""
-        return self._segment.courier.given
+        return self._segment.in_job and self._segment.courier.given
 
     def take_given(self) -> Bytes | None:
         """That state, for a worker that has become a member."""
-        return self._segment.files.take_given() if self._segment.courier.given else None
+        return self._segment.files.take_given() if self.has_given() else None
 
     def flip(self) -> bool:
         """Whether a flip was asked for that has not been carried out; it counts as carried out now."""
@@ -217,22 +232,26 @@ class CourierSide:
         self._segment.worker_bell.ring()
 
 
-def tell(segment: AgentSegment, order: Order) -> None:
+def tell(segment: AgentSegment, order: Order, job: int = 0) -> None:
     """Give a worker an order; once it has to halt, that stands."""
     before = segment.agent.order
     if before is None or before.body.order is Order.RELEASE:
-        segment.agent.order = AgentOrder(order)
+        segment.agent.order = AgentOrder(order, job)
     segment.worker_bell.ring()
 
 
 def is_over(segment: Segment) -> bool:
-    """Whether the job is over for this rank."""
+    """Whether the job that the worker has opened, or is about to open first, is over for this rank."""
     order = segment.agent.order
-    return segment.courier.over or (order is not None and order.body.order is Order.RELEASE)
+    if order is not None and order.body.order is Order.RELEASE and order.body.job >= max(segment.worker.ready, 1):
+        return True
+    return segment.in_job and segment.courier.over
 
 
 def owes(segment: Segment) -> bool:
     """Whether the courier waits for something from its worker: a part, the state, or its device."""
+    if not segment.in_job:
+        return False
     part = segment.courier.part_wanted
     late = part is not None and part.number != segment.worker.answered
     late = late and segment.courier.active
@@ -241,7 +260,7 @@ def owes(segment: Segment) -> bool:
 
 def _unanswered_state(segment: Segment) -> Mail[StateWanted] | None:
     wanted, given = segment.courier.state_wanted, segment.worker.state_given
-    if wanted is None or (given is not None and given.body.request == wanted.number):
+    if not segment.in_job or wanted is None or (given is not None and given.body.request == wanted.number):
         return None
     return wanted
 

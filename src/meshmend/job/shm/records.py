@@ -25,7 +25,7 @@ class Order(IntEnum):
     """What an agent tells a worker to do."""
 
     RELEASE = 1
-    """The job is over: leave, also a spare that was never needed."""
+    """The job is over: leave it, also a spare that was never needed."""
     HALT = 2
     """End now."""
     HALT_AND_SAVE = 3
@@ -88,6 +88,8 @@ class AgentOrder(Message):
     """The agent's order to its worker."""
 
     order: Order
+    job: int
+    """Where it is released: from this job, and those before it."""
 
 
 @dataclass(frozen=True)
@@ -183,8 +185,10 @@ class AgentRecord(Record):
     """Whether the job may begin in this world: nobody has had its state yet."""
     mpirun = Int()
     """The process of this world's mpirun."""
+    job = Int()
+    """Which job of the script this world is for."""
     world = Int()
-    """The world whose couriers may work; written after the three fields above."""
+    """The world whose couriers may work; written after the four fields above."""
     cleared = Int()
     """Worlds up to this one are over: their couriers are dead or have to die."""
     order = Mailbox(AgentOrder)
@@ -197,8 +201,10 @@ class WorkerRecord(Record):
     __slots__ = ()
     lanes = Int()
     """Lanes of the job."""
-    ready = Flag()
-    """It has opened its job and may become a member; written after `lanes`."""
+    ready = Int()
+    """The job that it has opened last, from 1, in which it may become a member; written after `lanes` and `step`."""
+    left = Int()
+    """The job that it has left last."""
     layout = Int()
     """A number for the layout of its gradients, which all members must have in common."""
     kind = Int()
@@ -267,6 +273,8 @@ class CourierRecord(Record):
     """When the phase began (monotonic clock)."""
     phase = Choice(Phase)
     """What it is doing; written after `phase_since`."""
+    job = Int()
+    """The job that all fields below are about; what they say of another one than the worker's means nothing."""
     done_world = Int()
     """The world that the last total was made in."""
     done_shrink = Int()

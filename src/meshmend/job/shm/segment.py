@@ -11,6 +11,7 @@ present in their run from then on (presence.py); a courier, which is replaceable
 from __future__ import annotations
 
 from meshmend.errors import JobError
+from meshmend.job.protocol import NEVER
 from meshmend.job.shm.buffers import Buffers
 from meshmend.job.shm.control import Control, attach, create
 from meshmend.job.shm.doorbell import Doorbell
@@ -19,7 +20,9 @@ from meshmend.job.shm.home import free, too_small
 from meshmend.job.shm.presence import enter
 from meshmend.job.shm.records import (
     AgentRecord,
+    Assigned,
     ChaosRecord,
+    Copied,
     CourierRecord,
     WorkerRecord,
     WritableAgentRecord,
@@ -58,6 +61,11 @@ class Segment:
         """The membership that made the last total."""
         return Epoch(self.agent.attempt, self.courier.done_world, self.courier.done_shrink)
 
+    @property
+    def in_job(self) -> bool:
+        """Whether what the courier says is about the job that the worker is in."""
+        return self.courier.job == self.worker.ready
+
     def has_courier(self) -> bool:
         """Whether a courier works here, or did until it died: one whose world has not been cleared away."""
         return self.courier.world > self.agent.cleared
@@ -91,6 +99,16 @@ class CourierSegment(Segment):
     def __init__(self, files: RankFiles, control: Control) -> None:
         super().__init__(files, control)
         self.courier = WritableCourierRecord(control.words_of(CourierRecord, writable=True))
+
+    def begin_job(self, job: int) -> None:
+        """Forget what a courier before this one has said of another job; valid only when `job` is written."""
+        record = self.courier
+        if record.job != job:
+            record.active = record.given = record.over = False
+            record.assigned, record.copied = Assigned(NEVER, ()), Copied(NEVER, -1)
+            record.done_world = record.done_shrink = 0
+            record.done = NEVER
+            record.job = job
 
 
 class ChaosSegment(Segment):

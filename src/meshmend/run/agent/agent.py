@@ -63,10 +63,10 @@ class Agent:
                 self._clear(only)
             case messages.Enter():
                 self._enter(command)
-            case messages.Release(rank=rank):
+            case messages.Release(rank=rank, job=job):
                 if rank in self.workers:
                     with contextlib.suppress(JobError):  # its memory is damaged: the next look ends it
-                        tell(self.workers[rank].segment, Order.RELEASE)
+                        tell(self.workers[rank].segment, Order.RELEASE, job)
             case messages.Halt(writer=writer):
                 for worker in self._living():
                     with contextlib.suppress(JobError):
@@ -116,7 +116,7 @@ class Agent:
         agent.wanted, agent.ranks, agent.attempt = start.wanted, start.ranks, start.attempt
         settings = Settings(
             run=self.run, rank=rank, folder=self.folder, attempt=start.attempt, resume=start.resume, every=start.every,
-            log_every=start.log_every,
+            log_every=start.log_every, passed=start.passed,
         )  # fmt: skip
         environment = {**os.environ, **settings.environment(), "PYTHONUNBUFFERED": "1"}
         path = self._output(rank)
@@ -141,6 +141,7 @@ class Agent:
         for worker in self.workers.values():
             agent = worker.segment.agent
             agent.formed, agent.fresh, agent.mpirun = enter.formed / 1e9, enter.fresh, enter.mpirun
+            agent.job = enter.job
             agent.world = enter.world
         remove_worlds(self.run, before=enter.world)
 

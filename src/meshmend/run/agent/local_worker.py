@@ -146,7 +146,12 @@ class LocalWorker:
         self.segment.agent.worker.kill_group()
 
     def observe(self) -> RankSeen:
-        """How it is."""
+        """How it is; looked at again where it opens its next job in this moment."""
+        job = self.segment.worker.ready
+        seen = self._observe()
+        return seen if self.segment.worker.ready == job else self._observe()
+
+    def _observe(self) -> RankSeen:
         segment = self.segment
         agent, worker, courier = segment.agent, segment.worker, segment.courier
         state = CourierState.NONE
@@ -164,9 +169,11 @@ class LocalWorker:
             status=self.status,
             cause=self.cause if ended else Cause.NONE,
             error=_error(error),
-            ready=worker.ready,
-            active=courier.active,
+            job=max(worker.ready, 1),
+            ready=worker.ready > 0,
+            active=segment.in_job and courier.active,
             over=is_over(segment),
+            left=0 < worker.ready <= worker.left,
             courier=state,
             world=agent.world,
             shrink=courier.shrink,

@@ -22,7 +22,7 @@ from meshmend.errors import FormatError
 from meshmend.run.secret import SIZE
 from meshmend.run.supervisor.observations import Cause, RankSeen
 
-VERSION = 4
+VERSION = 5
 LONGEST = 16 << 20
 """Bytes of a line, at most."""
 PRINTED = 1 << 20
@@ -91,6 +91,7 @@ class Start(Command):
     every: str
     script: Sequence[str]
     log_every: str = ""
+    passed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,13 +119,15 @@ class Enter(Command):
     formed: int
     """When the old world was lost, in nanoseconds since 1970; 0 if there was none."""
     fresh: bool
+    job: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Release(Command):
-    """Let a worker go: the job is over."""
+    """Let a worker go: this job is over, and those before it."""
 
     rank: int
+    job: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,8 @@ class Start:
     attempt: int
     resume: str = ""
     """The checkpoint to begin with."""
+    passed: int = 0
+    """So many jobs of its script are over: it passes through them with the state that each has left."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class EnterWorld:
     """Nobody has had the state in this attempt: the run may begin here."""
     reason: WorldReason
     ranks: tuple[int, ...]
+    job: int = 1
+    """Which job of the script it is for."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,8 @@ class Release:
 
     rank: int
     host: str
+    job: int = 1
+    """From this job, and those before it."""
 
 
 @dataclass(frozen=True)

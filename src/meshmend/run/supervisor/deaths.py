@@ -19,6 +19,7 @@ def mind_death(turn: Turn, rank: Rank) -> None:
     """A worker has ended; its agent has killed its courier too."""
     run, seen = turn.run, rank.seen
     assert seen.status is not None
+    rank.lapsed = run.over() and seen.status not in (DONE, HALTED)
     if run.phase is Phase.RESTARTING or seen.cause in (Cause.STATELESS, Cause.NOT_OPENED, Cause.RUN_ENDED):
         return
     if seen.status in (DONE, HALTED) and (seen.over or run.halt_reason or not seen.ready):
@@ -82,17 +83,21 @@ def release_rest(turn: Turn) -> None:
 
     One that does not go is killed: it may be stopped, or be waiting for a step that the others have done without it.
     So is one whose last step is another sum than theirs: it was left out of the group, which then summed again.
-    What a script does after its last step may take as long as it likes.
+    What a script does after its last step may take as long as it likes, except where only those are left that were
+    never needed.
     """
     run = turn.run
     last = max(rank.seen.step for rank in run.ranks.values())
     sums = {_sum_of(rank) for rank in run.ranks.values() if rank.seen.over and rank.seen.active}
+    stopped = any(rank.seen.courier is CourierState.STOPPED for rank in run.living())  # nobody comes past it
     for rank in run.living():
-        alone = rank.seen.stuck or rank.seen.courier is not CourierState.ALIVE
+        if rank.seen.left and (rank.seen.active or run.active()):
+            continue
+        alone = stopped or rank.seen.stuck or rank.seen.courier is not CourierState.ALIVE
         if rank.seen.active and alone and not rank.seen.over and rank.seen.step == last and _sum_of(rank) not in sums:
             turn.kill(rank, Cause.CUT_OFF)
         elif not rank.seen.active or (alone and (not rank.seen.over or rank.seen.step < last)):
-            turn.release(rank)
+            turn.release(rank, run.job)
         if rank.released is not None and turn.now - rank.released > RELEASE:
             if not rank.seen.active:
                 turn.kill(rank, Cause.RUN_ENDED)

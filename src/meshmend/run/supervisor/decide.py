@@ -3,7 +3,8 @@
 No clocks, no processes, no sentences: `run/launcher.py` observes and acts, `run/console.py` finds the words, and
 tests/simulators drives this very code through failures at every point. One turn, in order:
 
-    what was seen ─► hosts ─► deaths ─► bad start ─► halt, restart, or: hangs ─► due starts ─► worlds ─► size ─► over?
+    what was seen ─► hosts ─► deaths ─► next job? ─► bad start ─► halt, restart, or: hangs ─► due starts ─► worlds
+    ─► size ─► over?
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from meshmend.run.supervisor.deaths import mind_death, mind_missed_start, releas
 from meshmend.run.supervisor.halting import begin_halt, exit_status, mind_halt
 from meshmend.run.supervisor.health import mind_hangs, mind_size, mind_start
 from meshmend.run.supervisor.hosts import mind_hosts
+from meshmend.run.supervisor.jobs import mind_jobs
 from meshmend.run.supervisor.messages import Attached, BadStart, Minority, Signalled
 from meshmend.run.supervisor.observations import Observations
 from meshmend.run.supervisor.ranks import Rank
@@ -42,6 +44,7 @@ def decide(run: RunState, seen: Observations, now: float) -> list[Action]:
     for rank in deaths:
         mind_death(turn, rank)
     if run.phase is Phase.RUNNING and run.halt_reason is None:
+        mind_jobs(turn)
         mind_start(turn)
     if run.phase is Phase.RESTARTING:
         if seen.signal:
@@ -76,8 +79,8 @@ def _see(turn: Turn) -> list[Rank]:
             mind_missed_start(turn, rank, seen.unstarted)
         elif rank.host in known and seen is None and rank.replaced is None:
             # Another agent has taken over and found nothing: the host was started again before it counted as lost.
-            seen = dataclasses.replace(rank.seen, status=KILLED)
-        if seen is not None and rank.see(seen, world):
+            seen = dataclasses.replace(rank.raw, status=KILLED)
+        if seen is not None and rank.see(seen, world, run.job):
             deaths.append(rank)
         run.fresh = run.fresh and not rank.seen.active
     return deaths
@@ -115,10 +118,17 @@ def _mind_end(turn: Turn) -> None:
     if run.halt_reason is not None and run.halted is None:
         begin_halt(turn)  # nobody is left to stop, but it has to be said
     run.phase = Phase.FINISHED
-    # One that was let go without ever having had the state cannot say that the job is done.
-    said = [rank.seen for rank in run.ranks.values() if rank.seen.active or rank.released is None]
+    # One that was let go without ever having had the state cannot say that the job is done, nor can one that ended
+    # before it opened the last job of several.
+    last = max(rank.raw.job for rank in run.ranks.values())
+    heard = [rank for rank in run.ranks.values() if rank.raw.job >= max(last, run.job)]
+    said = [rank.seen for rank in heard if rank.seen.active or rank.released is None]
+    # All here were killed to start again from the last checkpoint, when it turned out that this is the smaller side of
+    # a broken network and must not; or the run was stopped between two jobs.
     apart = isinstance(run.halt_reason, Minority) and bool(run.restarting)
-    status = exit_status(said, run.writer, halted=run.halt_reason is not None, apart=apart)
+    between = last > run.job or (run.job > 1 and run.fresh)
+    between = between and run.halt_reason is not None and not isinstance(run.halt_reason, BadStart)
+    status = exit_status(said, run.writer, halted=run.halt_reason is not None, kept=apart or between)
     if isinstance(run.halt_reason, BadStart):
         status = FAILED  # what the others have done is not what was asked for
     turn.do(Finish(status, run.halt_reason))

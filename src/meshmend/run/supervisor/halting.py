@@ -41,11 +41,10 @@ def begin_halt(turn: Turn) -> None:
     turn.do(Halt(run.writer))
 
 
-def exit_status(seen: Sequence[RankSeen], writer: int, *, halted: bool, apart: bool = False) -> int:
+def exit_status(seen: Sequence[RankSeen], writer: int, *, halted: bool, kept: bool = False) -> int:
     """DONE if the job was; `writer` is the rank that was to write the last checkpoint, where the run was halted.
 
-    `apart`: all here had been killed to start again from the last checkpoint, which is still there, when it turned out
-    that this is the smaller side of a broken network and must not.
+    `kept`: the run was halted where the last checkpoint holds all that there is to save.
     """
     # A worker that had the state can say that the job is done even to one who halts the run in that moment.
     done = any(one.status == DONE and one.over and one.active for one in seen)
@@ -54,7 +53,7 @@ def exit_status(seen: Sequence[RankSeen], writer: int, *, halted: bool, apart: b
         last = max((one.step for one in seen), default=0)
         ends = [one.status or 0 for one in seen if one.over and one.step == last]
         return FAILED if any(status > 0 and status != HALTED for status in ends) else DONE
-    if apart or any(one.rank == writer and one.status == HALTED for one in seen):
+    if kept or any(one.rank == writer and one.status == HALTED for one in seen):
         return HALTED
     errors = [one.error for one in seen if one.error is not None]
     return MISUSED if errors and all(error.mistake for error in errors) else FAILED

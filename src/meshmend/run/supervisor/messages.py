@@ -12,7 +12,9 @@ from meshmend.run.supervisor.observations import Cause, WorkerError
 
 @dataclass(frozen=True)
 class Begin:
-    """A world: the run's first one."""
+    """A world: the first one of a job."""
+
+    job: int = 1
 
 
 @dataclass(frozen=True)

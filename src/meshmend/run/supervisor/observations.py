@@ -70,12 +70,16 @@ class RankSeen:
     """The exit status of the worker, negative for a signal; None while it lives."""
     cause: Cause = Cause.NONE
     error: WorkerError | None = None
+    job: int = 1
+    """The job that it has opened last, of those that its script has one after another; 1 before the first."""
     ready: bool = False
-    """It has opened its job."""
+    """It has opened that job."""
     active: bool = False
     """It holds the state and takes part in sums."""
     over: bool = False
     """Its last step is done: all members said that they leave."""
+    left: bool = False
+    """It has left that job: what it does now is the user's own code after it."""
     courier: CourierState = CourierState.NONE
     world: int = 0
     """The world whose couriers were let in last."""

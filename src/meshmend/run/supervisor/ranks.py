@@ -6,16 +6,19 @@
      └───────────────────────── DEAD ◄── ended ──── EXITING
                                  └──► GIVEN_UP
 
+A script may have several jobs, one after another. The run as a whole is always in one of them, and these states are
+about that one: when all have left it and somebody opens the next, whoever lives is STARTING again.
+
 `TRANSITIONS` is the whole truth; `docs/how-it-works.md` has the picture made from it. A pair that is not in it cannot
 happen, and is an error.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from meshmend.run.supervisor.observations import Cause, RankSeen
+from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen
 
 
 class RankState(Enum):
@@ -57,6 +60,8 @@ class Sign(Enum):
     GIVE_UP = auto()
     MISS = auto()
     """Its start could not be carried out, and is tried again later."""
+    NEXT_JOB = auto()
+    """Decided: the run goes on with the next job of the script, which this worker has to open."""
 
 
 ALIVE = (RankState.STARTING, RankState.READY, RankState.STANDBY, RankState.ACTIVE, RankState.EXITING)
@@ -65,7 +70,7 @@ GONE = (RankState.DUE, RankState.DEAD, RankState.GIVEN_UP)
 _S, _R, _B, _A, _E = ALIVE
 _SEEN = (Sign.LOADS, Sign.OPENED, Sign.STANDS_BY, Sign.TAKES_PART, Sign.EXITS)
 TRANSITIONS: dict[tuple[RankState, Sign], RankState] = {
-    # A worker only ever gets further: what it has opened or taken part in is never taken back.
+    # Within a job a worker only ever gets further: what it has opened or taken part in is never taken back.
     **{(_S, sign): state for sign, state in zip(_SEEN, ALIVE, strict=True)},
     (_R, Sign.OPENED): _R,
     (_R, Sign.STANDS_BY): _B,
@@ -74,13 +79,14 @@ TRANSITIONS: dict[tuple[RankState, Sign], RankState] = {
     (_B, Sign.STANDS_BY): _B,
     (_B, Sign.TAKES_PART): _A,
     (_A, Sign.TAKES_PART): _A,
-    **{(_E, sign): _E for sign in _SEEN},  # the kill has not arrived yet
+    **{(_E, sign): _E for sign in (*_SEEN, Sign.NEXT_JOB)},  # the kill has not arrived yet
+    **{(state, Sign.NEXT_JOB): _S for state in (_S, _R, _B, _A)},
     **{(state, Sign.EXITS): _E for state in ALIVE},
     **{(state, Sign.KILL): _E for state in ALIVE},
     **{(state, Sign.ENDED): RankState.DEAD for state in ALIVE},
     **{(state, Sign.BURY): RankState.DEAD for state in (*ALIVE, *GONE)},
     **{(state, Sign.START): _S for state in GONE},
-    **{(state, sign): state for state in GONE for sign in (*_SEEN, Sign.ENDED)},  # what is left of an old worker
+    **{(state, sign): state for state in GONE for sign in (*_SEEN, Sign.ENDED, Sign.NEXT_JOB)},  # of an old worker
     (RankState.DEAD, Sign.POSTPONE): RankState.DUE,
     (RankState.DEAD, Sign.GIVE_UP): RankState.GIVEN_UP,
     (_S, Sign.MISS): RankState.DUE,
@@ -107,6 +113,9 @@ class Rank:
     host: str
     state: RankState = RankState.DEAD
     seen: RankSeen = field(default_factory=lambda: RankSeen(-1))
+    """Its worker, as far as the job is concerned that the run is in: see `within`."""
+    raw: RankSeen = field(default_factory=lambda: RankSeen(-1))
+    """The same, as its agent saw it."""
     failures: int = 0
     """How often in a row its worker ended before it completed a step."""
     joining: bool = False
@@ -129,13 +138,18 @@ class Rank:
     """How often in a row its start could not be carried out."""
     released: float | None = None
     """When its worker was let go."""
+    released_from: int = 0
+    """From which job."""
+    lapsed: bool = False
+    """Its worker died after the last step of a job: whether it must be replaced shows when there is another job."""
 
     def apply(self, sign: Sign) -> None:
         """Move to the next state."""
         self.state = transition(self.state, sign)
 
-    def see(self, seen: RankSeen, world: int) -> bool:
+    def see(self, raw: RankSeen, world: int, job: int = 1) -> bool:
         """Take in what its agent sees; whether its worker has ended since the last look."""
+        seen = within(raw, job, self.seen)
         if self.unseen(seen):
             return False
         self.replaced = None
@@ -146,9 +160,18 @@ class Rank:
         began = seen.ready if self.founder else seen.active and seen.summed_world > 0
         if began and self.first_step is None:
             self.first_step = seen.step
-        self.seen = seen
+        self.seen, self.raw = seen, raw
         self.apply(sign_of(seen, world))
         return self.state is RankState.DEAD
+
+    def next_job(self, job: int) -> None:
+        """The run goes on with another job: begin to see its worker as somebody who has to open that one."""
+        self.apply(Sign.NEXT_JOB)
+        self.first_step, self.released, self.courier_lost = None, None, 0.0
+        self.founder = not self.joining
+        self.seen = within(self.raw, job, self.seen)
+        if self.alive and self.replaced is None:
+            self.see(self.raw, 0, job)
 
     def unseen(self, seen: RankSeen | None) -> bool:
         """Whether a start was ordered that is not seen yet: this is the worker before it, or nobody."""
@@ -162,15 +185,15 @@ class Rank:
     def miss(self) -> None:
         """The start that was ordered could not be carried out; what was there before is still there."""
         self.apply(Sign.MISS)
-        self.seen = RankSeen(self.number, process=self.replaced or 0)
+        self.seen = self.raw = RankSeen(self.number, process=self.replaced or 0)
         self.replaced = None
         self.misses += 1
 
     def started(self) -> None:
         """A start was ordered."""
         self.replaced, self.first_step, self.killed = self.seen.process, None, Cause.NONE
-        self.released, self.founder = None, not self.joining
-        self.seen = RankSeen(self.number)
+        self.released, self.founder, self.lapsed = None, not self.joining, False
+        self.seen = self.raw = RankSeen(self.number)
         self.apply(Sign.START)
 
     @property
@@ -194,6 +217,24 @@ class Rank:
         seen = self.seen
         ended = seen.status is not None and seen.cause is Cause.NONE and not seen.over
         return ended and ((seen.status or 0) >= 0 or seen.error is not None)
+
+
+def within(seen: RankSeen, job: int, before: RankSeen) -> RankSeen:
+    """What an observation says about one job, where the worker is in another: it has left this one, or not opened it.
+
+    `before` is the observation before it.
+    """
+    if seen.job > job:
+        return replace(
+            seen, ready=True, over=True, left=True, active=before.active, step=before.step, still=0, stuck=False,
+            summed_world=before.summed_world, summed_shrink=before.summed_shrink,
+        )  # fmt: skip
+    if seen.job < job:
+        return replace(
+            seen, ready=False, over=False, active=False, step=0, still=0, stuck=False, courier=CourierState.NONE,
+            summed_world=0, summed_shrink=0,
+        )  # fmt: skip
+    return seen
 
 
 def sign_of(seen: RankSeen, world: int) -> Sign:

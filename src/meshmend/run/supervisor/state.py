@@ -106,10 +106,12 @@ class RunState:
     """One that is being made ready."""
     worlds: int = 0
     """The number of the last world."""
+    job: int = 1
+    """Which job of the script the run is in: it goes on with the next one when all that live have left this one."""
     fresh: bool = True
-    """Nobody in this attempt has had the state yet."""
+    """Nobody has had the state of this job yet, in this attempt."""
     begun: bool = False
-    """All workers that this attempt began with have completed a step, as far as nobody killed them."""
+    """All workers that this job began with, in this attempt, have completed a step, as far as nobody killed them."""
     reason: WorldReason | None = None
     """Why the next world will be formed, where that is known already."""
     unsure: set[int] = field(default_factory=set)
@@ -155,7 +157,7 @@ class RunState:
         return [rank for rank in self.ranks.values() if rank.state is RankState.DUE and rank.misses]
 
     def over(self) -> bool:
-        """Whether the last step is done: a rank is over only when all members have said that they leave."""
+        """Whether the job's last step is done: a rank is over only when all members have said that they leave."""
         return any(rank.seen.over for rank in self.ranks.values())
 
     def on(self, hosts: Iterable[str]) -> list[Rank]:
@@ -188,14 +190,15 @@ class Turn:
 
     def order_start(self, rank: Rank) -> None:
         """Order the start of a worker, once more where the agent that was told is gone."""
-        self.do(Start(rank.number, rank.host, self.run.attempt, "" if rank.joining else self.run.resume))
+        resume = "" if rank.joining else self.run.resume
+        self.do(Start(rank.number, rank.host, self.run.attempt, resume, passed=self.run.job - 1))
         rank.ordered = self.now
 
-    def release(self, rank: Rank) -> None:
-        """Let a worker go, once."""
-        if rank.released is None and rank.state is not RankState.EXITING:
-            self.do(Release(rank.number, rank.host))
-            rank.released = self.now
+    def release(self, rank: Rank, job: int) -> None:
+        """Let a worker go from this job, once."""
+        if (rank.released is None or rank.released_from < job) and rank.state is not RankState.EXITING:
+            self.do(Release(rank.number, rank.host, job))
+            rank.released, rank.released_from = self.now, job
 
     def kill(self, rank: Rank, cause: Cause) -> None:
         """Have a worker killed, once."""

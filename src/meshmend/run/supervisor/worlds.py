@@ -130,7 +130,7 @@ def _form_first(turn: Turn) -> None:
     if waiting and turn.seen.hosts_known and all(rank.seen.ready for rank in waiting):
         for rank in waiting:
             rank.joining = False
-        reason, run.reason = run.reason or (Begin() if run.fresh else Restarted()), None
+        reason, run.reason = run.reason or (Begin(run.job) if run.fresh else Restarted()), None
         form(turn, reason)
 
 
@@ -146,8 +146,9 @@ def _open(turn: Turn, reason: WorldReason) -> World:
 
 
 def _enter(turn: Turn, world: World) -> None:
-    turn.run.world = world
-    turn.do(EnterWorld(world.number, turn.run.fresh, world.reason, tuple(sorted(world.members))))
+    run = turn.run
+    run.world = world
+    turn.do(EnterWorld(world.number, run.fresh, world.reason, tuple(sorted(world.members)), run.job))
 
 
 def _abandon(turn: Turn) -> None:
@@ -165,7 +166,7 @@ def _mpirun_lost(turn: Turn, world: World, members: list[Rank], how: Loss) -> No
     turn.do(NoteMpirunLost(how))
     came_up = any(rank.seen.standby == world.number for rank in members)
     run.backoff.failed(max(rank.seen.step for rank in members), came_up=came_up, now=turn.now)
-    if run.backoff.fruitless >= RESTARTS and run.fresh:
+    if run.backoff.fruitless >= RESTARTS and run.fresh and run.job == 1:
         run.phase = Phase.FINISHED
         turn.do(Finish(MISUSED, no_world=True))
     elif run.backoff.hopeless is not None:

@@ -1,0 +1,43 @@
+"""One job after another: when the run goes on with the next one of its script, and what it then forgets.
+
+A run is in one job at a time. A worker that has left it may be ready for the next one while others are still leaving:
+it waits, and counts as one that has left, until all that live have. Then everybody has the next job to open, as at the
+beginning of the run: a new world is formed as soon as all are ready.
+"""
+
+from __future__ import annotations
+
+from meshmend.run.supervisor.patience import Backoff, HangJudge
+from meshmend.run.supervisor.ranks import RankState
+from meshmend.run.supervisor.state import Turn
+from meshmend.run.supervisor.worlds import end_world
+
+
+def mind_jobs(turn: Turn) -> None:
+    """Go on with the next job, once somebody has opened it and nobody is left in this one."""
+    run, alive = turn.run, turn.run.living()
+    ahead = [rank.raw.job for rank in alive if rank.raw.job > run.job]
+    if ahead and turn.seen.hosts_known and all(rank.seen.left or not rank.seen.ready for rank in alive):
+        _begin(turn, min(ahead))
+    for rank in run.living():
+        # It was still loading when the jobs ended that it opens now, and could not be told.
+        if rank.raw.ready and rank.raw.job < run.job and not rank.raw.left:
+            turn.release(rank, run.job - 1)
+
+
+def _begin(turn: Turn, job: int) -> None:
+    run = turn.run
+    run.job = job
+    end_world(turn)
+    for rank in run.ranks.values():
+        rank.next_job(job)
+    run.fresh = not run.active()  # another launcher may have attached in the middle of it
+    run.begun = not run.fresh
+    run.hangs, run.backoff = HangJudge(), Backoff()
+    run.unsure.clear()
+    if run.fresh:
+        run.reason = None
+    for rank in run.ranks.values():
+        if rank.lapsed and rank.state is RankState.DEAD and run.halt_reason is None:
+            rank.lapsed = False
+            run.config.policy.after_death(turn, rank)
