@@ -123,13 +123,14 @@ def main() -> None:
     for framework in arguments.framework.split(","):
         for workers in map(int, arguments.workers.split(",")):
             kinds = [kind for kind in arguments.kinds.split(",") if kind != "ddp" or framework == "torch"]
-            found = {kind: measured(kind, framework, workers, words) for kind in kinds}
-            if "bare" in found:
-                found["bare again"] = measured("bare", framework, workers, words)
-            least = statistics.mean(found.get(kind, 0) for kind in ("bare", "bare again"))
-            print(f"\n{framework}, {arguments.model}, {workers} workers on {arguments.device}")
-            for kind, value in found.items():
-                print(f"  {kind:10} {value:8.2f} ms   {value / least if least else 0:.3f}", flush=True)
+            print(f"\n{framework}, {arguments.model}, {workers} workers on {arguments.device}", flush=True)
+            found: dict[str, float] = {}
+            for kind in [*kinds, *(["bare"] if "bare" in kinds else [])]:
+                value = measured(kind, framework, workers, words)
+                found[kind] = value if kind not in found else (found[kind] + value) / 2
+                print(f"  {kind:10} {value:8.2f} ms", flush=True)
+            for kind, value in found.items() if "bare" in found else ():
+                print(f"  {kind:10} {value / found['bare']:8.3f} times bare", flush=True)
         if arguments.kill:
             half = WARM + arguments.turns * arguments.steps // 2
             faults = json.dumps([{"rank": 1, "step": half, "point": "compute", "kind": "kill"}])
