@@ -111,6 +111,7 @@ class DeviceTorchState(TorchState):
                 Facts(path, str(one.dtype).removeprefix("torch."), tuple(one.shape)) for path, one in self._listing
             ]
             self._opening = self._listing, opening(facts)
+            self._digested = [tensor for _, tensor in self._listing]
         number, text = self._opening[1], self._text
         fetch = self._digester.begin(self._digested)
         return Later(lambda: finished(number, fetch(), (text, *more)))

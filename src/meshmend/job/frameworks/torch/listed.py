@@ -40,6 +40,8 @@ class Listed:
         """How the text of an object is made again, for those with numbers that change; the others' stays."""
         self._entries: list[Entry] = []
         self._counts: list[tuple[Any, int]] = []
+        self._lists: list[tuple[list[Any], list[Any]]] = []
+        """Lists, and what was in them."""
         self.lasting = True
         """Whether the listing can be used again at all."""
         for name, one in named.items():
@@ -71,6 +73,7 @@ class Listed:
         return (
             self.lasting
             and all(len(one) == count for one, count in self._counts)
+            and all([*map(id, one)] == [*map(id, was)] for one, was in self._lists)
             and all([one.get(key) is value for one, key, value in self._entries])  # noqa: C419 (quicker than one by one)
             and [value.data_ptr() for value in self._seen] == self._places  # `parameter.data = …` gives it another one
         )
@@ -78,6 +81,13 @@ class Listed:
     def _keep(self, one: Any) -> None:
         self._counts.append((one, len(one)))
         self._entries += [(one, key, value) for key, value in one.items()]
+
+    def _keep_of(self, owner: Any, name: str) -> None:
+        """A dict that an object holds, which must go on holding this very one: loading a state replaces some."""
+        held = owner.__dict__[name]
+        self._entries.append((owner.__dict__, name, held))
+        if isinstance(held, dict):
+            self._keep(held)
 
     def _keep_module(self, module: Any) -> None:
         plain = torch.nn.Module
@@ -91,8 +101,8 @@ class Listed:
                 or one._state_dict_pre_hooks
             )
             self.lasting = self.lasting and not own
-            for entries in (one._parameters, one._buffers, one._modules):
-                self._keep(entries)
+            for entries in ("_parameters", "_buffers", "_modules"):
+                self._keep_of(one, entries)
 
     def _keep_optimizer(self, name: str, optimizer: Any, found: Any) -> None:
         plain = type(optimizer).state_dict is torch.optim.Optimizer.state_dict
@@ -105,11 +115,14 @@ class Listed:
         self.lasting = self.lasting and plain and not hooks and known and numbers
         if not self.lasting:
             return
-        self._keep(optimizer.state)
+        self._keep_of(optimizer, "state")
         for one in optimizer.state.values():
             self._keep(one)
-        params = [group["params"] for group in optimizer.param_groups]
-        self._counts += [(one, len(one)) for one in (optimizer.param_groups, *params)]
+        self._keep_of(optimizer, "param_groups")
+        self._lists.append((optimizer.param_groups, [*optimizer.param_groups]))
+        for group in optimizer.param_groups:
+            self._entries.append((group, "params", group["params"]))
+            self._lists.append((group["params"], [*group["params"]]))
         indices = [group["params"] for group in optimizer.state_dict()["param_groups"]]
         rest = {entry[0]: entry[1] for entry in found[1:]}
         after = _json(rest["state"])
