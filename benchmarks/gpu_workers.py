@@ -9,14 +9,17 @@
 
 A batch is divided between the workers, so `bare` with as many processes is what the same work costs without any sum.
 Kinds run one after another, `bare` first and last; a step is the median over all turns of the slowest worker's.
+GPU_PROFILE=1 in the environment shows where the first worker's processor time goes.
 `--kill` kills a worker in the middle of a run of three and shows what that cost, by `meshmend audit`.
 """
 
 from __future__ import annotations
 
 import argparse
+import cProfile
 import json
 import os
+import pstats
 import statistics
 import subprocess
 import sys
@@ -46,10 +49,16 @@ def child(arguments: argparse.Namespace, kind: str) -> None:
         loop, *_ = jax_loops(size, arguments.device, *of)
     loop.run(WARM)
     turns = []
+    profile = cProfile.Profile() if os.environ.get("GPU_PROFILE") and rank == 0 else None
+    if profile is not None:
+        profile.enable()
     for turn in range(arguments.turns):
         if alone:
             _meet(folder, f"{kind}-{turn}", rank, workers)
         turns.append(loop.run(arguments.steps))
+    if profile is not None:
+        profile.disable()
+        pstats.Stats(profile, stream=sys.stderr).sort_stats("tottime").print_stats(30)
     (folder / f"{kind}-{rank}.json").write_text(json.dumps(turns))
     for _ in () if alone else loop.rest():
         pass  # a job ends after its last step

@@ -15,17 +15,22 @@ from meshmend.job.state.digest import FIRST, GOLDEN, SECOND, SEED, sums_of_each
 WIDTHS = {1: jnp.uint8, 2: jnp.uint16}
 
 
-def sums_begun(leaves: Sequence[Any]) -> list[tuple[list[int], Any]]:
-    """Begin to compute the sums of these leaves: which ones, and an array with a row for each of them.
-
-    Leaves on the host are summed there and then. A program runs on one set of devices, so there is one for each.
-    """
+def groups_of(leaves: Sequence[Any]) -> list[list[int]]:
+    """Which leaves a program can take together: it runs on one set of devices. Those of the host are one group too."""
     groups: dict[Any, list[int]] = {}
     for number, leaf in enumerate(leaves):
         groups.setdefault(_devices(leaf), []).append(number)
+    return list(groups.values())
+
+
+def sums_begun(leaves: Sequence[Any], groups: list[list[int]] | None = None) -> list[tuple[list[int], Any]]:
+    """Begin to compute the sums of these leaves: which ones, and an array with a row for each of them.
+
+    Leaves on the host are summed there and then.
+    """
     begun = []
-    for where, numbers in groups.items():
-        if where is None:
+    for numbers in groups_of(leaves) if groups is None else groups:
+        if _devices(leaves[numbers[0]]) is None:
             found = sums_of_each([np.asarray(leaves[number]) for number in numbers])
         else:
             found = _sums([leaves[number] for number in numbers])

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from meshmend.errors import JobError
 from meshmend.job.frameworks.base import Accumulator, Framework
 from meshmend.job.frameworks.jax import host
-from meshmend.job.frameworks.jax.digest import sums_begun, sums_fetched
+from meshmend.job.frameworks.jax.digest import groups_of, sums_begun, sums_fetched
 from meshmend.job.frameworks.jax.sums import JaxSums
 from meshmend.job.frameworks.jax.tree import leaves_of, rebuilt
 from meshmend.job.reduction.base import Reduction
@@ -51,7 +51,9 @@ class JaxState(Framework):
 
     def __init__(self, tree: Any) -> None:
         self.device, self.cuda = device_of(tree), cuda_of(tree)
-        self._opening = 0, 0
+        self._opening = 0
+        self._kinds: list[Any] = []
+        self._groups: list[list[int]] = []
         self._take(tree)
 
     @property
@@ -125,14 +127,15 @@ class JaxState(Framework):
 
     def digest_begun(self, *more: npt.NDArray[Any]) -> Later[int]:
         """Have the devices compute it while the next step begins."""
-        begun = sums_begun([leaf for _, leaf in self._found])
-        # What the leaves are hardly ever changes.
-        facts = [Facts(name, str(np.asarray(leaf).dtype) if not isinstance(leaf, jax.Array) else leaf.dtype.name,
-                       tuple(np.shape(leaf))) for name, leaf in self._found]  # fmt: skip
-        key = hash(tuple(facts))
-        if self._opening[0] != key:
-            self._opening = key, opening(facts)
-        number = self._opening[1]
+        leaves = [leaf for _, leaf in self._found]
+        kinds = [(leaf.shape, leaf.dtype, leaf.sharding) if isinstance(leaf, jax.Array) else None for leaf in leaves]
+        if kinds != self._kinds or None in kinds:  # what the leaves are hardly ever changes
+            types = [leaf.dtype.name if isinstance(leaf, jax.Array) else str(np.asarray(leaf).dtype) for leaf in leaves]
+            shapes = [tuple(np.shape(leaf)) for leaf in leaves]
+            names = [name for name, _ in self._found]
+            self._opening = opening([Facts(*one) for one in zip(names, types, shapes, strict=True)])
+            self._kinds, self._groups = kinds, groups_of(leaves)
+        begun, number = sums_begun(leaves, self._groups), self._opening
         return Later(lambda: finished(number, sums_fetched(begun), more))
 
     def number_begun(self, value: Any) -> Later[float] | None:

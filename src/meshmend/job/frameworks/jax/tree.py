@@ -9,15 +9,36 @@ import jax
 
 from meshmend.errors import JobError
 
+_names: dict[Any, list[str]] = {}
+"""The names of leaves by the shape of their tree: naming hundreds takes longer than a device needs for a small step."""
+MOST_SHAPES = 64
+
 
 def leaves_of(tree: Any) -> list[tuple[str, Any]]:
     """The leaves of a tree by name, in JAX's order."""
     try:
-        found = jax.tree_util.tree_leaves_with_path(tree)
+        leaves, shape = jax.tree_util.tree_flatten(tree)
+        names = _named(tree, shape)
     except (TypeError, ValueError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise JobError(f"JAX cannot take this tree apart ({reason}); use dicts whose keys have one type") from None
-    return [(".".join(map(_word, path)) or "value", leaf) for path, leaf in found]
+    return list(zip(names, leaves, strict=True))
+
+
+def _named(tree: Any, shape: Any) -> list[str]:
+    try:
+        found = _names.get(shape)
+    except TypeError:  # a container with something in it that has no hash
+        return _names_in(tree)
+    if found is None:
+        if len(_names) >= MOST_SHAPES:
+            _names.clear()
+        found = _names[shape] = _names_in(tree)
+    return found
+
+
+def _names_in(tree: Any) -> list[str]:
+    return [".".join(map(_word, path)) or "value" for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
 
 
 def _word(key: Any) -> str:
