@@ -96,7 +96,19 @@ def measured(kind: str, framework: str, workers: int, words: list[str], faults: 
             environment["MESHMEND_DEVICE_MEMORY"] = "off"
         if faults:
             environment["MESHMEND_FAULTS"] = faults
-        run = [sys.executable, "-m", "meshmend", "run", "-n", str(workers), "--on-failure", "shrink", "-q"]
+        run = [
+            sys.executable,
+            "-m",
+            "meshmend",
+            "run",
+            "-n",
+            str(workers),
+            "--on-failure",
+            "shrink",
+            "-q",
+            "--checkpoint-every",
+            "1000000",
+        ]
         every = [subprocess.Popen([*run, *(["--name", name] if name else []), *script], env=environment, cwd=folder)]
     for process in every:
         if process.wait(DEADLINE):
