@@ -52,7 +52,7 @@ HALTS: list[tuple[m.HaltReason, list[str]]] = [
     (m.NoProgress(24, 7), ["24", "step 7"]),
 ]
 WORLDS: list[tuple[m.WorldReason, list[str]]] = [
-    (m.Begin(), []),
+    (m.Begin(job=3), ["job 3"]),
     (m.Attached(), []),
     (m.Restarted(), []),
     (m.Joined((3,)), ["worker 3 joins"]),

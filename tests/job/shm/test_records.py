@@ -128,7 +128,7 @@ def test_a_field_has_its_type() -> None:
     assert courier.phase_since == pytest.approx(12345.678, abs=1e-6)
     with pytest.raises(ValueError, match="9"):
         _ = CourierRecord([9] * CourierRecord.size).phase
-    assert issubclass(Order, IntEnum) and AgentRecord.order.kind.kinds == [Order]
+    assert issubclass(Order, IntEnum) and AgentRecord.order.kind.kinds == [Order, int]
 
 
 @given(st.sets(st.integers(0, MOST_LANES - 1)))

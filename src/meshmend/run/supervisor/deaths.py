@@ -81,8 +81,9 @@ def mind_missed_start(turn: Turn, rank: Rank, why: str) -> None:
 def release_rest(turn: Turn) -> None:
     """The last step is done: let go of those that were never needed, or did not hear that all leave.
 
-    One that does not go is killed: it may be stopped, or be waiting for a step that the others have done without it.
-    So is one whose last step is another sum than theirs: it was left out of the group, which then summed again.
+    One that does not go is killed: it may be stopped, or be waiting for a step that the others have done without it;
+    between hearing that all leave and having left lies no code of the user's. So is one whose last step is another sum
+    than theirs: it was left out of the group, which then summed again.
     What a script does after its last step may take as long as it likes, except where only those are left that were
     never needed.
     """
@@ -90,18 +91,22 @@ def release_rest(turn: Turn) -> None:
     last = max(rank.seen.step for rank in run.ranks.values())
     sums = {_sum_of(rank) for rank in run.ranks.values() if rank.seen.over and rank.seen.active}
     stopped = any(rank.seen.courier is CourierState.STOPPED for rank in run.living())  # nobody comes past it
+    waited_for = any(not rank.seen.over for rank in run.active())
     for rank in run.living():
-        if rank.seen.left and (rank.seen.active or run.active()):
+        # It was let go while its courier took it into the group, and that one waits for it, and the others' for that.
+        holds_up = waited_for and rank.released is not None and rank.seen.courier is CourierState.ALIVE
+        ahead = rank.raw.job > run.job  # it has opened the next job, and needs nothing from this one any more
+        if ahead or (rank.seen.left and not holds_up and (rank.seen.active or run.active())):
             continue
         alone = stopped or rank.seen.stuck or rank.seen.courier is not CourierState.ALIVE
         if rank.seen.active and alone and not rank.seen.over and rank.seen.step == last and _sum_of(rank) not in sums:
             turn.kill(rank, Cause.CUT_OFF)
-        elif not rank.seen.active or (alone and (not rank.seen.over or rank.seen.step < last)):
+        elif not rank.seen.active or (alone and (not rank.seen.left or rank.seen.step < last)):
             turn.release(rank, run.job)
         if rank.released is not None and turn.now - rank.released > RELEASE:
             if not rank.seen.active:
                 turn.kill(rank, Cause.RUN_ENDED)
-            elif rank.seen.step < last:
+            elif rank.seen.step < last or holds_up or not rank.seen.left:
                 turn.kill(rank, Cause.CUT_OFF)
 
 
