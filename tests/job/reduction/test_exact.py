@@ -319,6 +319,75 @@ def test_numpy_and_compiled_loops_write_the_same_wire(
             assert want.sums.tobytes() == got.sums.tobytes()
 
 
+def judged_by_definition(grid: Exact, notes: np.ndarray) -> tuple[np.ndarray, tuple[int, ...], tuple[int, ...]]:
+    """The new levels, and the leaves to do again and the bad ones: the rules of the module, block by block."""
+    level, leaf = grid.state().astype(np.int32), grid._leaf
+    spread = np.zeros(len(notes))
+    for digit, worth in zip(notes.T, grid._digit, strict=False):
+        spread += digit * worth
+    bad = (notes[:, -1] != 0) | (spread >= np.ldexp(module.ROOM, HIGH))
+    if bad.any():
+        return level, (), tuple(np.unique(leaf[bad]).tolist())
+    used = spread > 0
+    need = np.clip(np.frexp(spread)[1] - (31 - module.HEADROOM), LOW, HIGH) * module.FALL
+    need = np.where(used, need, FRESH).astype(np.int32)
+    peak = np.full(len(grid.leaves), FRESH, np.int32)
+    np.maximum.at(peak, leaf, need)
+    top = peak[leaf]
+    small = used & ((level == FRESH) | (spread >= np.ldexp(module.ROOM, -(-level // module.FALL))))
+    if small.any():
+        jumped = np.isin(leaf, leaf[small])
+        return np.where(jumped, np.maximum(level, top), level), tuple(np.unique(leaf[small]).tolist()), ()
+    lower = np.where(level > top, np.maximum(level - module.FALL, top), level - used)
+    return np.where(top == FRESH, level, np.maximum(lower, need)), (), ()
+
+
+def any_notes(random: np.random.Generator, grid: Exact) -> np.ndarray:
+    """Notes as rounds leave them, and ones at the edges: near a block's limit, between octaves, with many digits."""
+    digits, octaves = grid.digits
+    blocks, fresh = len(grid._leaf), grid.state() == FRESH
+    notes = np.zeros((blocks, digits + 1), np.int32)
+    most = (1 << 31 - 1) - 1
+    kinds = random.choice([[0, 6, 7], [3, 4, 5, 6, 7], [0, 0, 6, 6, 7, 2], [0, 6, 7, 3, 1]][int(random.integers(4))], 3)
+    for block in range(blocks):
+        kind = random.choice(kinds)
+        if kind == 0:
+            continue
+        if kind == 1:  # any digits
+            notes[block, :-2] = random.integers(0, most, digits - 1) * (random.random(digits - 1) < 0.4)
+        elif kind == 2:  # many ones: whether a float64 rounds up decides the octave
+            high = random.integers(2, digits - 1)
+            notes[block, high] = (1 << random.integers(1, 30)) - 1
+            notes[block, :high] = (1 << octaves) - 1 - (random.random(high) < 0.1)
+        else:  # close to the limit of this block's grid, or of another one
+            exponent = random.integers(-100, 60) if fresh[block] else grid.exponents[block]
+            away = random.choice([0, 0, -1, 1, -4096, 4096, -(1 << 20)]) if kind < 6 else 0
+            units = int(module.ROOM) + int(away) >> (0 if kind < 6 else int(random.integers(1, 12)))
+            lowest = int(exponent) - (module.FLOOR - COARSE)  # of this many units, in places of the lowest digit
+            whole = units << lowest if lowest >= 0 else units >> -lowest
+            for digit in range(digits):
+                notes[block, digit] = whole >> octaves * digit & ((1 << octaves) - 1)
+    if random.random() < 0.05:
+        notes[random.integers(blocks), -1] = 1
+    return notes
+
+
+@settings(max_examples=100)
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=5).filter(sum), st.sampled_from([1, 8, 300, 4096]), seeds)
+def test_a_round_is_judged_by_the_rules(leaves: list[int], lanes: int, seed: int) -> None:
+    grid, random = Exact(leaves, lanes, 2), np.random.default_rng(seed)
+    for _ in range(6):
+        notes = any_notes(random, grid)
+        level, redo, bad = judged_by_definition(grid, notes)
+        outcome = grid.judge(notes)
+        assert ((outcome.redo, outcome.bad) if outcome else ((), ())) == (redo, bad)
+        assert (grid.state() == level).all()
+        known = level != FRESH
+        exponents = np.where(known, -(-level // module.FALL), 0)
+        assert (grid.factors[0] == np.ldexp(np.float32(1), -exponents) * known).all()
+        assert (grid.factors[1] == np.ldexp(np.float32(1), exponents) * known).all()
+
+
 def test_as_many_lanes_as_there_may_be() -> None:
     grid = Exact([6], MOST_LANES)
     rows = np.full((MOST_LANES, 6), 3.0, np.float32)
