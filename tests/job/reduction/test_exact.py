@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from meshmend.job.reduction import exact as module
 from meshmend.job.reduction.exact import COARSE, FRESH, HIGH, LOW, MOST_LANES, Exact, Outcome
+from tests.job.reduction.notes import any_notes
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -321,9 +322,9 @@ def test_numpy_and_compiled_loops_write_the_same_wire(
 
 def judged_by_definition(grid: Exact, notes: np.ndarray) -> tuple[np.ndarray, tuple[int, ...], tuple[int, ...]]:
     """The new levels, and the leaves to do again and the bad ones: the rules of the module, block by block."""
-    level, leaf = grid.state().astype(np.int32), grid._leaf
+    level, leaf = grid.state().astype(np.int32), grid.leaf_of
     spread = np.zeros(len(notes))
-    for digit, worth in zip(notes.T, grid._digit, strict=False):
+    for digit, worth in zip(notes.T, grid.worth, strict=False):
         spread += digit * worth
     bad = (notes[:, -1] != 0) | (spread >= np.ldexp(module.ROOM, HIGH))
     if bad.any():
@@ -340,36 +341,6 @@ def judged_by_definition(grid: Exact, notes: np.ndarray) -> tuple[np.ndarray, tu
         return np.where(jumped, np.maximum(level, top), level), tuple(np.unique(leaf[small]).tolist()), ()
     lower = np.where(level > top, np.maximum(level - module.FALL, top), level - used)
     return np.where(top == FRESH, level, np.maximum(lower, need)), (), ()
-
-
-def any_notes(random: np.random.Generator, grid: Exact) -> np.ndarray:
-    """Notes as rounds leave them, and ones at the edges: near a block's limit, between octaves, with many digits."""
-    digits, octaves = grid.digits
-    blocks, fresh = len(grid._leaf), grid.state() == FRESH
-    notes = np.zeros((blocks, digits + 1), np.int32)
-    most = (1 << 31 - 1) - 1
-    kinds = random.choice([[0, 6, 7], [3, 4, 5, 6, 7], [0, 0, 6, 6, 7, 2], [0, 6, 7, 3, 1]][int(random.integers(4))], 3)
-    for block in range(blocks):
-        kind = random.choice(kinds)
-        if kind == 0:
-            continue
-        if kind == 1:  # any digits
-            notes[block, :-2] = random.integers(0, most, digits - 1) * (random.random(digits - 1) < 0.4)
-        elif kind == 2:  # many ones: whether a float64 rounds up decides the octave
-            high = random.integers(2, digits - 1)
-            notes[block, high] = (1 << random.integers(1, 30)) - 1
-            notes[block, :high] = (1 << octaves) - 1 - (random.random(high) < 0.1)
-        else:  # close to the limit of this block's grid, or of another one
-            exponent = random.integers(-100, 60) if fresh[block] else grid.exponents[block]
-            away = random.choice([0, 0, -1, 1, -4096, 4096, -(1 << 20)]) if kind < 6 else 0
-            units = int(module.ROOM) + int(away) >> (0 if kind < 6 else int(random.integers(1, 12)))
-            lowest = int(exponent) - (module.FLOOR - COARSE)  # of this many units, in places of the lowest digit
-            whole = units << lowest if lowest >= 0 else units >> -lowest
-            for digit in range(digits):
-                notes[block, digit] = whole >> octaves * digit & ((1 << octaves) - 1)
-    if random.random() < 0.05:
-        notes[random.integers(blocks), -1] = 1
-    return notes
 
 
 @settings(max_examples=100)
