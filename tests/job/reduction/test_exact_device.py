@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from meshmend.job.frameworks.jax import host
 from meshmend.job.frameworks.jax.exact import ExactWire
 from meshmend.job.frameworks.torch import exact as of_torch
 from meshmend.job.reduction.exact import FRESH, Exact, Outcome
@@ -43,7 +44,7 @@ class OfJax:
     """A wire of JAX."""
 
     def __init__(self, layout: Layout, exact: Exact) -> None:
-        self._wire = ExactWire(layout, exact)
+        self._wire = ExactWire(layout, exact, host.Place(None))
 
     def add(self, gradient: npt.NDArray[np.float32], *, first: bool) -> None:
         add, before = (self._wire.first, ()) if first else (self._wire.add_in_place, self._sums)

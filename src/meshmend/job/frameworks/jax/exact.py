@@ -34,20 +34,21 @@ FLOAT64 = ("cpu", "gpu", "cuda", "rocm")
 class DeviceGrid:
     """The grid of an `Exact` on the device: the same rules, and the same levels on the host after every round."""
 
-    def __init__(self, exact: Exact) -> None:
-        self.exact = exact
+    def __init__(self, exact: Exact, place: host.Place) -> None:
+        self.exact, self._place = exact, place
         self._known: Any = None  # the levels of the host that those on the device are
         self._level: Any = None
         self._factors: Any = None
-        self._leaf_of = exact.leaf_of.astype(np.int32)
+        self._leaf_of = place.upload_flat(exact.leaf_of.astype(np.int32))
         self._move = jax.jit(self._moved)
 
     @property
     def factors(self) -> tuple[Any, Any]:
         """As `Exact.factors`, on the device."""
         if self._known is not self.exact.level:
-            self._known, self._level = self.exact.level, self.exact.level
-            self._factors = jax.device_put(self.exact.factors)
+            self._known = self.exact.level
+            self._level, *factors = map(self._place.upload_flat, (self.exact.level, *self.exact.factors))
+            self._factors = tuple(factors)
         return self._factors  # type: ignore[no-any-return]
 
     def judge_begun(self, notes: Any) -> Callable[[], Outcome | None]:
@@ -90,10 +91,7 @@ class DeviceGrid:
         new = jnp.where(redo, up, jnp.maximum(level - fall, need))
         verdict = jnp.where(bad.any(), rules.BAD, jnp.where(redo, rules.REDO, rules.GOOD))
         words = jnp.concatenate([verdict[None], new]).astype(jnp.int16)
-        shifted, one = (
-            ((new + (FALL - 1)) >> rules.OCTAVE) << 23,
-            np.int32(127 << 23),
-        )  # of float32: the exponent, and 1.0
+        shifted, one = ((new + (FALL - 1)) >> rules.OCTAVE) << 23, np.int32(127 << 23)  # exponents of float32, and 1.0
         factors = [jnp.where(new == FRESH, 0, each) for each in (one - shifted, one + shifted)]
         on, off = (jax.lax.bitcast_convert_type(each.astype(jnp.int32), jnp.float32) for each in factors)
         return words, new, (on, off)
@@ -107,8 +105,8 @@ class DeviceGrid:
 class ExactWire:
     """The sum of a worker's lanes as integers on the grid, and its notes."""
 
-    def __init__(self, layout: Layout, exact: Exact) -> None:
-        self.layout, self.grid = layout, DeviceGrid(exact)
+    def __init__(self, layout: Layout, exact: Exact, place: host.Place) -> None:
+        self.layout, self.grid = layout, DeviceGrid(exact, place)
         self._rows = [-(-leaf.size // BLOCK) for leaf in layout.leaves]
         self._digits, self._octaves = exact.digits
         self.first = jax.jit(self._first)

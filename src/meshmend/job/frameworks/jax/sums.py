@@ -36,7 +36,7 @@ class JaxSums(DeviceAccumulator):
         self._exact: ExactWire | None = None
         self._wire = wires.Bf16Wire(self.layout) if self.reduction.head else wires.FloatWire(self.layout)
         if isinstance(self.reduction, ExactSum):
-            self._exact = ExactWire(self.layout, self.reduction.exact)
+            self._exact = ExactWire(self.layout, self.reduction.exact, self._place)
 
     def accumulate(self, tree: Any, buffer: Flat, *, first: bool) -> None:
         """Add one lane; the device does it when it gets there."""
