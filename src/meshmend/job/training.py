@@ -37,7 +37,7 @@ from meshmend.job.frameworks.base import Accumulator, Framework, Key
 from meshmend.job.frameworks.draws import Draws, difference, takes
 from meshmend.job.ledger import StepLedger
 from meshmend.job.places import job_of, place_of
-from meshmend.job.reduction.base import NonFinite
+from meshmend.job.reduction.base import Levels, NonFinite
 from meshmend.job.saving import Saver, State
 from meshmend.job.sequence import SCRIPT, End
 from meshmend.job.session import Unneeded, WorkerSession
@@ -60,7 +60,7 @@ class Training:
         self.on_leave: Callable[[], None] = lambda: None
         self.on_exchange: Callable[[], None] = lambda: None
         self._accumulator: Accumulator | None = None
-        self._grid: list[int] = []
+        self._grid: Levels = np.zeros(0, np.int16)
         """The reduction's state, as received: how large it must be shows only with the first gradients."""
         self._shared = self._summed = False
         """Whether there is a state to begin with, and whether this step has its sum."""
@@ -118,7 +118,7 @@ class Training:
                 self._pass(framework)
                 return
             if resume is not None and job_of(resume) == self._job:
-                self.step, self._grid = self._checkpoints.load(resume, framework, self.config.identity())
+                self._load(resume, framework)
         self._announce(framework)
         if warm is not None:
             more = (Draws(*self.key(0)),) if takes(warm, 3) else ()
@@ -134,12 +134,16 @@ class Training:
         if received is not None:
             leaves, about = decode(received, framework.template())
             framework.adopt(leaves)
-            self.step, self._grid = about["step"], about["grid"]
+            self.step, self._grid = about["step"], np.array(about["grid"], np.int16)
             self.session.adopt_messages(*about["messages"])
             self._ledger.take_over(about["pending"])
             self._announce(framework)
         self._ledger.opened(self.session.epoch, self.step, self.lanes, self.config.kind.reduction, self._job)
         self.began, self._shared = self.step, True
+
+    def _load(self, checkpoint: Path, framework: Framework) -> None:
+        self.step, grid = self._checkpoints.load(checkpoint, framework, self.config.identity())
+        self._grid = np.array(grid, np.int16)
 
     def _pass(self, framework: Framework) -> None:
         """Take the state that this job has left, in place of training: the run has done it already."""
@@ -152,7 +156,7 @@ class Training:
                 f"{place_of(self._settings.folder, self._job)}; give all hosts the same folder of runs"
             )
         assert found is not None
-        self.step, self._grid = self._checkpoints.load(found, framework, self.config.identity())
+        self._load(found, framework)
         self.session = Passing(self.lanes.lanes, self.session.wanted, self._rank, self._job)
         self.began, self._shared, self.passing = self.step, True, True
 
@@ -311,26 +315,24 @@ class Training:
     def _digest(self, framework: Framework) -> Later[int]:
         if framework.device and self._settings is None:
             return Later.of(0)  # nobody is there to compare with, and the device has other work
-        accumulator = self._accumulator
-        grid = np.array(self._grid, np.int16) if accumulator is None else accumulator.reduction.levels()
-        return framework.digest_begun(grid)
+        return framework.digest_begun(self._grid_now())
 
     def _prepare(self, tree: Any) -> Accumulator:
         """What adds up lanes like this one; made with the first."""
         if self._accumulator is None:
             framework = self.require_state("sum")
             self._accumulator = framework.accumulator(self.config.kind, tree, self.lanes.lanes)
-            if self._grid:
+            if len(self._grid):
                 self._accumulator.reduction.restore(self._grid)
         return self._accumulator
 
-    def _grid_now(self) -> list[int]:
+    def _grid_now(self) -> Levels:
         return self._grid if self._accumulator is None else self._accumulator.reduction.state()
 
     def _about(self) -> dict[str, Any]:
-        return {**self.config.identity(), "grid": self._grid_now()}
+        return {**self.config.identity(), "grid": self._grid_now().tolist()}
 
     def _export(self, framework: Framework) -> list[Any]:
         # A worker that gets this state also gets to write its step down, in case all that did the step die now.
-        about = {"step": self.step, "grid": self._grid_now(), "pending": self._ledger.pending}
+        about = {"step": self.step, "grid": self._grid_now().tolist(), "pending": self._ledger.pending}
         return encode(framework.leaves(), messages=self.session.messages(), **about)

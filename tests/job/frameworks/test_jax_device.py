@@ -21,6 +21,7 @@ from meshmend.job.frameworks.base import HostAccumulator
 from meshmend.job.frameworks.choose import framework_of
 from meshmend.job.frameworks.jax.state import JaxState
 from meshmend.job.frameworks.jax.sums import JaxSums
+from meshmend.job.reduction.exact import ExactSum
 from meshmend.job.reduction.registry import KINDS
 from meshmend.job.state import safetensors
 from meshmend.job.state.digest import device_digest_of
@@ -159,13 +160,31 @@ def test_the_same_message_and_the_same_total_as_on_the_host(kind: Any) -> None:
             device.reduction.restore(grid)
             assert bits(alone) == bits(host.finish(theirs, step, check=True))
             assert bits(device.finish(mine, step)) == bits(alone)
-            assert device.reduction.state() == host.reduction.state()
+            assert device.reduction.state().tobytes() == host.reduction.state().tobytes()
             if alone is not None:
                 break
         assert alone is not None
         assert {name: value.dtype for name, value in alone.items()} == {
             "big": np.float32, "half": ml_dtypes.bfloat16, "count": np.int32, "loss": np.float32, "none": np.float32,
         }  # fmt: skip
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_exact_sums_are_compiled_once(committed: bool) -> None:
+    put = partial(jax.device_put, device=jax.devices()[0]) if committed else jnp.asarray
+    sums = None
+    for step in range(4):
+        tree = {"w": put(np.full((40, 60), 1.0 + step, np.float32)), "b": put(np.ones(7, np.float32))}
+        sums = sums or JaxSums(ExactSum, tree, LANES)
+        for _ in range(2):
+            for number in range(2):
+                sums.accumulate(tree, np.zeros(0), first=number == 0)
+            if sums.finish(sums.alone(np.zeros(0)), step) is not None:
+                break
+    assert sums is not None and sums._exact is not None
+    wire = sums._exact
+    programs = wire.first, wire.add_in_place, wire.values, wire.grid._move
+    assert [one._cache_size() for one in programs] == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.reduction}-{kind.wire}")

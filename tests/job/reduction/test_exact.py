@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from meshmend.job.reduction import exact as module
 from meshmend.job.reduction.exact import COARSE, FRESH, HIGH, LOW, MOST_LANES, Exact, Outcome
+from tests.job.reduction.notes import any_notes
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -317,6 +318,45 @@ def test_numpy_and_compiled_loops_write_the_same_wire(
         assert (want.redo, want.bad) == (got.redo, got.bad) and (compiled.state() == small.state()).all()
         if want.sums is not None and got.sums is not None:
             assert want.sums.tobytes() == got.sums.tobytes()
+
+
+def judged_by_definition(grid: Exact, notes: np.ndarray) -> tuple[np.ndarray, tuple[int, ...], tuple[int, ...]]:
+    """The new levels, and the leaves to do again and the bad ones: the rules of the module, block by block."""
+    level, leaf = grid.state().astype(np.int32), grid.leaf_of
+    spread = np.zeros(len(notes))
+    for digit, worth in zip(notes.T, grid.worth, strict=False):
+        spread += digit * worth
+    bad = (notes[:, -1] != 0) | (spread >= np.ldexp(module.ROOM, HIGH))
+    if bad.any():
+        return level, (), tuple(np.unique(leaf[bad]).tolist())
+    used = spread > 0
+    need = np.clip(np.frexp(spread)[1] - (31 - module.HEADROOM), LOW, HIGH) * module.FALL
+    need = np.where(used, need, FRESH).astype(np.int32)
+    peak = np.full(len(grid.leaves), FRESH, np.int32)
+    np.maximum.at(peak, leaf, need)
+    top = peak[leaf]
+    small = used & ((level == FRESH) | (spread >= np.ldexp(module.ROOM, -(-level // module.FALL))))
+    if small.any():
+        jumped = np.isin(leaf, leaf[small])
+        return np.where(jumped, np.maximum(level, top), level), tuple(np.unique(leaf[small]).tolist()), ()
+    lower = np.where(level > top, np.maximum(level - module.FALL, top), level - used)
+    return np.where(top == FRESH, level, np.maximum(lower, need)), (), ()
+
+
+@settings(max_examples=100)
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=5).filter(sum), st.sampled_from([1, 8, 300, 4096]), seeds)
+def test_a_round_is_judged_by_the_rules(leaves: list[int], lanes: int, seed: int) -> None:
+    grid, random = Exact(leaves, lanes, 2), np.random.default_rng(seed)
+    for _ in range(6):
+        notes = any_notes(random, grid)
+        level, redo, bad = judged_by_definition(grid, notes)
+        outcome = grid.judge(notes)
+        assert ((outcome.redo, outcome.bad) if outcome else ((), ())) == (redo, bad)
+        assert (grid.state() == level).all()
+        known = level != FRESH
+        exponents = np.where(known, -(-level // module.FALL), 0)
+        assert (grid.factors[0] == np.ldexp(np.float32(1), -exponents) * known).all()
+        assert (grid.factors[1] == np.ldexp(np.float32(1), exponents) * known).all()
 
 
 def test_as_many_lanes_as_there_may_be() -> None:

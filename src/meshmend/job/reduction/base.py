@@ -22,6 +22,8 @@ import numpy.typing as npt
 from meshmend.job.reduction.layout import Layout
 
 Flat = npt.NDArray[Any]
+Levels = npt.NDArray[np.int16]
+"""The state of a reduction."""
 
 BLOCK = 1 << 15
 """Numbers added at a time: they stay in the processor's cache while part after part is added to them."""
@@ -123,13 +125,9 @@ class Reduction(ABC):
     def finish(self, total: Flat, step: int) -> list[Flat] | None:
         """The summed leaves, as new arrays; None if the round must be repeated with what this one has shown."""
 
-    def state(self) -> list[int]:
+    def state(self) -> Levels:
         """What a newcomer or a checkpoint must know to continue with the same bits; part of the training state."""
-        return []
+        return np.zeros(0, np.int16)
 
-    def levels(self) -> npt.NDArray[np.int16]:
-        """The same as an array."""
-        return np.array(self.state(), np.int16)
-
-    def restore(self, state: list[int]) -> None:  # noqa: B027
+    def restore(self, state: Levels) -> None:  # noqa: B027
         """Continue from such a state."""

@@ -47,7 +47,7 @@ import numpy.typing as npt
 from meshmend.base.kernels import kernel
 from meshmend.errors import JobError
 from meshmend.job.data.lanes import MOST_LANES
-from meshmend.job.reduction.base import Flat, NonFinite, Reduction
+from meshmend.job.reduction.base import Flat, Levels, NonFinite, Reduction
 from meshmend.job.reduction.layout import Layout
 
 Floats = npt.NDArray[np.float32]
@@ -60,16 +60,25 @@ HEADROOM = 3
 LOW, HIGH = -125, 96
 """Exponents of the finest grid (subnormal numbers are less than half a unit) and of the coarsest (2**31 units are a
 float32)."""
-FALL = 32
+OCTAVE = 5
+FALL = 1 << OCTAVE
 """Steps in which a block falls one octave below its leaf; levels are kept in such fractions of an octave."""
 FRESH = -(2**15)
 """The level of blocks of which nothing but zeros was seen: their first values are only measured."""
 ROOM = 2.0**31 - 2 * MOST_LANES
 """S must stay below this many units: 2**31, less what rounding can add."""
+MOST = float(np.ldexp(ROOM, HIGH))
+"""What S must not reach on the coarsest grid."""
+ROOM_BITS = int(np.float64(ROOM).view(np.int64))
+"""The bits of `ROOM` as a float64."""
 COARSE = 3
 """Bits of a digit of S that hold its rounding: 2**-3 too much at worst."""
 FLOOR = -126
 """The lowest digit of S begins at 2**-126, the least normal float32."""
+GOOD, REDO, BAD = 0, 1, 2
+"""What a device that judges a round says of it."""
+WIDE = 64
+"""Rows of notes looked at as one."""
 SMALL = 1 << 15
 """Gradients of so many numbers go to the grid with numpy: loading compiled loops would take longer than many steps."""
 
@@ -107,48 +116,61 @@ class Exact:
         self.leaves = tuple(leaves)
         self._first = np.cumsum([0, *counts])  # each leaf's first block
         self._bounds = np.concatenate([*begins, ends[-1:]]).astype(np.int64)
-        self._leaf = np.repeat(np.arange(len(leaves)), counts)  # each block's leaf
+        self.leaf_of = np.repeat(np.arange(len(leaves)), counts)  # each block's leaf
+        full = np.flatnonzero(counts)
+        self._begins = self._first[full]  # of leaves that have blocks, the first, and how many
+        self._blocks = counts[full]
         self._octaves = 31 - COARSE - lanes.bit_length()  # of a digit of S: `lanes` times its most fits an int32
         digits = -(-(128 - FLOOR) // self._octaves)
-        self._digit = np.ldexp(1.0, FLOOR - COARSE + self._octaves * np.arange(digits))  # what its 1 is worth
-        self._level = np.full(len(self._leaf), FRESH, np.int32)
-        self._scale()
+        self.worth = np.ldexp(1.0, FLOOR - COARSE + self._octaves * np.arange(digits))  # what its 1 is worth
+        self.level = np.full(len(self.leaf_of), FRESH, np.int32)
+        """Each block's, in fractions of an octave: an array that never changes, another one for every move."""
+        self._factors: tuple[Floats, Floats] | None = None
 
     @property
     def digits(self) -> tuple[int, int]:
         """How many digits S has in the notes of a block, and the octaves that one of them holds."""
-        return len(self._digit), self._octaves
+        return len(self.worth), self._octaves
 
     @property
     def factors(self) -> tuple[Floats, Floats]:
         """The grid as factors, for each block: those that bring values on it, and off it."""
-        return self._per_unit, self._unit
+        if self._factors is None:
+            bits, one = self.exponents << 23, np.int32(127 << 23)  # of float32: the exponent, and 1.0
+            off, on = bits + one, one - bits
+            fresh = self.level == FRESH
+            off[fresh] = on[fresh] = 0  # their values are measured, not added
+            self._factors = on.view(np.float32), off.view(np.float32)
+        return self._factors
 
     @property
     def wire_size(self) -> int:
         """Number of int32 on the wire: the gradient's, then the notes."""
-        return self.size + len(self._leaf) * (len(self._digit) + 1)
+        return self.size + len(self.leaf_of) * (len(self.worth) + 1)
 
     @property
     def exponents(self) -> npt.NDArray[np.int32]:
         """Each block's e: its unit is 2**e (and -1024 where nothing is known yet)."""
-        return -(-self._level // FALL)
+        return (self.level + (FALL - 1)) >> OCTAVE
 
-    def state(self) -> npt.NDArray[np.int16]:
+    def state(self) -> Levels:
         """All there is to know about the grid, two bytes a block."""
-        return self._level.astype(np.int16)
+        return self.level.astype(np.int16)
 
-    def restore(self, state: npt.NDArray[np.int16]) -> None:
+    def restore(self, state: Levels) -> None:
         """Take over the grid of another `Exact` of the same leaves and block."""
         level = np.array(state, np.int32)
         known = level[level != FRESH]
-        if level.shape != self._level.shape or ((known < LOW * FALL) | (known > HIGH * FALL)).any():
+        if level.shape != self.level.shape or ((known < LOW * FALL) | (known > HIGH * FALL)).any():
             raise JobError(
                 f"a grid of shape {level.shape} with levels {known.min(initial=0)} to {known.max(initial=0)} was given "
-                f"for {len(self._level)} blocks: give the `state()` of an `Exact` of the same leaves and block"
+                f"for {len(self.level)} blocks: give the `state()` of an `Exact` of the same leaves and block"
             )
-        self._level = level
-        self._scale()
+        self.move(level)
+
+    def move(self, level: npt.NDArray[np.int32]) -> None:
+        """Take these levels, which were found by the rules of `judge`."""
+        self.level, self._factors = level, None
 
     def wire(self) -> Wire:
         """An empty wire, for those who have no shared memory to put it in."""
@@ -159,7 +181,7 @@ class Exact:
 
         In a round all workers together add at most `lanes` gradients, or the notes could overflow.
         """
-        first, last = (0, len(self._leaf)) if leaf is None else (int(self._first[leaf]), int(self._first[leaf + 1]))
+        first, last = (0, len(self.leaf_of)) if leaf is None else (int(self._first[leaf]), int(self._first[leaf + 1]))
         begin, end = self._bounds[first], self._bounds[last]
         if gradient.dtype != np.float32 or gradient.size != end - begin:
             raise ValueError(f"{gradient.size} {gradient.dtype} values were given: {end - begin} float32 are expected")
@@ -168,7 +190,7 @@ class Exact:
         quantise = _quantise_small if self.small else _quantise
         quantise(
             values[begin:end], notes[first:last], flat, flat.view(np.int32),
-            self._bounds[first : last + 1] - begin, self._per_unit[first:last], 1 / self._digit, self._octaves,
+            self._bounds[first : last + 1] - begin, self.factors[0][first:last], 1 / self.worth, self._octaves,
         )  # fmt: skip
 
     def finish(self, wire: Wire, out: Floats | None = None) -> Outcome:
@@ -180,7 +202,7 @@ class Exact:
         sums = np.empty(self.size, np.float32) if out is None else out
         if sums.dtype != np.float32 or sums.shape != (self.size,):
             raise ValueError(f"`out` is {sums.shape} {sums.dtype}: ({self.size},) float32 is expected")
-        unit = self._unit
+        unit = self.factors[1]
         against = self.judge(notes)
         if against is not None:
             return against
@@ -191,45 +213,46 @@ class Exact:
         return Outcome(sums)
 
     def judge(self, notes: Wire) -> Outcome | None:
-        """What stands against a round, by its notes; None, and the grid of the next step, where it is good."""
+        """What stands against a round, by its notes; None, and the grid of the next step, where it is good.
+
+        A pass over all blocks takes 0.05 ms for a model of 10**8 numbers, so there are few, and none in vain.
+        """
+        seen = _seen(notes)
         spread = np.zeros(len(notes))
-        for digit, worth in zip(notes.T, self._digit, strict=False):  # in this order on every machine
-            spread += digit * worth
-        bad = (notes[:, -1] != 0) | (spread >= np.ldexp(ROOM, HIGH))
-        if bad.any():
-            return Outcome(None, bad=self._named(bad))
-        used = spread > 0
-        need = np.clip(np.frexp(spread)[1] - (31 - HEADROOM), LOW, HIGH) * FALL
-        need = np.where(used, need, FRESH).astype(np.int32)
-        peak = np.full(len(self.leaves), FRESH, np.int32)
-        np.maximum.at(peak, self._leaf, need)
-        top = peak[self._leaf]
-        small = used & ((self._level == FRESH) | (spread >= np.ldexp(ROOM, self.exponents)))
-        if small.any():
-            jumped = np.isin(self._leaf, self._leaf[small])
-            self._level = np.where(jumped, np.maximum(self._level, top), self._level)
-            self._scale()
+        for column in np.flatnonzero(seen[:-1]):  # in this order on every machine
+            spread += notes[:, column] * self.worth[column]
+        if seen[-1] or spread.max(initial=0) >= MOST:
+            return Outcome(None, bad=self._named(np.flatnonzero((notes[:, -1] != 0) | (spread >= MOST))))
+        exponent = (spread.view(np.int64) >> 52).astype(np.int32) - 1022  # as `np.frexp` finds it; of 0, the least
+        used = exponent > -1022
+        need = np.clip(exponent - (31 - HEADROOM), LOW, HIGH) * FALL
+        if not (all_used := used.all()):
+            need[~used] = FRESH
+        top = np.repeat(np.maximum.reduceat(need, self._begins), self._blocks)
+        # Few come near the limit: those are looked at closely. A fresh block's is far below all that is not 0.
+        limit = self.exponents
+        near = np.flatnonzero(exponent - limit >= 31)
+        small = near[spread[near] >= np.ldexp(ROOM, limit[near])]
+        if len(small):
+            jumped = np.zeros(len(self.leaves), bool)
+            jumped[self.leaf_of[small]] = True
+            self.move(np.where(jumped[self.leaf_of], np.maximum(self.level, top), self.level))
             return Outcome(None, redo=self._named(small))
-        lower = np.where(self._level > top, np.maximum(self._level - FALL, top), self._level - used)
-        self._level = np.where(top == FRESH, self._level, np.maximum(lower, need))
-        self._scale()
+        # With the leaf, an octave at most; a block in use that its leaf allows to stay, a fraction of one.
+        fall = np.clip(self.level - top, used.astype(np.int32), FALL)
+        if not all_used:
+            fall[top == FRESH] = 0
+        self.move(np.maximum(self.level - fall, need))
         return None
 
     def _split(self, wire: Wire) -> tuple[Wire, Wire]:
         """The values, and the notes with a row for each block."""
         if wire.dtype != np.int32 or wire.shape != (self.wire_size,):
             raise ValueError(f"a wire of {wire.shape} {wire.dtype} was given: ({self.wire_size},) int32 is expected")
-        return wire[: self.size], wire[self.size :].reshape(len(self._leaf), len(self._digit) + 1)
+        return wire[: self.size], wire[self.size :].reshape(len(self.leaf_of), len(self.worth) + 1)
 
-    def _named(self, blocks: npt.NDArray[np.bool_]) -> tuple[int, ...]:
-        return tuple(np.unique(self._leaf[blocks]).tolist())
-
-    def _scale(self) -> None:
-        """The grid as factors. A fresh block's is 0: its values are measured, not added."""
-        exponents = np.where(self._level == FRESH, 0, self.exponents)
-        known = self._level != FRESH
-        self._unit = np.where(known, np.ldexp(np.float32(1), exponents), np.float32(0))
-        self._per_unit = np.where(known, np.ldexp(np.float32(1), -exponents), np.float32(0))
+    def _named(self, blocks: npt.NDArray[np.int64]) -> tuple[int, ...]:
+        return tuple(np.unique(self.leaf_of[blocks]).tolist())
 
 
 class ExactSum(Reduction):
@@ -270,17 +293,22 @@ class ExactSum(Reduction):
         """The grid."""
         return self._exact
 
-    def state(self) -> list[int]:
+    def state(self) -> Levels:
         """The grid: all workers must round alike."""
-        return list(self._exact.state().tolist())
-
-    def levels(self) -> npt.NDArray[np.int16]:
-        """The same as an array."""
         return self._exact.state()
 
-    def restore(self, state: list[int]) -> None:
+    def restore(self, state: Levels) -> None:
         """Take over a grid."""
-        self._exact.restore(np.array(state, np.int16))
+        self._exact.restore(state)
+
+
+def _seen(notes: Wire) -> Wire:
+    """A row that is 0 where the whole column is: of the digits, two or three are in use."""
+    rows = len(notes) - len(notes) % WIDE
+    wide = notes[:rows].reshape(-1, WIDE * notes.shape[1])  # numpy goes through long rows many times as fast
+    found = np.concatenate([np.bitwise_or.reduce(wide, axis=0).reshape(WIDE, -1), notes[rows:]])
+    seen: Wire = np.bitwise_or.reduce(found, axis=0)
+    return seen
 
 
 @kernel

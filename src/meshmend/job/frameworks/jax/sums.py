@@ -36,7 +36,7 @@ class JaxSums(DeviceAccumulator):
         self._exact: ExactWire | None = None
         self._wire = wires.Bf16Wire(self.layout) if self.reduction.head else wires.FloatWire(self.layout)
         if isinstance(self.reduction, ExactSum):
-            self._exact = ExactWire(self.layout, self.reduction.exact)
+            self._exact = ExactWire(self.layout, self.reduction.exact, self._place)
 
     def accumulate(self, tree: Any, buffer: Flat, *, first: bool) -> None:
         """Add one lane; the device does it when it gets there."""
@@ -49,9 +49,9 @@ class JaxSums(DeviceAccumulator):
             before = np.zeros(len(self._whole), np.float32) if first else self._largest
             self._largest = wires.largest([leaves[number] for number in self._whole], before)
         if self._exact is not None:
-            add = self._exact.add if first else self._exact.add_in_place
-            sums = self._exact.empty() if first else self._sums
-            self._sums = add(*sums, leaves, self._exact.exact.factors[0])
+            per_unit = self._exact.grid.factors[0]
+            before = () if first else self._sums
+            self._sums = (self._exact.first if first else self._exact.add_in_place)(*before, leaves, per_unit)
         elif first:
             other = [number for number, leaf in enumerate(leaves) if leaf.dtype != jnp.float32]
             for number, leaf in zip(other, wires.widened([leaves[n] for n in other]) if other else (), strict=True):
@@ -88,16 +88,14 @@ class JaxSums(DeviceAccumulator):
         return list(self._wire.split(self._uploaded(total)))
 
     def _exact_sums(self, wire: ExactWire, total: Any) -> list[Any] | tuple[int, ...] | None:
-        exact = wire.exact
         if total is self:
             whole, notes = self._sums
         else:
-            whole, notes = total[: exact.size], total[exact.size :]
-        unit = exact.factors[1]
-        against = exact.judge(np.asarray(notes).reshape(len(unit), -1))
-        if against is not None:
-            return against.bad or None
-        return list(wire.values(whole if total is self else wire.opened(self._uploaded(whole)), unit))
+            whole, notes = wire.opened(self._uploaded(total))
+        unit, judged = wire.grid.factors[1], wire.grid.judge_begun(notes)
+        values = list(wire.values(whole, unit))  # most rounds are good: the device need not wait for the host
+        against = judged()
+        return values if against is None else against.bad or None
 
     def _uploaded(self, total: Any) -> Any:
         """A total on the device: as it is where it lies there already."""
