@@ -90,7 +90,10 @@ def release_rest(turn: Turn) -> None:
     run = turn.run
     last = max(rank.seen.step for rank in run.ranks.values())
     sums = {_sum_of(rank) for rank in run.ranks.values() if rank.seen.over and rank.seen.active}
-    stopped = any(rank.seen.courier is CourierState.STOPPED for rank in run.living())  # nobody comes past it
+    run.over_since = turn.now if run.over_since is None else run.over_since
+    # Nobody comes past a courier that is stopped, also where its worker has left already and nobody looks after it.
+    stopped = any(rank.seen.courier is CourierState.STOPPED for rank in run.living())
+    stopped = stopped or turn.now - run.over_since > RELEASE
     waited_for = any(not rank.seen.over for rank in run.active())
     for rank in run.living():
         # It was let go while its courier took it into the group, and that one waits for it, and the others' for that.

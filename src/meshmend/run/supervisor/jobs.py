@@ -27,7 +27,7 @@ def mind_jobs(turn: Turn) -> None:
 
 def _begin(turn: Turn, job: int) -> None:
     run = turn.run
-    run.job = job
+    run.job, run.over_since = job, None
     end_world(turn)
     for rank in run.ranks.values():
         rank.next_job(job)

@@ -14,7 +14,7 @@ def begin_attempt(turn: Turn, *, attached: bool = False, restarted: bool = False
     """Start the workers of all hosts that are there; of an attached run, those that do not live."""
     run = turn.run
     turn.do(NoteAttempt(run.attempt, attached, restarted))
-    run.phase, run.begun, run.job = Phase.RUNNING, attached, 1
+    run.phase, run.begun, run.job, run.over_since = Phase.RUNNING, attached, 1, None
     run.ranks = {number: Rank(number, host) for number, host in enumerate(run.config.hosts)}
     for rank in run.ranks.values():
         if attached:

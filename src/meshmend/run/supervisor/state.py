@@ -108,6 +108,8 @@ class RunState:
     """The number of the last world."""
     job: int = 1
     """Which job of the script the run is in: it goes on with the next one when all that live have left this one."""
+    over_since: float | None = None
+    """Since when the last step of this job is done."""
     fresh: bool = True
     """Nobody has had the state of this job yet, in this attempt."""
     begun: bool = False
