@@ -26,7 +26,7 @@ LAW: dict[str, list[str]] = {
     ],
     "job": [
         "protocol", "data", "state", "reduction", "frameworks", "shm", "device", "faults", "exchange", "evaluation",
-        "progress", "ledger", "places", "checkpoints", "config", "session", "solo", "sequence", "saving", "training",
+        "progress", "ledger", "folders", "checkpoints", "config", "session", "solo", "sequence", "saving", "training",
         "job", "first", "loading", "transport", "signals", "courier", "worker",
     ],
     "job/protocol": [

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from meshmend.errors import JobError
-from meshmend.job.places import job_of, jobs_of, newest, place_of
+from meshmend.job.folders import folder_of, job_of, jobs_of, newest
 from meshmend.job.sequence import End, Sequence
 from meshmend.job.solo import Passing
 from meshmend.job.state.safetensors import save
@@ -42,7 +42,7 @@ def test_each_job_has_its_own_checkpoints_and_the_last_job_has_the_newest(tmp_pa
     assert newest(tmp_path) is None
     paths = {}
     for job, step in ((1, 30), (2, 4), (12, 2)):
-        paths[job] = save(place_of(tmp_path, job), [("w", np.ones(2))], step=step, about={})
+        paths[job] = save(folder_of(tmp_path, job), [("w", np.ones(2))], step=step, about={})
         assert newest(tmp_path) == paths[job]
     assert jobs_of(tmp_path) == [12, 2, 1]
     assert {job: job_of(path) for job, path in paths.items()} == {1: 1, 2: 2, 12: 12}

@@ -12,9 +12,9 @@ from meshmend.base.clocks import ROOM_POLL
 from meshmend.base.env import Settings
 from meshmend.base.schema import Range, reader
 from meshmend.errors import FormatError, JobError
+from meshmend.job.folders import folder_of
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.ledger import StepLedger
-from meshmend.job.places import place_of
 from meshmend.job.state.safetensors import Background, latest, load, path_of, save
 from meshmend.telemetry import NO_ROOM, Saved
 
@@ -62,7 +62,7 @@ class Checkpoints:
     """A worker's checkpoints: the state is in its memory, so a step waits only for a snapshot of it."""
 
     def __init__(self, settings: Settings | None, ledger: StepLedger, job: int = 1) -> None:
-        self._folder = place_of(settings.folder if settings is not None else Path(), job)
+        self._folder = folder_of(settings.folder if settings is not None else Path(), job)
         self._pace = Pace(settings.every or "auto" if settings is not None else "auto")
         self._background = Background(self._folder, said=self._said)
         self._ledger = ledger

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from meshmend.base.schema import loads
 from meshmend.errors import JobError, MissingLibrary
+from meshmend.job.folders import folder_of, jobs_of
 from meshmend.job.frameworks.arrays import leaves_of, rebuilt
 from meshmend.job.frameworks.base import OBJECTS
-from meshmend.job.places import jobs_of, place_of
 from meshmend.job.state.safetensors import KINDS, latest, load, path_of
 from meshmend.job.state.tree import Leaves
 
@@ -41,7 +41,7 @@ def checkpoint_of(run: str | os.PathLike[str], name: str = "", job: int | None =
     if given.is_file():
         return given
     folders = given, Path("runs") / given
-    places = [place_of(folder, one) for folder in folders for one in (jobs_of(folder) if job is None else [job])]
+    places = [folder_of(folder, one) for folder in folders for one in (jobs_of(folder) if job is None else [job])]
     for place in [*places, given]:
         found = path_of(place, 0, name) if name else latest(place)
         if found is not None and found.is_file():

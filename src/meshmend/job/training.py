@@ -33,10 +33,10 @@ from meshmend.job.config import JobConfig
 from meshmend.job.data.source import samples
 from meshmend.job.faults import Faults, Point
 from meshmend.job.faults.kinds import FLIP
+from meshmend.job.folders import folder_of, job_of
 from meshmend.job.frameworks.base import Accumulator, Framework, Key
 from meshmend.job.frameworks.draws import Draws, difference, takes
 from meshmend.job.ledger import StepLedger
-from meshmend.job.places import job_of, place_of
 from meshmend.job.reduction.base import Levels, NonFinite
 from meshmend.job.saving import Saver, State
 from meshmend.job.sequence import SCRIPT, End
@@ -153,7 +153,7 @@ class Training:
                 self.session.exit_unneeded()
             raise JobError(
                 f"job {self._job} of this run is done, but its last state cannot be found in "
-                f"{place_of(self._settings.folder, self._job)}; give all hosts the same folder of runs"
+                f"{folder_of(self._settings.folder, self._job)}; give all hosts the same folder of runs"
             )
         assert found is not None
         self._load(found, framework)

@@ -14,7 +14,7 @@ from meshmend.errors import FormatError
 from meshmend.job.state.safetensors import latest
 
 
-def place_of(run: Path, job: int) -> Path:
+def folder_of(run: Path, job: int) -> Path:
     """The folder of one job's checkpoints."""
     return (run if job == 1 else run / f"job-{job}") / "checkpoints"
 
@@ -34,6 +34,6 @@ def jobs_of(run: Path) -> list[int]:
 def newest(run: Path, passed: Callable[[FormatError], None] = lambda _: None) -> Path | None:
     """The newest checkpoint that is whole, of the last job that has one; `passed` is called for each damaged one."""
     for job in jobs_of(run):
-        if (found := latest(place_of(run, job), passed)) is not None:
+        if (found := latest(folder_of(run, job), passed)) is not None:
             return found
     return None
