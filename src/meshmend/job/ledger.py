@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import isfinite
 from typing import Any
@@ -28,6 +29,8 @@ class Unwritten:
     metrics: Mapping[str, float | Later[float]]
     first: bool
     said: bool = False
+    time: float = field(default_factory=time.time)
+    """When it was done: it is recorded a step later."""
 
     def numbers(self) -> dict[str, float]:
         """The metrics, once they are known."""
@@ -37,8 +40,9 @@ class Unwritten:
         """The line of the ledger."""
         digest = f"{self.digest.value():012x}"
         return Committed(
-            epoch=self.epoch, rank=self.rank, step=self.step, by=_runs(self.by), digest=digest, metrics=self.numbers()
-        )
+            time=self.time, epoch=self.epoch, rank=self.rank, step=self.step, by=_runs(self.by), digest=digest,
+            metrics=self.numbers(),
+        )  # fmt: skip
 
 
 class StepLedger:
