@@ -266,6 +266,29 @@ KNOWN = [
         mutant=_patch(deaths, "RELEASE", 1e9),
     ),
     Known(
+        "The courier of a spare that had left already was stopped, and the last member waited for it",
+        (
+            Case(
+                policy="spare", workers=2, spares=1, least=2, steps=2, seed=6160,
+                faults=(
+                    Fault(Kind.COURIER_STOP, 26, target=2, after=0.1), Fault(Kind.LAUNCHER, 107, after=1.0, lasts=0.5),
+                ),
+            ),
+        ),
+        mutant=_patch(deaths, "RELEASE", 1e9),
+    ),
+    Known(
+        "A launcher that attached between two jobs killed a worker that had gone on to the second",
+        (
+            Case(
+                policy="spare", spares=1, jobs=2, steps=3, seed=8558, load=2.0,
+                faults=(
+                    Fault(Kind.LAUNCHER, 54, after=0.1, lasts=0.5), Fault(Kind.STOP, 90, target=3, after=0.1),
+                ),
+            ),
+        ),
+    ),
+    Known(
         "A host was started again before it counted as lost, and the next agent found no workers there",
         at_all(replace(THREE, steps=8), Fault(Kind.HOST, 0, 1, lasts=1.0), begin=10, step=9),
         mutant=_patch(decide_module, "_see", _see_what_is_there),

@@ -70,7 +70,7 @@ class DeviceTorchState(TorchState):
             self._kept = {name: value.clone() for name, value in live.items()}
             self._list = None
         if self._list is None or not self._list.holds():
-            self._list = self._listed()
+            self._list = Listed(self._named, self._swaps())
         self._listing, self._text = self._list.tensors, self._list.text
         self._copies.mark()
 

@@ -17,15 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from meshmend.job.frameworks.torch.state_dict import Listing
+from meshmend.job.frameworks.torch.state_dict import Listing, dict_of
 
 Entry = tuple[Any, Any, Any]
 """A dict, a key in it, and what was there."""
-
-
-def dict_of(one: Any) -> Any:
-    """The state dict of an object, with a module's parameters themselves."""
-    return one.state_dict(keep_vars=True) if isinstance(one, torch.nn.Module) else one.state_dict()
 
 
 class Listed:

@@ -12,6 +12,7 @@ What is summed over lanes is
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -25,8 +26,7 @@ from meshmend.errors import FormatError, JobError
 from meshmend.job.frameworks.arrays import leaves_of, rebuilt
 from meshmend.job.frameworks.base import OBJECTS, Framework, Key
 from meshmend.job.frameworks.torch import rng
-from meshmend.job.frameworks.torch.listed import Listed
-from meshmend.job.frameworks.torch.state_dict import array_of, restored
+from meshmend.job.frameworks.torch.state_dict import Listing, dict_of, restored
 from meshmend.job.state.tree import Leaves
 
 
@@ -88,12 +88,14 @@ class TorchState(Framework):
         """Copy the buffers, which lanes will change, and list the arrays."""
         del state  # the objects are known already
         self._kept = {name: value.detach().clone() for name, value in self._live().items()}
-        listed = self._listed()
-        self._leaves = [*((path, array_of(tensor)) for path, tensor in listed.tensors), (OBJECTS, listed.text)]
+        listing = Listing(self._swaps())
+        rest = {name: listing.described(dict_of(one), name) for name, one in self._named.items()}
+        text = np.frombuffer(json.dumps(rest, separators=(",", ":")).encode(), np.uint8)
+        self._leaves = [*listing.leaves, (OBJECTS, text)]
 
-    def _listed(self) -> Listed:
-        """Every tensor of the objects, with the copies of the buffers, and everything else as text."""
-        return Listed(self._named, {id(value): self._kept[name] for name, value in self._live().items()})
+    def _swaps(self) -> dict[int, Any]:
+        """The copies of the buffers, by the identity of those that they stand for."""
+        return {id(value): self._kept[name] for name, value in self._live().items()}
 
     def leaves(self) -> Leaves:
         """The parameters themselves, and copies of the buffers: other threads may read them while a lane runs."""

@@ -60,6 +60,11 @@ class Listing:
         return self._known[place]
 
 
+def dict_of(one: Any) -> Any:
+    """The state dict of an object, with a module's parameters themselves."""
+    return one.state_dict(keep_vars=True) if isinstance(one, torch.nn.Module) else one.state_dict()
+
+
 def restored(value: Any, leaves: Mapping[str, npt.NDArray[Any]]) -> Any:
     """What a listing described."""
     if not isinstance(value, list):
