@@ -93,7 +93,7 @@ def release_rest(turn: Turn) -> None:
     run.over_since = turn.now if run.over_since is None else run.over_since
     # Nobody comes past a courier that is stopped, also where its worker has left already and nobody looks after it.
     stopped = any(rank.seen.courier is CourierState.STOPPED for rank in run.living())
-    stopped = stopped or turn.now - run.over_since > RELEASE
+    blocked = stopped or turn.now - run.over_since > RELEASE
     waited_for = any(not rank.seen.over for rank in run.active())
     for rank in run.living():
         # It was let go while its courier took it into the group, and that one waits for it, and the others' for that.
@@ -101,7 +101,7 @@ def release_rest(turn: Turn) -> None:
         ahead = rank.raw.job > run.job  # it has opened the next job, and needs nothing from this one any more
         if ahead or (rank.seen.left and not holds_up and (rank.seen.active or run.active())):
             continue
-        alone = stopped or rank.seen.stuck or rank.seen.courier is not CourierState.ALIVE
+        alone = blocked or rank.seen.stuck or rank.seen.courier is not CourierState.ALIVE
         if rank.seen.active and alone and not rank.seen.over and rank.seen.step == last and _sum_of(rank) not in sums:
             turn.kill(rank, Cause.CUT_OFF)
         elif not rank.seen.active or (alone and (not rank.seen.left or rank.seen.step < last)):
