@@ -145,7 +145,8 @@ def test_a_courier_or_mpirun_that_is_stopped_is_replaced(job: Job, which: str, u
     job.finish()
     assert job.status == 0, job.output
     assert set(job.weights) == {undisturbed("steps=120")}, job.output
-    assert (2, Why.STOPPED) in worlds(job)
+    # The number is not said: a world with the replacement may have been opened before, and abandoned.
+    assert Why.STOPPED in [why for _, why in worlds(job)]
     job.assert_clean()
 
 
