@@ -210,6 +210,7 @@ class WorkerSession:
                     if lane in wanted:
                         sums.accumulate(tree, self.places.part(sums.reduction.size), first=not self._have)
                         self._have.add(lane)
+                    self._digest.begin()  # while the device computes the lane
                     own.progress += 1
             if sums is not None and self._have:
                 sums.export(self.places.part(sums.reduction.size))

@@ -91,6 +91,7 @@ def test_a_snapshot_and_a_digest_outlive_a_donation() -> None:
     tree = {"w": jnp.arange(4.0)}
     state = JaxState(tree)
     snapshot, digest = state.snapshot(), state.digest_begun()
+    digest.begin()
     expected = device_digest_of([("w", np.arange(4, dtype=np.float32))])
     after = update(tree)
     assert np.asarray(snapshot[0][1]).tolist() == [0, 1, 2, 3]
@@ -194,8 +195,18 @@ def test_a_sum_that_is_not_finite_is_found(kind: Any, value: float) -> None:
     tree["big"][3, 3] = value
     device = JaxSums(kind, tree, LANES)
     device.accumulate(as_device(tree), np.zeros(0), first=True)
-    with pytest.raises(NotFinite, match="big"):
-        device.finish(device.alone(np.zeros(0)), 5, check=True)
+    total = np.array(device.part())
+    for given in (device.alone(np.zeros(0)), total):
+        with pytest.raises(NotFinite, match="big"):
+            device.finish(given, 5, check=True)
+
+
+def test_one_look_at_a_total_is_enough_where_it_is_finite() -> None:
+    tree = {"big": jnp.ones((3, 4)), "other": jnp.full(5, 2.0)}
+    device = JaxSums(KINDS[0], tree, LANES)
+    device.accumulate(tree, np.zeros(0), first=True)
+    found = device.finish(np.array(device.part()), 5, check=True)
+    assert bits(found) == bits(tree)
 
 
 def test_a_sum_too_large_for_its_type_is_found() -> None:

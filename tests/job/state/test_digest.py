@@ -273,3 +273,22 @@ def test_a_later_value_is_fetched_once() -> None:
     later = Later(lambda: calls.append(1) or 7)
     assert (later.value(), later.value(), calls) == (7, 7, [1])
     assert Later.of(5).value() == 5
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_later_value_is_begun_once_and_at_the_latest_when_it_is_needed(told: bool) -> None:
+    calls: list[str] = []
+
+    def begin() -> Callable[[], int]:
+        calls.append("begin")
+        return lambda: calls.append("fetch") or 7
+
+    later = Later.begun_by(begin)
+    assert calls == []
+    if told:
+        later.begin()
+        later.begin()
+        assert calls == ["begin"]
+    assert (later.value(), later.value(), calls) == (7, 7, ["begin", "fetch"])
+    later.begin()
+    assert calls == ["begin", "fetch"]

@@ -58,6 +58,23 @@ class Later(Generic[Value]):
     def __init__(self, fetch: Callable[[], Value]) -> None:
         self._fetch: Callable[[], Value] | None = fetch
         self._value: Value | None = None
+        self._begin: Callable[[], Callable[[], Value]] | None = None
+
+    @classmethod
+    def begun_by(cls, begin: Callable[[], Callable[[], Value]]) -> Later[Value]:
+        """One that the device begins with when it is told to: beginning costs the host time, which may be dear now.
+
+        What it is computed from must not change until then.
+        """
+        later = cls(lambda: begin()())
+        later._begin = begin
+        return later
+
+    def begin(self) -> None:
+        """Have the device begin, if it has not."""
+        begin, self._begin = self._begin, None
+        if begin is not None and self._fetch is not None:
+            self._fetch = begin()
 
     @classmethod
     def of(cls, value: Value) -> Later[Value]:

@@ -7,7 +7,8 @@ it: nobody asks a worker for its state between the arrival of a sum and the comm
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -46,6 +47,11 @@ def cuda_of(tree: Any) -> int | None:
     return int(device.id if number is None else number)
 
 
+@lru_cache
+def _is_key(dtype: Any) -> bool:
+    return bool(jnp.issubdtype(dtype, jax.dtypes.prng_key))
+
+
 class JaxState(Framework):
     """A tree with arrays of JAX, on their devices; other leaves stay what they are."""
 
@@ -69,7 +75,7 @@ class JaxState(Framework):
                     f"leaf {name!r} of the committed state was donated to a compiled function; commit what that "
                     "function returned"
                 )
-            if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            if isinstance(leaf, jax.Array) and _is_key(leaf.dtype):
                 raise JobError(
                     f"leaf {name!r} of the state is a key of jax.random, which cannot be handed over; keep "
                     "jax.random.key_data(key) in the state, and use jax.random.wrap_key_data(…) of it"
@@ -126,17 +132,24 @@ class JaxState(Framework):
         return self.digest_begun(*more).value()
 
     def digest_begun(self, *more: npt.NDArray[Any]) -> Later[int]:
-        """Have the devices compute it while the next step begins."""
-        leaves = [leaf for _, leaf in self._found]
+        """Have the devices compute it beside the next lane's gradients.
+
+        To begin a program with hundreds of arrays takes milliseconds, in which the device would have nothing to do.
+        """
+        found = self._found
+        return Later.begun_by(lambda: self._begun(found, more))
+
+    def _begun(self, found: list[tuple[str, Any]], more: Sequence[npt.NDArray[Any]]) -> Callable[[], int]:
+        leaves = [leaf for _, leaf in found]
         kinds = [(leaf.shape, leaf.dtype, leaf.sharding) if isinstance(leaf, jax.Array) else None for leaf in leaves]
         if kinds != self._kinds or None in kinds:  # what the leaves are hardly ever changes
             types = [leaf.dtype.name if isinstance(leaf, jax.Array) else str(np.asarray(leaf).dtype) for leaf in leaves]
             shapes = [tuple(np.shape(leaf)) for leaf in leaves]
-            names = [name for name, _ in self._found]
+            names = [name for name, _ in found]
             self._opening = opening([Facts(*one) for one in zip(names, types, shapes, strict=True)])
             self._kinds, self._groups = kinds, groups_of(leaves)
         begun, number = sums_begun(leaves, self._groups), self._opening
-        return Later(lambda: finished(number, sums_fetched(begun), more))
+        return lambda: finished(number, sums_fetched(begun), more)
 
     def number_begun(self, value: Any) -> Later[float] | None:
         """A number of JAX is fetched later."""

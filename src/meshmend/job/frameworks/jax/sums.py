@@ -33,6 +33,8 @@ class JaxSums(DeviceAccumulator):
         self._lanes = 0
         self._sums: Any = None
         self._largest: Any = None
+        self._all_finite: Any = None
+        """Whether a total has neither NaN nor Inf; None where that has to be asked leaf by leaf."""
         self._exact: ExactWire | None = None
         self._wire = wires.Bf16Wire(self.layout) if self.reduction.head else wires.FloatWire(self.layout)
         if isinstance(self.reduction, ExactSum):
@@ -83,9 +85,14 @@ class JaxSums(DeviceAccumulator):
                 total = jnp.array(jnp.asarray(total), copy=True)
         if self._exact is not None:
             return self._exact_sums(self._exact, total)
+        self._all_finite = None
         if total is self:
             return list(self._wire.rounded(self._sums))
-        return list(self._wire.split(self._uploaded(total)))
+        total = self._uploaded(total)
+        if not self.reduction.head and not self._narrow:
+            self._all_finite = wires.all_finite(total)
+            self._all_finite.copy_to_host_async()
+        return list(self._wire.split(total))
 
     def _exact_sums(self, wire: ExactWire, total: Any) -> list[Any] | tuple[int, ...] | None:
         if total is self:
@@ -106,7 +113,9 @@ class JaxSums(DeviceAccumulator):
         self._sums = None
 
     def finite(self, sums: list[Any]) -> npt.NDArray[np.bool_]:
-        """One small array for all leaves."""
+        """One small array for all leaves; where one look at the whole total was enough, none."""
+        if self._all_finite is not None and bool(self._all_finite):
+            return np.ones(len(sums), bool)
         narrow = tuple((number, self.layout.leaves[number].dtype) for number in self._narrow)
         return np.asarray(wires.finite(sums, narrow))
 

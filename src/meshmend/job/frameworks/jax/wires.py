@@ -111,6 +111,12 @@ def widened_half(halves: Any) -> Any:
     return jax.lax.bitcast_convert_type(halves.astype(jnp.uint32) << np.uint32(16), jnp.float32)
 
 
+@jax.jit
+def all_finite(total: Any) -> Any:
+    """Whether a total has neither NaN nor Inf."""
+    return jnp.isfinite(total).all()
+
+
 @partial(jax.jit, static_argnums=1)
 def finite(sums: Sequence[Any], narrow: tuple[tuple[int, Any], ...]) -> Any:
     """Whether all of each leaf is finite, and of these leaves in these types too."""
