@@ -289,6 +289,43 @@ KNOWN = [
         ),
     ),
     Known(
+        "A worker was killed when its first world had been opened and nobody had the state yet: its successor was in "
+        "no world",
+        (
+            Case(
+                workers=2, jobs=2, steps=3, seed=10676, load=2.0,
+                faults=(
+                    Fault(Kind.KILL, 78, target=1, after=15.0), Fault(Kind.RAISE, 94, target=0, after=5.0),
+                    Fault(Kind.STALL, 34, target=0, after=0.1, lasts=3.0),
+                ),
+            ),
+        ),
+        mutant=_patch(deaths, "end_world", lambda _: None),
+    ),
+    Known(
+        "A launcher that attached to a run that was being halted did not know that it was",
+        (
+            Case(
+                policy="spare", spares=1, jobs=2, seed=11364, load=2.0, exit=3.0, tail=2.0,
+                faults=(
+                    Fault(Kind.EXIT, 10, target=2), Fault(Kind.LAUNCHER, 14, after=5.0, lasts=35.0),
+                    Fault(Kind.COURIER_STOP, 126, target=0, after=5.0),
+                ),
+            ),
+        ),
+        status=FAILED,
+        mutant=_patch(supervisor.Launcher, "inherit", lambda _: None),
+    ),
+    Known(
+        "A launcher that attached just when the workers of a halted run exited",
+        at_all(
+            Case(workers=2, steps=9, save=1.0), Fault(Kind.SIGNAL, 0), Fault(Kind.LAUNCHER, 0, after=0.5, lasts=0.5),
+            begin=30, end=90,
+        ),
+        status=HALTED,
+        mutant=_patch(supervisor.Launcher, "inherit", lambda _: None),
+    ),
+    Known(
         "A host was started again before it counted as lost, and the next agent found no workers there",
         at_all(replace(THREE, steps=8), Fault(Kind.HOST, 0, 1, lasts=1.0), begin=10, step=9),
         mutant=_patch(decide_module, "_see", _see_what_is_there),

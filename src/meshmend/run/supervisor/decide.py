@@ -106,6 +106,10 @@ def _attach(turn: Turn) -> None:
                 run.reason = Attached()
         if rank.host not in turn.seen.reachable:
             run.unsure.add(rank.number)
+    if run.halt_reason is not None:
+        # What is left to do is to end: nobody opens another job.
+        living = [seen.job for seen in turn.seen.ranks.values() if seen.status is None and seen.ready]
+        run.job = min(living) if living else max((seen.job for seen in turn.seen.ranks.values()), default=1)
 
 
 def _mind_end(turn: Turn) -> None:
