@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from meshmend.base.clocks import ORPHAN
 from meshmend.base.status import DONE, FAILED, HALTED
 from meshmend.job.protocol import has_majority, recovery
 from meshmend.run.supervisor import actions, deaths, decide, halting, hosts, worlds
@@ -22,6 +23,7 @@ from meshmend.run.supervisor.ranks import Rank, RankState
 from meshmend.run.supervisor.state import Phase, RunState, Turn, World
 from tests.simulators import supervisor
 from tests.simulators.faults import Fault, Kind
+from tests.simulators.hosts import Agent
 from tests.simulators.ledger import Violation
 from tests.simulators.model import Case
 from tests.simulators.schedules import check
@@ -98,6 +100,16 @@ class _WorldOfRanks(World):
 
 def _any_worker_of_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worlds, "World", _WorldOfRanks)
+
+
+def _nobody_knows_of_the_halt(monkeypatch: pytest.MonkeyPatch) -> None:
+    _nobody_is_seen_to_halt(monkeypatch)
+    monkeypatch.setattr(supervisor.Launcher, "inherit", lambda _: None)
+
+
+def _nobody_is_seen_to_halt(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = Agent._view
+    monkeypatch.setattr(Agent, "_view", lambda agent, seat: replace(view(agent, seat), halts=False))
 
 
 def _counts_by_the_last_it_knows(active: set[int], left: set[int], memberships: Any, hosts: Any) -> bool:
@@ -323,7 +335,18 @@ KNOWN = [
             begin=30, end=90,
         ),
         status=HALTED,
-        mutant=_patch(supervisor.Launcher, "inherit", lambda _: None),
+        mutant=_nobody_knows_of_the_halt,
+    ),
+    Known(
+        "A launcher attached just when workers that had waited too long for one stopped by themselves",
+        tuple(
+            Case(
+                workers=2, steps=9, save=1.0, seed=at, faults=(Fault(Kind.LAUNCHER, at, lasts=ORPHAN + at / 25),)
+            )
+            for at in range(30, 60, 3)
+        ),
+        status=HALTED,
+        mutant=_nobody_is_seen_to_halt,
     ),
     Known(
         "A host was started again before it counted as lost, and the next agent found no workers there",
