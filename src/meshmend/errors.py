@@ -84,6 +84,7 @@ class NotFinite(JobError):
         super().__init__(f"step {step}: {reason}; {advice}, or use mm.Job(nonfinite='skip') to leave such steps out")
         self.step = step
         self.reason = reason
+        self.advice = advice
 
 
 class DeviceError(MeshmendError):

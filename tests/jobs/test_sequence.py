@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from tests.jobs.jobs import Job
 from tests.processes import wait_for
 
 SCRIPT = Path(__file__).with_name("sequence.py")
+SWEEP = Path(__file__).with_name("sweep.py")
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +79,18 @@ def test_a_launcher_that_is_killed_in_or_between_two_jobs_is_replaced(job: Job, 
 def test_a_spare_that_was_not_needed_in_the_first_job_is_there_in_the_second(job: Job, alone: str) -> None:
     job.run("-n", "2", "--spares", "1", "--on-failure", "spare", script=[SCRIPT, "two=0@4"])
     assert_done(job, alone)
+
+
+def test_a_loop_that_catches_a_sum_that_is_not_finite_goes_on_with_the_next_job(job: Job) -> None:
+    """All raise it together. Who comes later passes through those jobs, and raises it again there."""
+    job.run("-n", "2", script=[SWEEP, "kill"])
+    assert job.status == 0 and (job.folder / "died").exists(), job.output
+    (found,) = set(re.findall(r"found (\[.*\])", job.output))
+    first, good, third, best = ast.literal_eval(found)
+    assert first == third < 0 < good < best
+    accounts = {number: report.check(events) for number, events in report.jobs(Events(job.path)).items()}
+    assert [(one.steps, one.findings) for one in accounts.values()] == [(-first, []), (6, []), (-first, []), (6, [])]
+    job.assert_clean()
 
 
 @pytest.mark.jobs

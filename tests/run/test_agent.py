@@ -352,3 +352,9 @@ def test_a_worker_that_was_taken_over_leaves_word_of_how_it_ended(worker: LocalW
         setattr(open_as_worker(RUN, 0).worker, flag, True)
     worker.poll_exit()
     assert worker.status == status
+
+
+def test_an_agent_sees_that_a_worker_stops(worker: LocalWorker) -> None:
+    assert not worker.observe().halts
+    open_as_worker(RUN, 0).worker.orphaned = True
+    assert worker.observe().halts

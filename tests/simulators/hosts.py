@@ -256,6 +256,7 @@ class Agent:
             step=worker.step,
             summed_world=worker.summed[0],
             summed_shrink=worker.summed[1],
+            halts=bool(worker.halt),
             saving=worker.saving,
             exiting=status is None and carried is not CourierState.ALIVE and worker.exiting,
             stuck=worker.repairing is not None and self.model.clock.now - worker.repairing > REPAIR,

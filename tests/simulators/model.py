@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from meshmend.run.supervisor.actions import Finish
-from meshmend.run.supervisor.messages import Minority, WrongSide
+from meshmend.run.supervisor.messages import HaltReason, Minority, WrongSide
 from tests.simulators.clock import Clock
 from tests.simulators.couriers import Mpirun, Net
 from tests.simulators.faults import Fault, strike
@@ -74,6 +74,8 @@ class Model:
         self.launcher: Launcher | None = None
         self.attempt = 0
         """The last one that was begun: it is in the run's events, which an attached launcher reads."""
+        self.halt: tuple[HaltReason, int] | None = None
+        """Why the run is being halted and who writes the checkpoint: in its events too."""
         self.finish: Finish | None = None
         self.raised_after_job = False
         self.moves = self.turns = 0

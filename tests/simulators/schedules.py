@@ -9,7 +9,7 @@ from itertools import product
 
 from meshmend.base.status import DONE, FAILED, HALTED, MISUSED
 from meshmend.run.supervisor import POLICIES
-from meshmend.run.supervisor.messages import BadStart, Minority, WrongSide
+from meshmend.run.supervisor.messages import BadStart, Minority, Stopped, WrongSide
 from tests.simulators.faults import ON_HOSTS, ON_RANKS, Fault, Kind
 from tests.simulators.ledger import Violation
 from tests.simulators.model import Case, spread
@@ -143,6 +143,8 @@ def check(outcome: Outcome) -> None:
         promised = ENDS[case.faults[0].kind] | ({FAILED} if outcome.model.raised_after_job else set())
         if isinstance(outcome.reason, BadStart):
             promised = {FAILED}
+        if isinstance(outcome.reason, Stopped):
+            promised = {HALTED}
         _require(status in promised, outcome, f"status {status} is not what is promised")
 
 

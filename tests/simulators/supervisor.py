@@ -14,7 +14,7 @@ from unittest import mock
 from meshmend.base.clocks import AGENT_POLL, HOST_FIRST
 from meshmend.run.hosts import pool
 from meshmend.run.supervisor import POLICIES, Phase, RunConfig, RunState, actions, decide
-from meshmend.run.supervisor.messages import HaltReason
+from meshmend.run.supervisor.messages import HaltReason, Minority, WrongSide
 from meshmend.run.supervisor.observations import Observations
 from tests.simulators.couriers import Mpirun
 from tests.simulators.hosts import Agent, Knock, Line, SimulatedPool
@@ -41,6 +41,8 @@ class Launcher:
             hosts=spread(case), policy=POLICIES[case.policy], workers=case.workers, least=case.least, here=here
         )
         self.state = RunState(config, phase=Phase.ATTACHING if attached else Phase.BEGINNING, attempt=model.attempt)
+        if attached:
+            self.inherit()
         self.pool = SimulatedPool(model)
         self.blocked = 0.0
         self.signalled = ""
@@ -58,6 +60,11 @@ class Launcher:
         self._own = before
         self._open_until = model.clock.now + HOST_FIRST
         self._schedule(0.0)
+
+    def inherit(self) -> None:
+        """As `journal.halted_before`."""
+        if self.model.halt is not None and not isinstance(self.model.halt[0], (Minority, WrongSide)):
+            self.state.halt_reason, self.state.writer = self.model.halt
 
     @property
     def lines(self) -> list[Line]:
@@ -145,6 +152,8 @@ class Launcher:
             case actions.Remove(hosts=hosts):
                 for host in hosts:
                     self._tell(host, "remove")
+            case actions.NoteHalt(reason=reason, writer=writer):
+                model.halt = reason, writer
             case actions.Halt(writer=writer):
                 self._tell_all("halt", writer=writer)
             case actions.ClearCouriers():

@@ -100,6 +100,9 @@ def reader(hint: Any) -> Reader:
         return _items(reader(inside[0]))
     if origin is UnionType and len(inside) == 2 and inside[1] is NoneType:
         return _optional(reader(inside[0]))
+    if origin is tuple and inside[1:] == (...,):
+        items = _items(reader(inside[0]))
+        return lambda value, where: tuple(items(value, where))
     if origin is tuple:
         return _tuple(lambda *found: found, [reader(one) for one in inside])
     if origin is dict:

@@ -21,6 +21,8 @@ from meshmend.telemetry import NO_ROOM, Saved
 SHORTEST = 30.0
 SHARE = 0.01
 """Automatic pace: the least seconds between two checkpoints, and the largest share of the time to spend on writing."""
+DIVERGED = "diverged"
+"""In the last checkpoint of a job that a sum ended which was not finite: why, and what to do."""
 GRID = reader(list[Annotated[int, Range(-(1 << 15), (1 << 15) - 1)]])
 """Checks the levels of a grid of exact sums."""
 
@@ -80,7 +82,7 @@ class Checkpoints:
         On a full disk it waits for room, since this state is nowhere else; who stops the run a second time ends that.
         """
         self._background.close()
-        if not name and path_of(self._folder, step).exists():
+        if not name and DIVERGED not in about and path_of(self._folder, step).exists():
             return True
         began, waiting = time.monotonic(), False
         while True:
@@ -107,8 +109,13 @@ class Checkpoints:
         """The newest one that is whole."""
         return latest(self._folder)
 
-    def load(self, path: str | Path, framework: Framework, job: dict[str, Any]) -> tuple[int, list[int]]:
-        """Adopt a checkpoint; returns (step, reduction state). One of other data or another batch is refused."""
+    def load(
+        self, path: str | Path, framework: Framework, job: dict[str, Any]
+    ) -> tuple[int, list[int], dict[str, Any]]:
+        """Adopt a checkpoint: its step, the reduction's state, and all that it says about its job.
+
+        One of other data or another batch is refused.
+        """
         leaves, step, about = load(Path(path), framework.template())
         for name, value in job.items():
             if about.get(name) != value:
@@ -122,7 +129,7 @@ class Checkpoints:
             raise FormatError(f"{path} is not a checkpoint of meshmend ({error}); choose another one") from None
         framework.adopt(leaves)
         self._pace.began(step)
-        return step, list(grid)
+        return step, list(grid), about
 
     def _said(self, result: Path | Exception, seconds: float, nbytes: int, step: int | None = None) -> None:
         if isinstance(result, Exception):

@@ -84,7 +84,8 @@ class Job:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.training.leave(well=kind is None)
+        del kind, trace
+        self.training.leave(error)
 
     @property
     def batch(self) -> int:

@@ -18,9 +18,9 @@ class End(Enum):
     OPEN = auto()
     """It has not."""
     LEFT = auto()
-    """All left it together."""
+    """All left it together, also where a sum that was not finite has ended it for all."""
     RAISED = auto()
-    """With an exception, which the script has caught if it opens another job."""
+    """With another exception, which the script has caught if it opens another job."""
 
 
 class Sequence:
@@ -41,7 +41,8 @@ class Sequence:
         if self._end is End.RAISED:
             raise JobError(
                 "this worker has opened another mm.Job after an exception ended the one before, in which the other "
-                "workers may still be; catch the exception within the `with mm.Job(…)` block, or let it end the worker"
+                "workers may still be; catch the exception within the `with mm.Job(…)` block, or let it end the worker "
+                "(only mm.NotFinite, which all workers raise together, may be caught after it)"
             )
         self._count, self._end = self._count + 1, End.OPEN
         return self._count

@@ -28,7 +28,7 @@ import numpy as np
 
 from meshmend.base.env import Settings
 from meshmend.errors import JobError, NotFinite
-from meshmend.job.checkpoints import Checkpoints
+from meshmend.job.checkpoints import DIVERGED, Checkpoints
 from meshmend.job.config import JobConfig
 from meshmend.job.data.source import samples
 from meshmend.job.faults import Faults, Point
@@ -70,6 +70,8 @@ class Training:
         self._ledger = StepLedger(settings)
         self._job = 1
         """Its number in the script, once it has begun."""
+        self._diverged: NotFinite | None = None
+        """What ended this job on all workers alike: it is judged by a sum, which all of them have."""
         self.passing = False
         """Whether the run has done this job already, and this worker only passes through it."""
         self._open_checkpoints()
@@ -141,9 +143,10 @@ class Training:
         self._ledger.opened(self.session.epoch, self.step, self.lanes, self.config.kind.reduction, self._job)
         self.began, self._shared = self.step, True
 
-    def _load(self, checkpoint: Path, framework: Framework) -> None:
-        self.step, grid = self._checkpoints.load(checkpoint, framework, self.config.identity())
+    def _load(self, checkpoint: Path, framework: Framework) -> dict[str, Any]:
+        self.step, grid, about = self._checkpoints.load(checkpoint, framework, self.config.identity())
         self._grid = np.array(grid, np.int16)
+        return about
 
     def _pass(self, framework: Framework) -> None:
         """Take the state that this job has left, in place of training: the run has done it already."""
@@ -156,9 +159,12 @@ class Training:
                 f"{folder_of(self._settings.folder, self._job)}; give all hosts the same folder of runs"
             )
         assert found is not None
-        self._load(found, framework)
+        about = self._load(found, framework)
         self.session = Passing(self.lanes.lanes, self.session.wanted, self._rank, self._job)
         self.began, self._shared, self.passing = self.step, True, True
+        if about.get(DIVERGED):  # the others left the job by an exception, and so must this one
+            self._diverged = NotFinite(self.step, *map(str, about[DIVERGED]))
+            raise self._diverged
 
     def _open_checkpoints(self) -> None:
         self._checkpoints = Checkpoints(self._settings, self._ledger, self._job)
@@ -207,6 +213,8 @@ class Training:
                 result = self._accumulator.finish(total, self.step, check=check)
             except NotFinite as error:
                 if self.config.nonfinite is not NonFinite.SKIP:
+                    self._diverged = error
+                    self._announce(framework)
                     raise
                 session = self.session
                 self._ledger.skipped(session.epoch, self.step, session.account.by, error.reason, session.first)
@@ -258,24 +266,25 @@ class Training:
         self._ledger.committed(self.session.epoch, self.step - 1, account.by, account.digests, digest, metrics, first)
         self.session.digested(self.step, digest)
 
-    def leave(self, *, well: bool) -> None:
-        """The job ends; `well` says that the user's block did not raise."""
+    def leave(self, error: BaseException | None = None) -> None:
+        """The job ends, with what the user's block raised; all leave it together if all have raised the same."""
         if os.getpid() != self._process:
             return
         shared = self._settings is not None and self._shared
-        if well:
+        together = error is None or error is self._diverged
+        if error is None:
             self.on_leave()
             if self._accumulator is not None:
                 self._accumulator.settle()
-        if well and shared:
+        if together and shared:
             if not self._summed and not self.passing:
                 self._saver.together(self.session, self._rank)
             self.session.leave()
             self._ledger.confirm()
-        elif shared and not well and self.session.first and self.step > self.began and self._holds():
+        elif shared and self.session.first and self.step > self.began and self._holds():
             self._saver.after_error(self.session)
         if shared:
-            SCRIPT.end(End.LEFT if well else End.RAISED)
+            SCRIPT.end(End.LEFT if together else End.RAISED)
         self._checkpoints.close()
 
     def _holds(self) -> bool:
@@ -330,7 +339,8 @@ class Training:
         return self._grid if self._accumulator is None else self._accumulator.reduction.state()
 
     def _about(self) -> dict[str, Any]:
-        return {**self.config.identity(), "grid": self._grid_now().tolist()}
+        diverged = {} if self._diverged is None else {DIVERGED: [self._diverged.reason, self._diverged.advice]}
+        return {**self.config.identity(), "grid": self._grid_now().tolist(), **diverged}
 
     def _export(self, framework: Framework) -> list[Any]:
         # A worker that gets this state also gets to write its step down, in case all that did the step die now.

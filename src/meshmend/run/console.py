@@ -43,6 +43,7 @@ from meshmend.run.supervisor.messages import (
     Standstill,
     StartFailed,
     StateLost,
+    Stopped,
     TooFew,
     WorkerEnded,
     WorkerRaised,
@@ -164,6 +165,8 @@ def halt_reason(reason: HaltReason) -> str:
     match reason:
         case Signalled(signal=name):
             return f"received {name}"
+        case Stopped():
+            return "the workers were stopping by themselves when this launcher attached"
         case TooFew(left=left, least=least):
             return f"{left} worker{'s' * (left != 1)} left, fewer than --min-workers {least}"
         case StateLost():

@@ -13,6 +13,7 @@ from meshmend.job.shm import clean_stale, manage, ranks_of
 from meshmend.job.shm.inspect import waiting
 from meshmend.run.checks import check
 from meshmend.run.doctor.checks import require_tolerance
+from meshmend.run.journal import halted_before
 from meshmend.run.launcher import Launcher
 from meshmend.run.spec import VERSION, RunSpec, load_saved
 from meshmend.telemetry import Began, Died, Ended, Formed, read, steps_done, unwritable
@@ -100,8 +101,9 @@ def attach(spec: RunSpec) -> int:
 
 
 def _attached(spec: RunSpec) -> int:
-    begun = [event for event in read(spec.folder, "launcher") if isinstance(event, Began)]
-    launcher = Launcher(spec, attempt=max((event.epoch.attempt for event in begun), default=0), attached=True)
+    events = read(spec.folder, "launcher")
+    attempt = max((event.epoch.attempt for event in events if isinstance(event, Began)), default=0)
+    launcher = Launcher(spec, attempt=attempt, attached=True, halted=halted_before(events))
     with _disk_errors(spec):
         launcher.pool.open(attached=True)
         return _summarized(launcher, launcher.run())

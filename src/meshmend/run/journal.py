@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import get_args
+
+from meshmend.base.schema import checked
+from meshmend.errors import FormatError
 from meshmend.run.console import halt_reason
 from meshmend.run.spec import RunSpec
 from meshmend.run.supervisor import actions
@@ -9,16 +15,19 @@ from meshmend.run.supervisor.messages import (
     Attached,
     Begin,
     CouriersStopped,
+    HaltReason,
     HostGone,
     Joined,
+    Minority,
     MpirunLost,
     NetworkSplit,
     RepairStuck,
     Restarted,
     WorldReason,
+    WrongSide,
 )
 from meshmend.run.supervisor.observations import Cause, RankSeen
-from meshmend.telemetry import Began, Died, Ended, Epoch, Event, Formed, How, Log, Part, Started, Why
+from meshmend.telemetry import Began, Died, Ended, Epoch, Event, Formed, Halting, How, Log, Part, Started, Why
 
 HOW = {
     Cause.HANG: How.HANG,
@@ -65,6 +74,9 @@ class Journal:
                     Died(epoch=epoch, what=Part.WORKER, how=how, value=value, rank=seen.rank, process=seen.process,
                          step=step, member=member)
                 )  # fmt: skip
+            case actions.NoteHalt(reason=reason, writer=writer):
+                why = type(reason).__name__
+                self._write(Halting(epoch=self.epoch, reason=why, details=asdict(reason), writer=writer))
             case actions.NoteHostLost(host=host, seen=ranks):
                 world, shrink = max(((one.world, one.shrink) for one in ranks), default=(0, 0))
                 epoch = Epoch(self.epoch.attempt, world, shrink)
@@ -102,6 +114,26 @@ class Journal:
 
     def _write(self, event: Event) -> None:
         self._log.write(event)
+
+
+def halted_before(events: Iterable[Event]) -> tuple[HaltReason, int] | None:
+    """Why the launcher before this one was halting the run, and who was to write the checkpoint; None if it was not.
+
+    Where it could not reach most of the workers, those may be what this launcher is to go on with.
+    """
+    found: Halting | None = None
+    for event in events:
+        if isinstance(event, Halting):
+            found = event
+        elif isinstance(event, Ended) or (isinstance(event, Began) and not event.attached):
+            found = None
+    kinds: dict[str, type[HaltReason]] = {kind.__name__: kind for kind in get_args(HaltReason)}
+    if found is None or found.reason not in kinds or kinds[found.reason] in (Minority, WrongSide):
+        return None
+    try:
+        return checked(kinds[found.reason], found.details), found.writer
+    except FormatError:
+        return None
 
 
 def _how(seen: RankSeen) -> tuple[How, int]:

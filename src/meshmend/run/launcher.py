@@ -31,7 +31,7 @@ from meshmend.run.journal import Journal
 from meshmend.run.probe import Probe
 from meshmend.run.spec import RunSpec
 from meshmend.run.supervisor import POLICIES, Phase, RunConfig, RunState, actions, decide
-from meshmend.run.supervisor.messages import Joined
+from meshmend.run.supervisor.messages import HaltReason, Joined
 from meshmend.run.supervisor.observations import Observations, RankSeen
 from meshmend.run.world.mpirun import has_chosen
 from meshmend.run.world.world import World, open_world, why_none
@@ -40,7 +40,10 @@ from meshmend.run.world.world import World, open_world, why_none
 class Launcher:
     """One run, on this launcher's watch."""
 
-    def __init__(self, spec: RunSpec, *, attempt: int = 0, resume: str = "", attached: bool = False) -> None:
+    def __init__(
+        self, spec: RunSpec, *, attempt: int = 0, resume: str = "", attached: bool = False,
+        halted: tuple[HaltReason, int] | None = None,
+    ) -> None:  # fmt: skip
         self.spec, self.console, self.pool = spec, Console(spec.folder / "output" / "launcher.log"), Pool(spec)
         self._journal = Journal(spec, attempt)
         hosts = [host.name for host in spread(spec.places, spec.ranks)]
@@ -50,6 +53,8 @@ class Launcher:
         )
         phase = Phase.ATTACHING if attached else Phase.BEGINNING
         self.state = RunState(config, attempt=attempt, resume=resume, phase=phase)
+        if halted is not None:
+            self.state.halt_reason, self.state.writer = halted
         self._worlds: dict[int, World | None] = {}
         """Those that were opened; None: mpirun could not be started."""
         self._signal = 0

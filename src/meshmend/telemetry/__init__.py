@@ -36,6 +36,7 @@ from meshmend.telemetry.types import Differed as Differed
 from meshmend.telemetry.types import Ended as Ended
 from meshmend.telemetry.types import Event as Event
 from meshmend.telemetry.types import Formed as Formed
+from meshmend.telemetry.types import Halting as Halting
 from meshmend.telemetry.types import How as How
 from meshmend.telemetry.types import Opened as Opened
 from meshmend.telemetry.types import Part as Part

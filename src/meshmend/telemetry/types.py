@@ -169,6 +169,18 @@ class Started(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Halting(Event):
+    """Launcher: the run is being halted; one that attaches meanwhile goes on with that."""
+
+    reason: str
+    """The name of the reason's type, in `run/supervisor/messages.py`."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """Its fields."""
+    writer: Rank = UNKNOWN
+    """Who writes the last checkpoint; unknown: nobody can."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ended(Event):
     """Launcher: the run is over."""
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from meshmend.base.status import FAILED, HALTED, MISUSED
+from meshmend.run.supervisor.actions import KillWorld
 from meshmend.run.supervisor.messages import BadStart, GivenUp, Halting
 from meshmend.run.supervisor.observations import WorkerError
 from meshmend.run.supervisor.state import RESTARTS
@@ -100,6 +101,15 @@ def test_one_that_is_killed_before_the_run_begins_is_started_again_and_waited_fo
     assert run.turn().opened == []
     assert run.opens(1).turn().opened == [[0, 1]]
     assert run.halting is None
+
+
+def test_one_that_is_killed_in_the_first_world_is_waited_for_too() -> None:
+    run = begun("a a")
+    run.comes_up(0).dies(1)
+    orders = run.turn()
+    assert orders.started == [1] and orders.of(KillWorld) == [KillWorld(1)]
+    assert run.turn().opened == []
+    assert run.opens(1).turn().opened == [[0, 1]]
 
 
 def test_after_the_first_step_a_mistake_is_a_death_like_others() -> None:

@@ -7,8 +7,8 @@ import pytest
 from meshmend.base.clocks import HALT, TOGETHER
 from meshmend.base.status import FAILED, HALTED
 from meshmend.run.supervisor.actions import FindCheckpoint, Finish, Halt, Release
-from meshmend.run.supervisor.messages import Halting, Signalled, StateLost, TooFew
-from meshmend.run.supervisor.observations import STOPPED, Cause
+from meshmend.run.supervisor.messages import BadStart, Halting, HaltReason, Signalled, StateLost, Stopped, TooFew
+from meshmend.run.supervisor.observations import STOPPED, Cause, RankSeen
 from meshmend.run.supervisor.state import Phase
 from tests.run.supervisor.story import begun, planned, training
 
@@ -156,3 +156,34 @@ def test_a_signal_before_the_first_world() -> None:
     run = begun("a a")
     orders = run.turn(signal="SIGINT")
     assert orders.of(Halt) == [Halt(-1)] and orders.killed == []  # they have opened their jobs, and exit by themselves
+
+
+def test_a_launcher_that_attaches_to_workers_that_stop_by_themselves_says_how_to_resume() -> None:
+    """The first of them, which writes the checkpoint, is still at it; a spare waits."""
+    run = planned("a a a", "spare", spares=1, attached=True)
+    run.seen = {rank: RankSeen(rank, process=10 + rank, ready=True, active=rank < 2, step=7) for rank in range(3)}
+    run.see(0, halts=True, saving=True).see(1, halts=True, status=HALTED)
+    run.turn()
+    orders = run.turn()
+    assert orders.said == [Halting(Stopped(), checkpoint=True)] and orders.started == []
+    run.dies(0, 2, status=HALTED).turn()
+    assert run.finish == Finish(HALTED, Stopped())
+
+
+def test_where_only_some_stop_by_themselves_the_others_continue() -> None:
+    run = planned("a a", attached=True)
+    run.seen = {rank: RankSeen(rank, process=10 + rank, ready=True, active=True, step=7) for rank in range(2)}
+    run.see(0, halts=True, status=HALTED).turn()
+    assert run.turn().opened == [[1]] and run.halting is None
+
+
+@pytest.mark.parametrize(("reason", "status"), [(ASKED, HALTED), (BadStart((1,), 2), FAILED)])
+def test_a_launcher_that_attaches_ends_a_halted_run_as_the_one_before_it_would_have(
+    reason: HaltReason, status: int
+) -> None:
+    run = planned("a a", attached=True)
+    run.state.halt_reason, run.state.writer = reason, 0
+    run.seen = {0: RankSeen(0, process=10, status=HALTED, job=2, ready=True, active=True, halts=True)}
+    run.turn()
+    run.turn()
+    assert run.finish == Finish(status, reason) and run.orders.started == []

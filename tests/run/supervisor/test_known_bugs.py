@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from meshmend.base.clocks import ORPHAN
 from meshmend.base.status import DONE, FAILED, HALTED
 from meshmend.job.protocol import has_majority, recovery
 from meshmend.run.supervisor import actions, deaths, decide, halting, hosts, worlds
@@ -22,6 +23,7 @@ from meshmend.run.supervisor.ranks import Rank, RankState
 from meshmend.run.supervisor.state import Phase, RunState, Turn, World
 from tests.simulators import supervisor
 from tests.simulators.faults import Fault, Kind
+from tests.simulators.hosts import Agent
 from tests.simulators.ledger import Violation
 from tests.simulators.model import Case
 from tests.simulators.schedules import check
@@ -98,6 +100,16 @@ class _WorldOfRanks(World):
 
 def _any_worker_of_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worlds, "World", _WorldOfRanks)
+
+
+def _nobody_knows_of_the_halt(monkeypatch: pytest.MonkeyPatch) -> None:
+    _nobody_is_seen_to_halt(monkeypatch)
+    monkeypatch.setattr(supervisor.Launcher, "inherit", lambda _: None)
+
+
+def _nobody_is_seen_to_halt(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = Agent._view
+    monkeypatch.setattr(Agent, "_view", lambda agent, seat: replace(view(agent, seat), halts=False))
 
 
 def _counts_by_the_last_it_knows(active: set[int], left: set[int], memberships: Any, hosts: Any) -> bool:
@@ -287,6 +299,54 @@ KNOWN = [
                 ),
             ),
         ),
+    ),
+    Known(
+        "A worker was killed when its first world had been opened and nobody had the state yet: its successor was in "
+        "no world",
+        (
+            Case(
+                workers=2, jobs=2, steps=3, seed=10676, load=2.0,
+                faults=(
+                    Fault(Kind.KILL, 78, target=1, after=15.0), Fault(Kind.RAISE, 94, target=0, after=5.0),
+                    Fault(Kind.STALL, 34, target=0, after=0.1, lasts=3.0),
+                ),
+            ),
+        ),
+        mutant=_patch(deaths, "end_world", lambda _: None),
+    ),
+    Known(
+        "A launcher that attached to a run that was being halted did not know that it was",
+        (
+            Case(
+                policy="spare", spares=1, jobs=2, seed=11364, load=2.0, exit=3.0, tail=2.0,
+                faults=(
+                    Fault(Kind.EXIT, 10, target=2), Fault(Kind.LAUNCHER, 14, after=5.0, lasts=35.0),
+                    Fault(Kind.COURIER_STOP, 126, target=0, after=5.0),
+                ),
+            ),
+        ),
+        status=FAILED,
+        mutant=_patch(supervisor.Launcher, "inherit", lambda _: None),
+    ),
+    Known(
+        "A launcher that attached just when the workers of a halted run exited",
+        at_all(
+            Case(workers=2, steps=9, save=1.0), Fault(Kind.SIGNAL, 0), Fault(Kind.LAUNCHER, 0, after=0.5, lasts=0.5),
+            begin=30, end=90,
+        ),
+        status=HALTED,
+        mutant=_nobody_knows_of_the_halt,
+    ),
+    Known(
+        "A launcher attached just when workers that had waited too long for one stopped by themselves",
+        tuple(
+            Case(
+                workers=2, steps=9, save=1.0, seed=at, faults=(Fault(Kind.LAUNCHER, at, lasts=ORPHAN + at / 25),)
+            )
+            for at in range(30, 60, 3)
+        ),
+        status=HALTED,
+        mutant=_nobody_is_seen_to_halt,
     ),
     Known(
         "A host was started again before it counted as lost, and the next agent found no workers there",

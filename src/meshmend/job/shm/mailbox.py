@@ -126,10 +126,7 @@ class WorkerSide:
 
     def halt(self) -> Order | None:
         """How this worker must end now, if it must."""
-        mail = self._segment.agent.order
-        if mail is not None and mail.body.order is not Order.RELEASE:
-            return mail.body.order
-        return Order.HALT if self._segment.worker.orphaned else None
+        return halt_of(self._segment)
 
     def state_request(self) -> Mail[StateWanted] | None:
         """The courier's question for the state, if it has not been answered."""
@@ -238,6 +235,14 @@ def tell(segment: AgentSegment, order: Order, job: int = 0) -> None:
     if before is None or before.body.order is Order.RELEASE:
         segment.agent.order = AgentOrder(order, job)
     segment.worker_bell.ring()
+
+
+def halt_of(segment: Segment) -> Order | None:
+    """How a worker must end now, if it must: as it was told, or because nobody came for it."""
+    mail = segment.agent.order
+    if mail is not None and mail.body.order is not Order.RELEASE:
+        return mail.body.order
+    return Order.HALT if segment.worker.orphaned else None
 
 
 def is_over(segment: Segment) -> bool:

@@ -17,7 +17,7 @@ from meshmend.base.schema import checked
 from meshmend.base.status import DONE, HALTED, KILLED
 from meshmend.errors import FormatError, JobError
 from meshmend.job.shm import AgentSegment
-from meshmend.job.shm.mailbox import is_over, owes
+from meshmend.job.shm.mailbox import halt_of, is_over, owes
 from meshmend.job.shm.records import Phase
 from meshmend.run.agent.output import PIECE, Tail
 from meshmend.run.agent.pulse import CourierPulse, Pulse
@@ -184,6 +184,7 @@ class LocalWorker:
             step=worker.step,
             summed_world=worker.summed_world,
             summed_shrink=worker.summed_shrink,
+            halts=halt_of(segment) is not None,
             saving=worker.saving,
             exiting=not ended and state is not CourierState.ALIVE and agent.worker.exiting,
             stuck=segment.has_courier() and self._is_stuck(),

@@ -22,7 +22,7 @@ from meshmend.errors import FormatError
 from meshmend.run.secret import SIZE
 from meshmend.run.supervisor.observations import Cause, RankSeen
 
-VERSION = 5
+VERSION = 6
 LONGEST = 16 << 20
 """Bytes of a line, at most."""
 PRINTED = 1 << 20

@@ -151,6 +151,15 @@ class NoteDeath:
 
 
 @dataclass(frozen=True)
+class NoteHalt:
+    """Write down: the run is being halted; a launcher that attaches meanwhile goes on with that."""
+
+    reason: HaltReason
+    writer: int
+    """As in `Halt`."""
+
+
+@dataclass(frozen=True)
 class NoteHostLost:
     """Write down: a host was lost."""
 
@@ -189,5 +198,5 @@ class Finish:
 
 Action = (
     Adopt | Start | Kill | OpenWorld | EnterWorld | KillWorld | ClearCouriers | Halt | Release | Remove | Expel | Probe
-    | FindCheckpoint | Say | NoteAttempt | NoteDeath | NoteHostLost | NoteMpirunLost | Finish
+    | FindCheckpoint | Say | NoteAttempt | NoteDeath | NoteHalt | NoteHostLost | NoteMpirunLost | Finish
 )  # fmt: skip

@@ -10,6 +10,7 @@ from meshmend.run.supervisor.observations import Cause, CourierState
 from meshmend.run.supervisor.patience import start_pause
 from meshmend.run.supervisor.ranks import Rank, RankState, Sign
 from meshmend.run.supervisor.state import RESTARTS, Phase, Turn
+from meshmend.run.supervisor.worlds import end_world
 
 NO_STEP = 1 << 62
 """A step that never comes: what waits for it waits for its time alone."""
@@ -53,6 +54,8 @@ def replace(turn: Turn, rank: Rank, *, at_once: bool = False) -> None:
         rank.apply(Sign.GIVE_UP)
         return
     rank.joining = not early
+    if early and run.world is not None:
+        end_world(turn)  # it was opened for the worker that died, and the others must not begin without its successor
     if at_once or early:
         turn.start(rank)
     else:

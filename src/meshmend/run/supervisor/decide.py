@@ -18,7 +18,7 @@ from meshmend.run.supervisor.halting import begin_halt, exit_status, mind_halt
 from meshmend.run.supervisor.health import mind_hangs, mind_size, mind_start
 from meshmend.run.supervisor.hosts import mind_hosts
 from meshmend.run.supervisor.jobs import mind_jobs
-from meshmend.run.supervisor.messages import Attached, BadStart, Minority, Signalled
+from meshmend.run.supervisor.messages import Attached, BadStart, Minority, Signalled, Stopped
 from meshmend.run.supervisor.observations import Observations
 from meshmend.run.supervisor.ranks import Rank
 from meshmend.run.supervisor.restart import begin_attempt, mind_restart
@@ -106,6 +106,14 @@ def _attach(turn: Turn) -> None:
                 run.reason = Attached()
         if rank.host not in turn.seen.reachable:
             run.unsure.add(rank.number)
+    holders = [seen for seen in turn.seen.ranks.values() if seen.active and (seen.status is None or seen.halts)]
+    if run.halt_reason is None and holders and all(seen.halts for seen in holders):
+        # They got SIGTERM or have waited for too long; the first of them writes the checkpoint.
+        run.halt_reason, run.writer = Stopped(), min(seen.rank for seen in holders)
+    if run.halt_reason is not None:
+        # What is left to do is to end: nobody opens another job.
+        living = [seen.job for seen in turn.seen.ranks.values() if seen.status is None and seen.ready]
+        run.job = min(living) if living else max((seen.job for seen in turn.seen.ranks.values()), default=1)
 
 
 def _mind_end(turn: Turn) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from meshmend.base.clocks import HALT, TOGETHER
 from meshmend.base.status import DONE, FAILED, HALTED, MISUSED
-from meshmend.run.supervisor.actions import Halt
+from meshmend.run.supervisor.actions import Halt, NoteHalt
 from meshmend.run.supervisor.messages import Halting, Signalled
 from meshmend.run.supervisor.observations import STOPPED, Cause, RankSeen
 from meshmend.run.supervisor.ranks import RankState
@@ -34,14 +34,16 @@ def begin_halt(turn: Turn) -> None:
     run = turn.run
     reason = run.halt_reason = run.halt_reason or Signalled(turn.seen.signal)
     run.phase, run.halted = Phase.HALTING, turn.now
-    # Once the last step is done, one that has not heard of it was left out of the last steps: its state is of no use.
-    able = [r for r in run.active() if r.state is not RankState.EXITING and (r.seen.over or not run.over())]
-    run.writer = min((r.number for r in able), default=-1)
+    if run.writer is None:
+        # Once the last step is done, one that has not heard of it was left out of the last steps: its state is of no
+        # use.
+        able = [r for r in run.active() if r.state is not RankState.EXITING and (r.seen.over or not run.over())]
+        run.writer = min((r.number for r in able), default=-1)
     turn.say(Halting(reason, checkpoint=run.writer >= 0))
-    turn.do(Halt(run.writer))
+    turn.do(NoteHalt(reason, run.writer), Halt(run.writer))
 
 
-def exit_status(seen: Sequence[RankSeen], writer: int, *, halted: bool, kept: bool = False) -> int:
+def exit_status(seen: Sequence[RankSeen], writer: int | None, *, halted: bool, kept: bool = False) -> int:
     """DONE if the job was; `writer` is the rank that was to write the last checkpoint, where the run was halted.
 
     `kept`: the run was halted where the last checkpoint holds all that there is to save.

@@ -62,7 +62,7 @@ def _agent_replaced(turn: Turn, host: str) -> None:
         rank.ordered, rank.released = turn.now, None
         if rank.state is RankState.EXITING and rank.killed is not Cause.NONE:
             turn.do(Kill(rank.number, host, rank.killed))
-    if turn.run.halted is not None:
+    if turn.run.halted is not None and turn.run.writer is not None:
         turn.do(Halt(turn.run.writer))
 
 

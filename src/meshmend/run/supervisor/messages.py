@@ -77,6 +77,11 @@ class Signalled:
 
 
 @dataclass(frozen=True)
+class Stopped:
+    """Halt: no launcher was there, and all workers that have the state stop by themselves, or have stopped."""
+
+
+@dataclass(frozen=True)
 class TooFew:
     """Halt: fewer workers are left than were asked for at least."""
 
@@ -136,7 +141,9 @@ class NoProgress:
     step: int
 
 
-HaltReason = Signalled | TooFew | StateLost | Standstill | Minority | WrongSide | BadStart | NoCourierEver | NoProgress
+HaltReason = (
+    Signalled | Stopped | TooFew | StateLost | Standstill | Minority | WrongSide | BadStart | NoCourierEver | NoProgress
+)
 """Why a run is halted."""
 
 

@@ -99,6 +99,8 @@ class RankSeen:
     """The world in which the total of the step before that was made."""
     summed_shrink: int = field(default=0, compare=False)
     """How often the group had shrunk by then."""
+    halts: bool = False
+    """It was told to stop, or stops by itself because no launcher was there; nothing keeps it."""
     saving: bool = False
     """It is writing its last checkpoint."""
     exiting: bool = False

@@ -127,8 +127,8 @@ class RunState:
     halt_reason: HaltReason | None = None
     halted: float | None = None
     """When workers were told to stop."""
-    writer: int = -1
-    """The rank that writes the last checkpoint."""
+    writer: int | None = None
+    """The rank that writes the last checkpoint, -1: nobody can; None before that was decided."""
     restarting: set[int] = field(default_factory=set)
     """While everything restarts: those that held the state before they were killed."""
     found: bool = False

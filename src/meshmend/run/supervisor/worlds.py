@@ -127,7 +127,9 @@ def _form_first(turn: Turn) -> None:
     waiting = [rank for rank in run.present() if not rank.joining or run.config.policy.awaits(rank)]
     if run.fresh and run.missing():
         return  # the run begins with all, or not at all
-    if waiting and turn.seen.hosts_known and all(rank.seen.ready for rank in waiting):
+    if not waiting or not turn.seen.hosts_known or not all(rank.seen.ready for rank in waiting):
+        return
+    if not run.worlds or network_is_whole(turn):  # what ended the world before it may be the network
         for rank in waiting:
             rank.joining = False
         reason, run.reason = run.reason or (Begin(run.job) if run.fresh else Restarted()), None
