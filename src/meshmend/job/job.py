@@ -131,15 +131,19 @@ class Job:
     def epochs(self, count: int) -> Iterator[int]:
         """The epochs up to `count`, from the one in which the job stands: a newcomer or a resumed run repeats none.
 
+        A run that is stopped after the last step of an epoch, and before the loop has left it, is resumed there: what
+        follows that step (an evaluation) is done.
+
         Within an epoch, `job.steps()` gives its steps; the sampler of a wrapped PyTorch loop knows its epoch.
         """
         training = self.training
         training.require_state("epochs")
         training.expect(training.lanes.first_step(count))
-        begin = count if training.passing else training.lanes.epoch_of(training.step)
+        begin = training.epochs_done = count if training.passing else training.first_epoch()
         for epoch in range(begin, count):
             training.epoch = epoch
             yield epoch
+            training.epochs_done = epoch + 1
         training.epoch = None
 
     def steps(self, count: int | None = None) -> Iterator[int]:
