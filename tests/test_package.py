@@ -55,7 +55,7 @@ LAW: dict[str, list[str]] = {
     ],
     "run/agent": ["pulse", "output", "messages", "local_worker", "agent", "__main__"],
     "run/supervisor": [
-        "observations", "messages", "actions", "ranks", "patience", "state", "deaths", "health", "halting", "worlds",
+        "observations", "messages", "actions", "ranks", "patience", "state", "worlds", "deaths", "health", "halting",
         "jobs", "restart", "policies", "hosts", "decide",
     ],
     "run/clusters": ["hosts", "base", "local", "ssh", "slurm", "kubernetes"],
