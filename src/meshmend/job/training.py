@@ -58,6 +58,8 @@ class Training:
         self.epochs_done: int | None = None
         self.began = 0
         self._said_repeat = False
+        self._named: set[str] = set()
+        """Checkpoints that were saved under a name."""
         self.loop: object = None
         self.on_leave: Callable[[], None] = lambda: None
         self.on_exchange: Callable[[], None] = lambda: None
@@ -303,13 +305,20 @@ class Training:
         """Whether the last committed state is there: PyTorch's objects change, and JAX's arrays may be donated."""
         return self.require_state("save").holds(summed=self._summed)
 
-    def save(self, name: str) -> None:
+    def save(self, name: str, metrics: Mapping[str, float]) -> None:
         """Write the state of the last commit under a name; see `Job.save`."""
         if not re.fullmatch(r"[A-Za-z0-9_][\w.-]*", name, re.ASCII) or name.startswith("step-"):
             raise JobError(f'job.save got the name {name!r}; give letters, digits, ".", "_" and "-", such as "best"')
         self._ready_to_exchange("save")
         if not self.passing:
-            self._saver.together(self.session, self._rank, name)
+            self._saver.together(self.session, self._rank, name, metrics)
+            self._named.add(name)
+
+    def saved(self, name: str) -> dict[str, float]:
+        """The numbers that a checkpoint was saved with; see `Job.saved`."""
+        self.require_state("saved")
+        # With plain python, what lies there may be another run's: nothing is resumed then.
+        return self._checkpoints.metrics(name) if self._settings is not None or name in self._named else {}
 
     def check_process(self, word: str) -> None:
         """Refuse to work in a fork of the worker."""
