@@ -50,8 +50,8 @@ LAW: dict[str, list[str]] = {
     "job/faults": ["base", "kinds", "inject"],
     "job/courier": ["timings", "mpi", "worker_port", "differences", "courier", "__main__"],
     "run": [
-        "supervisor", "outlet", "console", "clusters", "spec", "checks", "journal", "disk", "secret", "probe", "world",
-        "agent", "hosts", "doctor", "chaos", "launcher", "entry", "run_module",
+        "supervisor", "outlet", "console", "clusters", "spec", "checks", "journal", "heart", "disk", "secret", "probe",
+        "world", "agent", "hosts", "doctor", "chaos", "launcher", "entry", "run_module",
     ],
     "run/agent": ["pulse", "output", "messages", "local_worker", "agent", "__main__"],
     "run/supervisor": [
