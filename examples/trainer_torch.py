@@ -33,13 +33,10 @@ class Log:
 class Best:
     """Keeps the weights with the lowest loss as the checkpoint "best"."""
 
-    lowest = float("inf")
-
     def epoch_ended(self, trainer, _epoch, scores):
-        self.lowest = min(trainer.job.gather(self.lowest))  # a worker that joined late learns it from the others
-        if scores["loss"] < self.lowest:
-            self.lowest = scores["loss"]
-            trainer.job.save("best")
+        kept = trainer.job.broadcast(trainer.job.saved("best"))  # also by a run that this one resumes
+        if scores["loss"] < kept.get("loss", float("inf")):
+            trainer.job.save("best", loss=scores["loss"])
 
 
 class Trainer:

@@ -50,12 +50,12 @@ LAW: dict[str, list[str]] = {
     "job/faults": ["base", "kinds", "inject"],
     "job/courier": ["timings", "mpi", "worker_port", "differences", "courier", "__main__"],
     "run": [
-        "supervisor", "outlet", "console", "clusters", "spec", "checks", "journal", "disk", "secret", "probe", "world",
-        "agent", "hosts", "doctor", "chaos", "launcher", "entry", "run_module",
+        "supervisor", "outlet", "console", "clusters", "spec", "checks", "journal", "heart", "disk", "secret", "probe",
+        "world", "agent", "hosts", "doctor", "chaos", "launcher", "entry", "run_module",
     ],
     "run/agent": ["pulse", "output", "messages", "local_worker", "agent", "__main__"],
     "run/supervisor": [
-        "observations", "messages", "actions", "ranks", "patience", "state", "deaths", "health", "halting", "worlds",
+        "observations", "messages", "actions", "ranks", "patience", "state", "worlds", "deaths", "health", "halting",
         "jobs", "restart", "policies", "hosts", "decide",
     ],
     "run/clusters": ["hosts", "base", "local", "ssh", "slurm", "kubernetes"],

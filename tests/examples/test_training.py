@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -74,3 +76,15 @@ def test_the_next_worker_continues_the_log_of_the_trainer_and_keeps_its_best(job
     best = mm.load_checkpoint(job.path, "best")
     assert best["model"]["0.weight"].shape == (128, 64)
     job.assert_clean()
+
+
+def test_the_best_of_the_trainer_is_the_best_of_all_attempts() -> None:
+    """A resumed run begins with what the one before it has saved."""
+    kept = {"loss": 0.2}
+    job = SimpleNamespace(
+        saved=lambda _: dict(kept), broadcast=lambda value: value, save=lambda _, loss: kept.update(loss=loss)
+    )
+    best = runpy.run_path(str(FOLDER / "trainer_torch.py"))["Best"]()
+    for loss, lowest in ((0.3, 0.2), (0.1, 0.1), (0.15, 0.1)):
+        best.epoch_ended(SimpleNamespace(job=job), 0, {"loss": loss})
+        assert kept == {"loss": lowest}

@@ -231,11 +231,11 @@ def test_jax_may_be_loaded_in_the_middle_of_a_job(when: str) -> None:
     assert found.stdout == "3 True\n", found.stderr
 
 
-def epochs_from(step: int, epochs: int, per: int = 3) -> list[tuple[int, list[int]]]:
-    """Which steps of which epochs a worker does that begins with this step."""
+def epochs_from(step: int, epochs: int, per: int = 3, left: int | None = None) -> list[tuple[int, list[int]]]:
+    """Which steps of which epochs a worker does that begins with this step, and a loop that has left so many epochs."""
     done: list[tuple[int, list[int]]] = []
     with mm.Job(X, batch=24 // per, lanes=4) as job:
-        job.training.step = step  # as in a newcomer, or when a run is resumed
+        job.training.step, job.training.epochs_done = step, left  # as in a newcomer, or when a run is resumed
         state = job.share(np.float32(0))
         for epoch in job.epochs(epochs):
             done.append((epoch, []))
@@ -252,6 +252,15 @@ def test_epochs_begin_where_the_job_stands() -> None:
     assert epochs_from(4, 3) == [(1, [4, 5]), (2, [6, 7, 8])]
     assert epochs_from(3, 2) == [(1, [3, 4, 5])]  # what follows epoch 0 is not repeated
     assert epochs_from(6, 2) == []
+
+
+def test_an_epoch_is_over_when_the_loop_has_left_it(capsys: Any) -> None:
+    """In a run that was stopped after the last step of epoch 0 or 1, and is resumed."""
+    assert epochs_from(3, 2, left=0) == [(0, []), (1, [3, 4, 5])]
+    assert epochs_from(6, 2, left=1) == [(1, [])]
+    assert epochs_from(3, 2, left=1) == [(1, [3, 4, 5])]
+    assert epochs_from(4, 2, left=0) == [(1, [4, 5])]
+    assert not capsys.readouterr().out.count("job.epochs(n)")
 
 
 def test_an_epoch_holds_the_steps_that_begin_in_it() -> None:

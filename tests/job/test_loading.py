@@ -123,3 +123,16 @@ def test_a_job_saves_what_was_committed_last_under_a_name(alone: Callable[[], Pa
             with pytest.raises(mm.JobError, match="letters"):
                 job.save(name)
     assert mm.load_checkpoint(alone()) == 16 and mm.load_checkpoint(".", "best") == 16
+
+
+def test_a_checkpoint_keeps_the_numbers_it_was_saved_with(alone: Callable[[], Path]) -> None:
+    for _ in range(2):
+        with mm.Job(np.ones(8, np.float32), batch=8, lanes=4) as job:
+            job.share(np.zeros((), np.float32))
+            assert job.saved("best") == {}  # what the first job has saved is not this one's
+            job.save("best", loss=np.float32(0.5), right=7)
+            assert job.saved("best") == {"loss": 0.5, "right": 7.0}
+            with pytest.raises(mm.JobError):
+                job.save("best", loss="low")
+    alone().write_bytes(b"damaged")
+    assert job.saved("best") == {}

@@ -19,6 +19,7 @@ from tests.jobs.jobs import Job
 from tests.processes import wait_for
 
 SCRIPT = Path(__file__).with_name("sequence.py")
+EPOCHS = Path(__file__).with_name("epochs.py")
 SWEEP = Path(__file__).with_name("sweep.py")
 
 
@@ -73,6 +74,18 @@ def test_a_launcher_that_is_killed_in_or_between_two_jobs_is_replaced(job: Job, 
     job.open_gate()
     job.finish()
     assert_done(job, alone)
+
+
+@pytest.mark.jobs
+def test_the_evaluation_that_a_halt_came_before_is_done_when_the_run_is_resumed(job: Job) -> None:
+    job.start("-n", "2", script=[EPOCHS, "wait"]).until("waits")
+    assert job.process is not None
+    job.process.send_signal(signal.SIGTERM)
+    job.until("received SIGTERM").open_gate()
+    assert job.finish().status == HALTED and "evaluated" not in job.output, job.output
+    job.start("--resume", job.name, script=[EPOCHS], name=False).finish()
+    evaluated = {"epoch 0 evaluated at 2 on 32", "epoch 1 evaluated at 4 on 32"}
+    assert job.status == 0 and set(re.findall(r"epoch .*", job.output)) == evaluated, job.output
 
 
 @pytest.mark.jobs

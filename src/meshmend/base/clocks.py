@@ -105,6 +105,10 @@ passes its own on."""
 ALONE = 15.0
 """How long a worker that got SIGTERM waits to hear that the run is halted; if it is not, it alone was meant. Above
 HOST_SILENCE: the launcher may just be waiting for an agent."""
+HEART = 2.0
+"""Between two beats of a launcher in the folder of its run."""
+HEART_STOPPED = 10.0
+"""How long somebody on another host, who wants to take over the run, watches a launcher that does not beat any more."""
 READER = 5.0
 """How long the launcher, when it ends, waits for a reader of its output that takes nothing."""
 STANDSTILL = 1800.0

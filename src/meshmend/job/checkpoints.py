@@ -10,12 +10,12 @@ from typing import Annotated, Any
 
 from meshmend.base.clocks import ROOM_POLL
 from meshmend.base.env import Settings
-from meshmend.base.schema import Range, reader
+from meshmend.base.schema import Range, Real, reader
 from meshmend.errors import FormatError, JobError
 from meshmend.job.folders import folder_of
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.ledger import StepLedger
-from meshmend.job.state.safetensors import Background, latest, load, path_of, save
+from meshmend.job.state.safetensors import Background, about_of, latest, load, path_of, save
 from meshmend.telemetry import NO_ROOM, Saved
 
 SHORTEST = 30.0
@@ -23,6 +23,8 @@ SHARE = 0.01
 """Automatic pace: the least seconds between two checkpoints, and the largest share of the time to spend on writing."""
 DIVERGED = "diverged"
 """In the last checkpoint of a job that a sum ended which was not finite: why, and what to do."""
+METRICS = reader(dict[str, Real])
+"""Checks the numbers that a checkpoint was saved with."""
 GRID = reader(list[Annotated[int, Range(-(1 << 15), (1 << 15) - 1)]])
 """Checks the levels of a grid of exact sums."""
 
@@ -108,6 +110,14 @@ class Checkpoints:
     def last(self) -> Path | None:
         """The newest one that is whole."""
         return latest(self._folder)
+
+    def metrics(self, name: str) -> dict[str, float]:
+        """The numbers that the checkpoint of this name was saved with; none where there is none that is whole."""
+        try:
+            path = path_of(self._folder, 0, name)
+            return METRICS(about_of(path).get("metrics", {}), "metrics") if path.exists() else {}
+        except FormatError:
+            return {}
 
     def load(
         self, path: str | Path, framework: Framework, job: dict[str, Any]

@@ -131,15 +131,19 @@ class Job:
     def epochs(self, count: int) -> Iterator[int]:
         """The epochs up to `count`, from the one in which the job stands: a newcomer or a resumed run repeats none.
 
+        A run that is stopped after the last step of an epoch, and before the loop has left it, is resumed there: what
+        follows that step (an evaluation) is done.
+
         Within an epoch, `job.steps()` gives its steps; the sampler of a wrapped PyTorch loop knows its epoch.
         """
         training = self.training
         training.require_state("epochs")
         training.expect(training.lanes.first_step(count))
-        begin = count if training.passing else training.lanes.epoch_of(training.step)
+        begin = training.epochs_done = count if training.passing else training.first_epoch()
         for epoch in range(begin, count):
             training.epoch = epoch
             yield epoch
+            training.epochs_done = epoch + 1
         training.epoch = None
 
     def steps(self, count: int | None = None) -> Iterator[int]:
@@ -228,13 +232,21 @@ class Job:
         """Wait until every worker has come here; otherwise like `gather`."""
         self.training.exchange("barrier", b"")
 
-    def save(self, name: str) -> None:
+    def save(self, name: str, **metrics: Any) -> None:
         """Keep the state of the last commit as a checkpoint of this name ("best"), until it is saved again.
 
         Every worker calls it at the same point; the first one writes, and the others wait for it. It lies in the run's
-        `checkpoints`, with plain `python` in the working directory's; `mm.load_checkpoint(run, name)` reads it.
+        `checkpoints`, with plain `python` in the working directory's; `mm.load_checkpoint(run, name)` reads it. Metrics
+        (numbers) are kept with it: see `saved`.
         """
-        self.training.save(name)
+        self.training.save(name, {key: _number(key, value, "save") for key, value in metrics.items()})
+
+    def saved(self, name: str) -> dict[str, float]:
+        """The metrics that the checkpoint of this name was saved with; none before that.
+
+        Newcomers and resumed runs find them too, so a loop that keeps the best state need not remember its loss.
+        """
+        return self.training.saved(name)
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -249,10 +261,10 @@ def _computed(function: Callable[..., Any], draws: bool, training: Training, lan
     return function(samples, Draws(*training.key(lane))) if draws else function(samples)
 
 
-def _number(name: str, value: Any) -> float:
+def _number(name: str, value: Any, word: str = "commit") -> float:
     try:
         return float(value.item() if hasattr(value, "item") else value)
     except (TypeError, ValueError, RuntimeError):
         shape = getattr(value, "shape", None)
         what = f"a {type(value).__name__}" + (f" of shape {tuple(shape)}" if shape is not None else "")
-        raise JobError(f"metric {name!r} is {what}; give a single number to job.commit") from None
+        raise JobError(f"metric {name!r} is {what}; give a single number to job.{word}") from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from meshmend.errors import MeshmendError
@@ -22,17 +22,22 @@ class Saver:
     def __init__(self, checkpoints: Checkpoints, ledger: StepLedger, state: Callable[[], State | None]) -> None:
         self._checkpoints, self._ledger, self._state = checkpoints, ledger, state
 
-    def now(self, name: str = "") -> bool:
-        """Write a checkpoint; whether that succeeded."""
+    def now(self, name: str = "", metrics: Mapping[str, float] | None = None) -> bool:
+        """Write a checkpoint, with these numbers; whether that succeeded."""
         found = self._state()
-        return found is None or self._checkpoints.now(*found, name)
+        if found is None:
+            return True
+        framework, step, about = found
+        return self._checkpoints.now(framework, step, {**about, "metrics": dict(metrics)} if metrics else about, name)
 
     def halted(self) -> bool:
         """The run is halted, and this worker ends; whether the state is saved."""
         self._ledger.confirm()
         return self.now()
 
-    def together(self, session: WorkerSession | Solo, rank: int, name: str = "") -> None:
+    def together(
+        self, session: WorkerSession | Solo, rank: int, name: str = "", metrics: Mapping[str, float] | None = None
+    ) -> None:
         """Have the first worker write a checkpoint while the others wait; if it dies, the next one does.
 
         The round before it has shown that all have the same state.
@@ -45,7 +50,7 @@ class Saver:
                 return
             if min(found) == rank:
                 with session.waits_for_room():
-                    self.now(name)
+                    self.now(name, metrics)
                 saved = True
 
     def after_error(self, session: WorkerSession | Solo) -> None:

@@ -10,6 +10,7 @@ A front end that keeps the user's own loop (`mm.torch.wrap`) drives it directly,
     round()              a generator of the lanes to compute: it is sent their trees and returns the sum
     commit(state, …)     the step is done
     epoch                the epoch that the user's loop is in, where `job.epochs` counts them
+    epochs_done          how many it has left, with all that follows their last step, such as an evaluation
     began                the step that this worker began with: 0, or where a newcomer or a resumed run stands
     say_repeat()         says once that the loop goes through what was done before this worker began
     loop, on_leave       room for the front end's own object; what to call when the job ends well
@@ -54,8 +55,11 @@ class Training:
         self.step = 0
         self.framework: Framework | None = None
         self.epoch: int | None = None
+        self.epochs_done: int | None = None
         self.began = 0
         self._said_repeat = False
+        self._named: set[str] = set()
+        """Checkpoints that were saved under a name."""
         self.loop: object = None
         self.on_leave: Callable[[], None] = lambda: None
         self.on_exchange: Callable[[], None] = lambda: None
@@ -146,7 +150,17 @@ class Training:
     def _load(self, checkpoint: Path, framework: Framework) -> dict[str, Any]:
         self.step, grid, about = self._checkpoints.load(checkpoint, framework, self.config.identity())
         self._grid = np.array(grid, np.int16)
+        self.epochs_done = about.get("epochs")
         return about
+
+    def first_epoch(self) -> int:
+        """The epoch in which the job stands; after its last step, it still does until the loop has left it.
+
+        Only a checkpoint says so. Newcomers begin with the next one, since the others may be anywhere in the rest.
+        """
+        stands = self.lanes.epoch_of(self.step)
+        rest = self.epochs_done == stands - 1 and self.step == self.lanes.first_step(stands)
+        return stands - 1 if rest else stands
 
     def _pass(self, framework: Framework) -> None:
         """Take the state that this job has left, in place of training: the run has done it already."""
@@ -175,7 +189,7 @@ class Training:
 
     def say_repeat(self, what: str) -> None:
         """Say once that the user's loop goes through what was done before this worker began."""
-        if self.began and not self._said_repeat:
+        if self.began and not self._said_repeat and self.epoch is None:
             print(
                 f"{what} before this worker began with step {self.began}, and what your loop does around it (an "
                 "evaluation) is repeated while the others wait; loop with `for epoch in job.epochs(n)`, which begins "
@@ -291,13 +305,20 @@ class Training:
         """Whether the last committed state is there: PyTorch's objects change, and JAX's arrays may be donated."""
         return self.require_state("save").holds(summed=self._summed)
 
-    def save(self, name: str) -> None:
+    def save(self, name: str, metrics: Mapping[str, float]) -> None:
         """Write the state of the last commit under a name; see `Job.save`."""
         if not re.fullmatch(r"[A-Za-z0-9_][\w.-]*", name, re.ASCII) or name.startswith("step-"):
             raise JobError(f'job.save got the name {name!r}; give letters, digits, ".", "_" and "-", such as "best"')
         self._ready_to_exchange("save")
         if not self.passing:
-            self._saver.together(self.session, self._rank, name)
+            self._saver.together(self.session, self._rank, name, metrics)
+            self._named.add(name)
+
+    def saved(self, name: str) -> dict[str, float]:
+        """The numbers that a checkpoint was saved with; see `Job.saved`."""
+        self.require_state("saved")
+        # With plain python, what lies there may be another run's: nothing is resumed then.
+        return self._checkpoints.metrics(name) if self._settings is not None or name in self._named else {}
 
     def check_process(self, word: str) -> None:
         """Refuse to work in a fork of the worker."""
@@ -340,7 +361,8 @@ class Training:
 
     def _about(self) -> dict[str, Any]:
         diverged = {} if self._diverged is None else {DIVERGED: [self._diverged.reason, self._diverged.advice]}
-        return {**self.config.identity(), "grid": self._grid_now().tolist(), **diverged}
+        epochs = {} if self.epochs_done is None else {"epochs": self.epochs_done}
+        return {**self.config.identity(), "grid": self._grid_now().tolist(), **diverged, **epochs}
 
     def _export(self, framework: Framework) -> list[Any]:
         # A worker that gets this state also gets to write its step down, in case all that did the step die now.

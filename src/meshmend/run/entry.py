@@ -13,6 +13,7 @@ from meshmend.job.shm import clean_stale, manage, ranks_of
 from meshmend.job.shm.inspect import waiting
 from meshmend.run.checks import check
 from meshmend.run.doctor.checks import require_tolerance
+from meshmend.run.heart import beating, require_alone
 from meshmend.run.journal import halted_before
 from meshmend.run.launcher import Launcher
 from meshmend.run.spec import VERSION, RunSpec, load_saved
@@ -31,7 +32,7 @@ def launch(spec: RunSpec) -> int:
         _require_free_name(spec.run)
         require_tolerance()
         launcher = Launcher(spec)
-        with _disk_errors(spec):
+        with beating(spec.folder), _disk_errors(spec):
             launcher.pool.open()
             spec.save()
             return _summarized(launcher, launcher.run())
@@ -42,8 +43,10 @@ def resume(spec: RunSpec) -> int:
     check(spec)
     clean_stale()
     with manage(spec.run):
+        require_alone(spec.run, spec.folder)
         _require_no_workers(spec)
-        return _resumed(spec)
+        with beating(spec.folder):
+            return _resumed(spec)
 
 
 def _resumed(spec: RunSpec) -> int:
@@ -92,12 +95,14 @@ def attach(spec: RunSpec) -> int:
             f"{version}, or end its workers and use --resume {spec.run}"
         )
     with manage(spec.run):
+        require_alone(spec.run, spec.folder)
         left = waiting(spec.run)
         if left and not spec.hosts and not any(worker.visible for worker in left):
             raise JobError(f"the workers of run {spec.run!r} are in another container: use --attach {spec.run} there")
         if not left and not spec.hosts:
             raise JobError(f"run {spec.run!r} has no living workers on this host: continue it with --resume {spec.run}")
-        return _attached(spec)
+        with beating(spec.folder):
+            return _attached(spec)
 
 
 def _attached(spec: RunSpec) -> int:

@@ -121,6 +121,12 @@ def load(path: Path, template: Leaves | None) -> tuple[Leaves, int, dict[str, An
     return found, head.step, head.about
 
 
+def about_of(path: Path) -> dict[str, Any]:
+    """What `save` was told about a state."""
+    with _opened(path) as file:
+        return _checked(file, path).about
+
+
 def _checked_types(head: dict[str, Leaf], template: Leaves, path: Path) -> dict[str, np.dtype[Any]]:
     for name in sorted(head.keys() ^ dict(template).keys()):
         where = f"in {path} but not in this job's state" if name in head else f"in this job's state but not in {path}"

@@ -1,0 +1,86 @@
+"""Whether the launcher of a run lives, for another host: a note in the run's folder, and a beat.
+
+On one host a lock says that (job/shm/presence.py), but no other host sees it. So a launcher writes down who it is, and
+a thread of its own gives the note a new time every `HEART` seconds. That needs no room on a full disk, and it is seen
+to change without trusting anybody's clock. Who finds a note of another host watches it for a while before it takes
+over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from meshmend.base.clocks import AGENT_POLL, HEART, HEART_STOPPED
+from meshmend.base.processes import Identity
+from meshmend.base.schema import checked, loads
+from meshmend.errors import FormatError, JobError
+
+NOTE = "launcher.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    """Which launcher a run has."""
+
+    host: str = field(default_factory=socket.gethostname)
+    process: Identity = field(default_factory=lambda: Identity.of(os.getpid()))
+
+
+@contextlib.contextmanager
+def beating(folder: Path, note: Note | None = None) -> Iterator[None]:
+    """Be the launcher of the run in this folder, for other hosts to see."""
+    path, ended = folder / NOTE, threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(HEART):
+            with contextlib.suppress(OSError):  # a file system that is away for a moment
+                os.utime(path)
+
+    with contextlib.suppress(OSError):  # a full disk is told elsewhere, and keeps nobody from training
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(note or Note())))
+    thread = threading.Thread(target=beat, name="meshmend heart", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def require_alone(run: str, folder: Path, patience: float = HEART_STOPPED) -> None:
+    """Refuse to take over a run whose launcher lives on another host."""
+    found = _look(folder)
+    if found is None or found[0].process.visible:
+        return  # if it lived, it would hold the lock of this host
+    note, before = found
+    until = time.monotonic() + patience
+    while time.monotonic() < until:
+        time.sleep(AGENT_POLL)
+        found = _look(folder)
+        if found is None:
+            return
+        if found[1] != before:
+            raise JobError(
+                f"run {run!r} is already managed by process {note.process.number} on host {note.host}: stop that "
+                "launcher first"
+            )
+
+
+def _look(folder: Path) -> tuple[Note, int] | None:
+    """The note and its time; opened again each time, since only then a network file system looks again."""
+    try:
+        with (folder / NOTE).open() as file:
+            return checked(Note, loads(file.read())), os.fstat(file.fileno()).st_mtime_ns
+    except (OSError, FormatError):
+        return None

@@ -1,0 +1,56 @@
+"""The launcher of a run, as another host sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from meshmend.base.processes import Identity
+from meshmend.errors import JobError
+from meshmend.run import heart
+from meshmend.run.entry import attach, resume
+from meshmend.run.heart import NOTE, Note, beating, require_alone
+from meshmend.run.spec import RunSpec
+
+FAR = Note(host="far", process=Identity(4711, 5, boot=1, space=1))
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(heart, "HEART", 0.02)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_run_whose_launcher_lives_elsewhere_is_refused(tmp_path: Path) -> None:
+    with beating(tmp_path, FAR), pytest.raises(JobError, match=r"4711 on host far"):
+        require_alone("mine", tmp_path, patience=60.0)
+
+
+@pytest.mark.parametrize("enter", [attach, resume])
+def test_neither_attach_nor_resume_takes_it_over(enter: object) -> None:
+    Path("train.py").touch()
+    spec = RunSpec(run="mine", script=["train.py"], workers=2)
+    spec.folder.mkdir(parents=True)
+    spec.save()
+    with beating(spec.folder, FAR), pytest.raises(JobError, match=r"4711 on host far"):
+        assert callable(enter) and enter(spec)
+
+
+def test_one_that_was_killed_is_taken_over(tmp_path: Path) -> None:
+    with beating(tmp_path, FAR):
+        left = (tmp_path / NOTE).read_text()
+    require_alone("mine", tmp_path)  # it has ended, and there is nothing to wait for
+    (tmp_path / NOTE).write_text(left)
+    require_alone("mine", tmp_path, patience=0.1)
+
+
+def test_on_its_own_host_the_lock_tells(tmp_path: Path) -> None:
+    with beating(tmp_path):
+        require_alone("mine", tmp_path, patience=60.0)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"host": 3}', '{"process": {"number": "x"}}'])
+def test_a_damaged_note_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / NOTE).write_text(text)
+    require_alone("mine", tmp_path, patience=60.0)
