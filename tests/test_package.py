@@ -36,7 +36,9 @@ LAW: dict[str, list[str]] = {
     "job/state": ["tree", "digest", "codec", "values", "safetensors"],
     "job/reduction": ["layout", "base", "footer", "float32", "bf16", "exact", "registry"],
     "job/frameworks": ["base", "device", "jax", "arrays", "torch", "choose", "draws"],
-    "job/frameworks/jax": ["tree", "host", "digest", "wires", "exact", "sums", "state"],
+    "job/frameworks/jax": [
+        "tree", "host", "shards", "digest", "wires", "exact", "exact_shards", "sums", "sharded", "state",
+    ],
     "job/frameworks/torch": [
         "rng", "digest_plain", "triton_digest", "digest", "state_dict", "listed", "host", "wires", "exact", "sums",
         "state", "device", "loop", "data",

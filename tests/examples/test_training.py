@@ -26,6 +26,7 @@ SMALL = {
     "gan_torch": ["--steps", "40"],
     "trainer_torch": ["--epochs", "2"],
     "transformer_flax": ["--steps", "8", "--layers", "1"],
+    "transformer_sharded": ["--steps", "8", "--layers", "1"],
 }
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from meshmend.base.schema import loads
 from meshmend.errors import JobError, MissingLibrary
 from meshmend.job.folders import folder_of, jobs_of
-from meshmend.job.frameworks.arrays import leaves_of, rebuilt
+from meshmend.job.frameworks.arrays import adopted, leaves_of
 from meshmend.job.frameworks.base import OBJECTS
 from meshmend.job.state.safetensors import KINDS, latest, load, path_of
 from meshmend.job.state.tree import Leaves
@@ -126,7 +126,7 @@ def _as_tree(leaves: Leaves, like: Any) -> Any:
         if sorted(names) != sorted(arrays):
             odd = sorted(set(names) ^ arrays.keys())[0]
             raise JobError(f"leaf {odd!r} is in only one of the checkpoint and like=; give a tree like the shared one")
-        return rebuilt(like, [arrays[name] for name in names])
+        return adopted(like, [arrays[name] for name in names])
     rest = _objects(leaves)
     if rest is not None:
         try:

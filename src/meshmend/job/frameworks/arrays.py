@@ -36,6 +36,16 @@ def rebuilt(tree: Any, values: Sequence[Any]) -> Any:
     return plain_rebuilt(tree, values)
 
 
+def adopted(tree: Any, values: Sequence[Any]) -> Any:
+    """A tree of the same shape with arrays of the host; where a leaf lies on several devices, the new one does too."""
+    if "jax" in sys.modules:
+        from meshmend.job.frameworks import jax
+
+        pairs = zip(jax.leaves_of(tree), values, strict=True)
+        return jax.rebuilt(tree, [jax.placed(leaf, value) for (_, leaf), value in pairs])
+    return plain_rebuilt(tree, values)
+
+
 def is_immutable(value: Any) -> bool:
     """Whether a leaf never changes."""
     if "jax" in sys.modules:
@@ -66,7 +76,7 @@ class TreeState(Framework):
 
     def adopt(self, leaves: Leaves) -> None:
         """Put other arrays into a tree of the same shape."""
-        self.tree = rebuilt(self.tree, [value for _, value in leaves])
+        self.tree = adopted(self.tree, [value for _, value in leaves])
 
     def commit(self, state: tuple[Any, ...]) -> None:
         """Take the tree after a step."""

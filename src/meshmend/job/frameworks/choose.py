@@ -40,9 +40,9 @@ def framework_of(state: tuple[Any, ...]) -> Framework:
 
 def _tree_state(tree: Any) -> Framework:
     if "jax" in sys.modules:
-        from meshmend.job.frameworks.jax.state import JaxState, device_of
+        from meshmend.job.frameworks.jax.state import JaxState, device_of, is_spread
 
-        if stays_on(device_of(tree)):
+        if stays_on(device_of(tree)) or (is_spread(tree) and state_place() != "host"):
             return JaxState(tree)
     return TreeState(tree)
 

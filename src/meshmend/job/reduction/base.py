@@ -11,7 +11,7 @@ in shared memory: that is enough to add messages up. The head is empty except wh
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -110,6 +110,10 @@ class Reduction(ABC):
     def wire_format(self, footer: int) -> WireFormat:
         """The format of a message whose footer holds so many numbers."""
         return WireFormat(type(self), self.size + footer, self.head)
+
+    def places(self, buffer: Flat) -> Iterator[Flat]:
+        """Where the numbers of each leaf lie in a message, in the type in which they travel."""
+        return self.layout.parts(buffer)
 
     @abstractmethod
     def add(self, buffer: Flat, arrays: Iterable[Flat], *, first: bool) -> None:

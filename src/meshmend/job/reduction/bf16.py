@@ -62,7 +62,7 @@ class Bf16(Float32):
 
     def put(self, buffer: Flat) -> None:
         """Round the sum so far."""
-        for begin, place in zip(self.layout.bounds, self._places(buffer), strict=False):
+        for begin, place in zip(self.layout.bounds, self.places(buffer), strict=False):
             mine = self._sums[begin : begin + len(place)]
             if place.dtype == np.uint16:
                 put(mine, place)
@@ -77,7 +77,7 @@ class Bf16(Float32):
 
     def parts(self, total: Flat) -> Iterator[Flat]:
         """The leaves of a total, as new arrays."""
-        for place in self._places(total):
+        for place in self.places(total):
             sums = np.empty(len(place), np.float32)
             if place.dtype == np.uint16:
                 take(place, sums)
@@ -85,8 +85,8 @@ class Bf16(Float32):
                 sums[:] = place
             yield sums
 
-    def _places(self, buffer: Flat) -> Iterator[Flat]:
-        """Where each leaf lies in a message: as uint16 where it is bf16."""
+    def places(self, buffer: Flat) -> Iterator[Flat]:
+        """As uint16 where it is bf16."""
         halves, rest = buffer[: self.head].view(np.uint16), buffer[self.head :]
         for leaf in self.layout.leaves:
             if travels_as_bf16(leaf):

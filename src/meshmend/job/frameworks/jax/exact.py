@@ -102,6 +102,36 @@ class DeviceGrid:
         return jax.ops.segment_max(values, leaf_of, leaves, indices_are_sorted=True)[leaf_of]
 
 
+def magnitudes(values: Any) -> Any:
+    """Floats without their sign, as integers that compare as they do; NaN is just a large one."""
+    return jax.lax.bitcast_convert_type(values, jnp.int32) & np.int32(0x7FFFFFFF)
+
+
+def notes_of(top: Any, digits: int, octaves: int) -> Any:
+    """The notes of one lane, given the largest magnitude in each block."""
+    bad, used = top >= 0x7F800000, top >= 0x00800000
+    # S, rounded up to COARSE bits: what lies above its digit's lowest place, from mantissa and exponent.
+    exponent = (top >> 23) - 1
+    digit = exponent // octaves
+    shift = exponent - digit * octaves - 20
+    mantissa = top & 0x007FFFFF | 0x00800000
+    down = jnp.maximum(-shift, 0)
+    amount = jnp.where(shift >= 0, mantissa << jnp.maximum(shift, 0), mantissa + (1 << down) - 1 >> down)
+    column = jnp.where(bad, digits, jnp.where(used, digit, -1))[:, None]
+    return jnp.where(jnp.arange(digits + 1) == column, jnp.where(bad, 1, amount)[:, None], 0).astype(jnp.int32)
+
+
+def rounded(values: Any, top: Any, per_unit: Any) -> Any:
+    """Rows of numbers on the grid: for each row, the largest magnitude in its block and the factor of that block.
+
+    A block that does not fit its grid adds nothing: S will tell, and the round is void.
+    """
+    largest = jax.lax.bitcast_convert_type(top, jnp.float32)
+    normal = (top >= 0x00800000) & (top < 0x7F800000)
+    fits = normal & (per_unit != 0) & (largest * per_unit < np.float32(2.0**31))
+    return jnp.where(fits[:, None], jnp.rint(values * per_unit[:, None]), np.float32(0)).astype(jnp.int32)
+
+
 class ExactWire:
     """The sum of a worker's lanes as integers on the grid, and its notes."""
 
@@ -127,23 +157,8 @@ class ExactWire:
     def _first(self, leaves: Sequence[Any], per_unit: Any) -> tuple[Any, Any]:
         """One lane."""
         values = self._padded([leaf.astype(jnp.float32) for leaf in leaves])
-        magnitudes = jax.lax.bitcast_convert_type(values, jnp.int32) & np.int32(0x7FFFFFFF)
-        top = magnitudes.max(axis=1)
-        bad, used = top >= 0x7F800000, top >= 0x00800000
-        # S, rounded up to COARSE bits: what lies above its digit's lowest place, from mantissa and exponent.
-        exponent = (top >> 23) - 1
-        digit = exponent // self._octaves
-        shift = exponent - digit * self._octaves - 20
-        mantissa = top & 0x007FFFFF | 0x00800000
-        down = jnp.maximum(-shift, 0)
-        amount = jnp.where(shift >= 0, mantissa << jnp.maximum(shift, 0), mantissa + (1 << down) - 1 >> down)
-        column = jnp.where(bad, self._digits, jnp.where(used, digit, -1))[:, None]
-        more = jnp.where(jnp.arange(self._digits + 1) == column, jnp.where(bad, 1, amount)[:, None], 0)
-        # A block that does not fit its grid adds nothing: S will tell, and the round is void.
-        largest = jax.lax.bitcast_convert_type(top, jnp.float32)
-        fits = used & ~bad & (per_unit != 0) & (largest * per_unit < np.float32(2.0**31))
-        units = jnp.where(fits[:, None], jnp.rint(values * per_unit[:, None]), np.float32(0)).astype(jnp.int32)
-        return units, more.astype(jnp.int32)
+        top = magnitudes(values).max(axis=1)
+        return rounded(values, top, per_unit), notes_of(top, self._digits, self._octaves)
 
     def _flat(self, whole: Any, notes: Any) -> Any:
         """The wire."""

@@ -22,6 +22,8 @@ def begin(array: Any) -> Callable[[], npt.NDArray[Any]]:
     if not isinstance(array, jax.Array):
         kept = np.array(array, order="C")  # it could change
         return lambda: kept
+    if len(array.sharding.device_set) > 1:
+        return _assembled(array)
     if _on_host(array):
         view = np.asarray(array)  # no copy, and it keeps the array from being donated
         return lambda: view
@@ -31,6 +33,20 @@ def begin(array: Any) -> Callable[[], npt.NDArray[Any]]:
     array.copy_to_host_async()
     found = np.asarray(array)  # now: it may be donated later
     return lambda: found
+
+
+def _assembled(array: Any) -> Callable[[], npt.NDArray[Any]]:
+    """The same for one that lies on several devices, shard by shard."""
+    shards = [(shard.index, begin(shard.data)) for shard in array.addressable_shards if shard.replica_id == 0]
+    shape, dtype = array.shape, array.dtype  # nothing of the array itself, whose memory may be needed
+
+    def fetch() -> npt.NDArray[Any]:
+        out = np.empty(shape, dtype)
+        for index, fetch_shard in shards:
+            out[index] = fetch_shard()
+        return out
+
+    return fetch
 
 
 def fetch(array: Any) -> npt.NDArray[Any]:
@@ -52,9 +68,9 @@ class Place:
         return jax.device_put(np.array(array) if self._copies else array, self._sharding)
 
     def upload_flat(self, array: npt.NDArray[Any]) -> Any:
-        """The same for one that is flat; several devices get it as they need it."""
-        alone = self._sharding is None or len(self._sharding.device_set) == 1
-        return self.upload(array) if alone else jax.device_put(np.array(array) if self._copies else array)
+        """The same for one that is flat: a mesh of one device may have axes for more dimensions than it has."""
+        device = None if self._sharding is None else next(iter(self._sharding.device_set))
+        return jax.device_put(np.array(array) if self._copies else array, device)
 
 
 def _on_host(array: Any) -> bool:

@@ -19,7 +19,9 @@ import numpy.typing as npt
 from meshmend.errors import JobError
 from meshmend.job.frameworks.base import Accumulator, Framework
 from meshmend.job.frameworks.jax import host
-from meshmend.job.frameworks.jax.digest import groups_of, sums_begun, sums_fetched
+from meshmend.job.frameworks.jax.digest import Begin, programs_of, sums_begun
+from meshmend.job.frameworks.jax.sharded import ShardedSums
+from meshmend.job.frameworks.jax.shards import home_of
 from meshmend.job.frameworks.jax.sums import JaxSums
 from meshmend.job.frameworks.jax.tree import leaves_of, rebuilt
 from meshmend.job.reduction.base import Reduction
@@ -32,6 +34,11 @@ def device_of(tree: Any) -> str:
     found: list[Any] = [leaf for _, leaf in leaves_of(tree) if isinstance(leaf, jax.Array)]
     kinds = {str(device.platform) for leaf in found for device in leaf.sharding.device_set}
     return min(kinds - {"cpu"} or kinds, default="")
+
+
+def is_spread(tree: Any) -> bool:
+    """Whether a tree lies on several devices of this worker, of whatever kind."""
+    return home_of([leaf for _, leaf in leaves_of(tree)]) is not None
 
 
 def cuda_of(tree: Any) -> int | None:
@@ -59,7 +66,7 @@ class JaxState(Framework):
         self.device, self.cuda = device_of(tree), cuda_of(tree)
         self._opening = 0
         self._kinds: list[Any] = []
-        self._groups: list[list[int]] = []
+        self._programs: list[tuple[list[int], Begin]] = []
         self._take(tree)
 
     @property
@@ -147,9 +154,9 @@ class JaxState(Framework):
             shapes = [tuple(np.shape(leaf)) for leaf in leaves]
             names = [name for name, _ in found]
             self._opening = opening([Facts(*one) for one in zip(names, types, shapes, strict=True)])
-            self._kinds, self._groups = kinds, groups_of(leaves)
-        begun, number = sums_begun(leaves, self._groups), self._opening
-        return lambda: finished(number, sums_fetched(begun), more)
+            self._kinds, self._programs = kinds, programs_of(leaves)
+        fetch, number = sums_begun(leaves, self._programs), self._opening
+        return lambda: finished(number, fetch(), more)
 
     def number_begun(self, value: Any) -> Later[float] | None:
         """A number of JAX is fetched later."""
@@ -167,5 +174,6 @@ class JaxState(Framework):
         return rebuilt(tree, values)
 
     def accumulator(self, kind: type[Reduction], tree: Any, lanes: int) -> Accumulator:
-        """Adds up lanes on the device."""
-        return JaxSums(kind, tree, lanes)
+        """Adds up lanes on the device, or on the devices that they and the state are spread over."""
+        home = home_of([leaf for _, leaf in [*self._found, *leaves_of(tree)]])
+        return JaxSums(kind, tree, lanes) if home is None else ShardedSums(kind, tree, lanes, home)

@@ -25,11 +25,11 @@ class JaxSums(DeviceAccumulator):
     """The lanes of one worker."""
 
     def __init__(self, kind: type[Reduction], tree: Any, lanes: int) -> None:
-        leaves = _arrays(tree)
+        leaves = arrays_of(tree)
         super().__init__(kind, leaves, lanes)
         self._shape = jax.tree_util.tree_structure(tree)
         self._place = host.Place(next((leaf for _, leaf in leaves if isinstance(leaf, jax.Array)), None))
-        self._types = [_jax_type(leaf.dtype) for leaf in self.layout.leaves]
+        self._types = [jax_type(leaf.dtype) for leaf in self.layout.leaves]
         self._lanes = 0
         self._sums: Any = None
         self._largest: Any = None
@@ -43,7 +43,7 @@ class JaxSums(DeviceAccumulator):
     def accumulate(self, tree: Any, buffer: Flat, *, first: bool) -> None:
         """Add one lane; the device does it when it gets there."""
         del buffer
-        found = _arrays(tree)
+        found = arrays_of(tree)
         self.layout.match(found)
         leaves = [leaf for _, leaf in found]
         self._lanes = 1 if first else self._lanes + 1
@@ -132,12 +132,12 @@ class JaxSums(DeviceAccumulator):
         return jax.tree_util.tree_unflatten(self._shape, found)
 
 
-def _arrays(tree: Any) -> list[tuple[str, Any]]:
+def arrays_of(tree: Any) -> list[tuple[str, Any]]:
     """The leaves of a lane; numbers of Python and arrays of numpy go to the device as they are."""
     return [(name, leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)) for name, leaf in leaves_of(tree)]
 
 
-def _jax_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def jax_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The type that JAX has for one of numpy: 64 bits only where that is turned on."""
     wide = dtype.kind in "iuf" and dtype.itemsize == 8 and not jax.config.jax_enable_x64  # type: ignore[attr-defined, unused-ignore]
     return np.dtype(f"{dtype.kind}4") if wide else dtype

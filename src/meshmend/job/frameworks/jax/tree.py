@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from meshmend.errors import JobError
 
@@ -22,7 +23,20 @@ def leaves_of(tree: Any) -> list[tuple[str, Any]]:
     except (TypeError, ValueError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise JobError(f"JAX cannot take this tree apart ({reason}); use dicts whose keys have one type") from None
-    return list(zip(names, leaves, strict=True))
+    found = list(zip(names, leaves, strict=True))
+    if jax.process_count() > 1:
+        _check_addressable(found)
+    return found
+
+
+def _check_addressable(leaves: list[tuple[str, Any]]) -> None:
+    """Refuse an array of which other processes hold a part: nobody could hand that over when they die."""
+    for name, leaf in leaves:
+        if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+            raise JobError(
+                f"leaf {name!r} is an array over the devices of {jax.process_count()} processes; build its mesh from "
+                "jax.local_devices(), and let the job sum over workers"
+            )
 
 
 def _named(tree: Any, shape: Any) -> list[str]:
@@ -49,6 +63,13 @@ def _word(key: Any) -> str:
 def rebuilt(tree: Any, values: Sequence[Any]) -> Any:
     """A tree of the same shape with other leaves."""
     return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(tree), values)
+
+
+def placed(like: Any, value: Any) -> Any:
+    """An array where another one of its shape lies, if that is on several devices; otherwise as it is."""
+    if not isinstance(like, jax.Array) or np.shape(value) != like.shape or len(like.sharding.device_set) == 1:
+        return value
+    return jax.device_put(np.array(value), like.sharding)
 
 
 def key_of(seed: int, *numbers: int) -> Any:

@@ -1,0 +1,38 @@
+"""Workers of several devices: sums, digests and states are those of the same bits on one device.
+
+The devices are forced on the processor, so what is here runs in a process of its own (`jax_sharded_member.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+def run(*words: str, devices: int = 4, timeout: float = 280, **more: str) -> str:
+    env = os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
+        **more,
+    }
+    command = [sys.executable, "-m", "tests.job.frameworks.jax_sharded_member", *words]
+    ran = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+@pytest.mark.parametrize(
+    "checks",
+    ["states digests 2 sums 1 job 1", pytest.param("shares digests 60 sums 12 job 4", marks=pytest.mark.jobs)],
+)
+def test_the_same_as_on_one_device(checks: str) -> None:
+    words = checks.split()
+    found = [line for line in run(*words).splitlines() if line.endswith(" as expected")]
+    assert found == [f"{word} as expected" for word in words if not word.isdigit()]
