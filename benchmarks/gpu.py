@@ -164,8 +164,8 @@ def torch_loops(
             return loss.detach()
 
         with mm.Job(data, batch=batch, lanes=lanes, check=False, **OPTIONS[kind]) as job:
-            job.share(model, optimizer)
-            held.append(job.training.framework)
+            job.share(model, optimizer, warm=lambda _, rows: work(rows))
+            held.extend((job.training.framework, job))
             for _ in job.steps(until):
                 loss = job.sum(work)
                 optimizer.step()
@@ -271,10 +271,16 @@ def jax_loops(
             step += 1
             yield loss
 
+    def warmed(state: Any, rows: Any) -> Any:
+        """Compile what a newcomer needs while nobody waits for it."""
+        found = gradients(state["params"], rows[0])
+        jax.block_until_ready(update(jax.tree.map(jnp.copy, state), found[1]))
+        return found
+
     def with_job() -> Iterator[Any]:
         with mm.Job(data, batch=batch, lanes=lanes, check=False, **OPTIONS[kind]) as job:
-            state = job.share(begun)
-            held.append(job.training.framework)
+            state = job.share(begun, warm=warmed)
+            held.extend((job.training.framework, job))
             for _ in job.steps(until):
                 now = state
                 loss, grads = job.sum(lambda rows, now=now: gradients(now["params"], rows[0]))

@@ -5,12 +5,16 @@
 
     bare    processes that compute their share of the batch, update by it, and never talk to each other
     job     `meshmend run`: sums in device memory          exact   the same, bit for bit
-    host    the same as job, through the host's memory     ddp     DistributedDataParallel over gloo (PyTorch)
+    host    the same as job, through registered memory of the host, and how much of the copies and sums is hidden
+    bf16    the same as host, with wire="bf16"             pages   the same as host, without registration
+    ddp     DistributedDataParallel over gloo (PyTorch)
 
 A batch is divided between the workers, so `bare` with as many processes is what the same work costs without any sum.
 Kinds run one after another, `bare` first and last; a step is the median over all turns of the slowest worker's.
 GPU_PROFILE=1 in the environment shows where the first worker's processor time goes.
 `--kill` kills a worker in the middle of a run of three and shows what that cost, by `meshmend audit`.
+`--join` kills one early in a long run and shows what its replacement cost the others when it joined: how much longer
+than usual the steps took in which it got the state and began (`--model bert --join`: 334 M parameters with Adam).
 """
 
 from __future__ import annotations
@@ -25,7 +29,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from gpu import SIZES, jax_loops, torch_loops
 
@@ -40,13 +46,15 @@ def child(arguments: argparse.Namespace, kind: str) -> None:
     size = SIZES["tiny" if arguments.size == "tiny" else arguments.model]
     alone = kind in ("bare", "ddp")
     lanes, batch = (1, size.batch // workers) if alone else (workers, size.batch)
-    of = {"host": "job"}.get(kind, kind), lanes, batch, WARM + arguments.turns * arguments.steps
+    of = {"host": "job", "pages": "job"}.get(kind, kind), lanes, batch, WARM + arguments.turns * arguments.steps
     if kind == "ddp":
         _join_group(rank, workers)
     if arguments.framework == "torch":
-        loop, *_ = torch_loops(arguments.model, size, arguments.device, *of)
+        loop, _, held = torch_loops(arguments.model, size, arguments.device, *of)
     else:
-        loop, *_ = jax_loops(size, arguments.device, *of)
+        loop, _, held = jax_loops(size, arguments.device, *of)
+    if arguments.join:
+        return _watched(loop, held, rank, folder)
     loop.run(WARM)
     turns = []
     profile = cProfile.Profile() if os.environ.get("GPU_PROFILE") and rank == 0 else None
@@ -56,12 +64,51 @@ def child(arguments: argparse.Namespace, kind: str) -> None:
         if alone:
             _meet(folder, f"{kind}-{turn}", rank, workers)
         turns.append(loop.run(arguments.steps))
+        if not alone and rank == 0 and (found := held[1].training.session.places.figures()) is not None and found[1]:
+            down, add, whole = found
+            hidden = 1 - whole / (2 * down + add)
+            print(
+                f"             down {1000 * down:.1f} ms, add {1000 * add:.1f} ms, up like down: {1000 * whole:.1f} ms "
+                f"in all, {100 * max(hidden, 0):.0f} % hidden",
+                flush=True,
+            )
     if profile is not None:
         profile.disable()
         pstats.Stats(profile, stream=sys.stderr).sort_stats("tottime").print_stats(30)
     (folder / f"{kind}-{rank}.json").write_text(json.dumps(turns))
     for _ in () if alone else loop.rest():
         pass  # a job ends after its last step
+
+
+def _watched(loop: Any, held: list[Any], rank: int, folder: Path) -> None:
+    """Every step to the end of the job, and how long it took."""
+    times: list[float] = []
+    with suppress(StopIteration):  # the job is over
+        while True:
+            times.append(loop.run(1))
+    began = held[1].training.began
+    (folder / f"join-{rank}-{began}.json").write_text(json.dumps(times))
+
+
+def joined(framework: str, words: list[str]) -> None:
+    """Kill one of three workers early, and show what it cost the others when its replacement joined."""
+    faults = json.dumps([{"rank": 1, "step": WARM, "point": "compute", "kind": "kill"}])
+    for way in ("", "off"):
+        folder = measured("job", framework, 3, [*words, "--join"], faults, way=way)
+        found = {path.stem: json.loads(path.read_text()) for path in folder.glob("join-*.json")}
+        survivor, newcomers = found["join-0-0"], [int(name.split("-")[2]) for name in found]
+        step, began = statistics.median(survivor), max(newcomers)
+        more = [time - step for time in survivor]
+        where = "over the host" if way else "in device memory"
+        print(
+            f"  join, state {where}: step {1000 * step:.1f} ms; the death cost {1000 * max(more[5:30]):.0f} ms",
+            flush=True,
+        )
+        if began:
+            cost = sum(max(one, 0.0) for one in more[began - 2 : began + 3])
+            print(f"    the replacement joined in step {began} and cost the others {1000 * cost:.0f} ms", flush=True)
+        else:
+            print(f"    the replacement was not there after {len(survivor)} steps: give more --steps", flush=True)
 
 
 def _join_group(rank: int, workers: int) -> None:
@@ -80,8 +127,10 @@ def _meet(folder: Path, name: str, rank: int, workers: int) -> None:
         time.sleep(0.0005)
 
 
-def measured(kind: str, framework: str, workers: int, words: list[str], faults: str = "", name: str = "") -> float:
-    """Milliseconds of a step."""
+def measured(
+    kind: str, framework: str, workers: int, words: list[str], faults: str = "", name: str = "", way: str | None = None
+) -> Any:
+    """Milliseconds of a step; where a worker joins, the folder with the times of all steps."""
     folder = Path(tempfile.mkdtemp(prefix="meshmend-gpu-"))
     environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     script = [__file__, "--child", kind, "--framework", framework, "--count", str(workers), "--out", str(folder)]
@@ -92,8 +141,10 @@ def measured(kind: str, framework: str, workers: int, words: list[str], faults: 
             for rank in range(workers)
         ]
     else:
-        if kind == "host":
-            environment["MESHMEND_DEVICE_MEMORY"] = "off"
+        if kind in ("host", "bf16", "pages"):
+            environment["MESHMEND_DEVICE_MEMORY"] = "pageable" if kind == "pages" else "off"
+        if way:
+            environment["MESHMEND_DEVICE_MEMORY"] = way
         if faults:
             environment["MESHMEND_FAULTS"] = faults
         run = [
@@ -103,8 +154,7 @@ def measured(kind: str, framework: str, workers: int, words: list[str], faults: 
             "run",
             "-n",
             str(workers),
-            "--on-failure",
-            "shrink",
+            *(["--on-failure", "shrink"] if way is None else []),
             "-q",
             "--checkpoint-every",
             "1000000",
@@ -113,6 +163,8 @@ def measured(kind: str, framework: str, workers: int, words: list[str], faults: 
     for process in every:
         if process.wait(DEADLINE):
             raise SystemExit(f"{kind} with {workers} workers failed")
+    if way is not None:
+        return folder
     if name:
         subprocess.run([sys.executable, "-m", "meshmend", "audit", name], cwd=folder, check=True)
         return 0.0
@@ -131,6 +183,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--kill", action="store_true")
+    parser.add_argument("--join", action="store_true")
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)
     parser.add_argument("--count", type=int, default=1, help=argparse.SUPPRESS)
     parser.add_argument("--out", default="", help=argparse.SUPPRESS)
@@ -141,7 +194,10 @@ def main() -> None:
         "--model", arguments.model, "--size", arguments.size, "--device", arguments.device,
         "--turns", str(arguments.turns), "--steps", str(arguments.steps),
     ]  # fmt: skip
-    for framework in arguments.framework.split(","):
+    for framework in arguments.framework.split(",") if arguments.join else ():
+        print(f"\n{framework}, {arguments.model}, 3 workers on {arguments.device}", flush=True)
+        joined(framework, words)
+    for framework in () if arguments.join else arguments.framework.split(","):
         for workers in map(int, arguments.workers.split(",")):
             kinds = [kind for kind in arguments.kinds.split(",") if kind != "ddp" or framework == "torch"]
             print(f"\n{framework}, {arguments.model}, {workers} workers on {arguments.device}", flush=True)

@@ -43,8 +43,13 @@ LAW: dict[str, list[str]] = {
         "rng", "digest_plain", "triton_digest", "digest", "state_dict", "listed", "host", "wires", "exact", "sums",
         "state", "device", "loop", "data",
     ],
-    "job/device": ["base", "stand_in", "ptx", "cuda", "passing", "trial", "sums", "choose", "places", "failures"],
-    "job/transport": ["base", "carrier", "shared_memory", "device_memory", "library_mpi", "mesh_mpi", "choose"],
+    "job/device": [
+        "base", "stand_in", "ptx", "cuda", "passing", "trial", "sums", "states", "registered", "choose", "places",
+        "failures",
+    ],
+    "job/transport": [
+        "base", "carrier", "crew", "shared_memory", "pipeline", "device_memory", "library_mpi", "mesh_mpi", "choose",
+    ],
     "job/shm": [
         "words", "records", "home", "files", "presence", "buffers", "doorbell", "control", "segment", "mailbox",
         "memory", "inspect",

@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 
 from meshmend.errors import DeviceError, MissingLibrary
+from meshmend.job.device.passing import LENT
 from meshmend.job.device.places import told
 from meshmend.job.shm.records import Way
 from meshmend.testing import Fault
 from tests.job.device.owner import memory_called
 from tests.job.device.test_memory import check_memory_outlives_its_owner, check_sums_have_the_bits_of_numpy
+from tests.job.device.test_states import check_a_state_outlives_its_lender
+from tests.job.shm.conftest import home as home
 from tests.jobs.conftest import job as job
-from tests.jobs.jobs import SCRIPT, Job
+from tests.jobs.jobs import SCRIPT, Job, wait_for
 from tests.jobs.test_devices import SHRINK, kill
 from tests.jobs.test_jax import SCRIPT as JAX_SCRIPT
 
@@ -71,6 +74,30 @@ def test_memory_of_dead_owners_is_given_back(tmp_path: Path) -> None:
         owner.kill()
         block.close()
     assert device.memory()[0] > before - SLACK
+
+
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_a_state_outlives_its_lender(home: Path, framework: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip(framework)
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    check_a_state_outlives_its_lender(home.parent, CARD, framework)
+
+
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_spares_get_the_state_from_device_memory(job: Job, framework: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip(framework)
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0")
+    script = [JAX_SCRIPT] if framework == "jax" else [TORCH_SCRIPT, "device=cuda"]
+    alone = subprocess.run([sys.executable, *map(str, script)], capture_output=True, text=True, timeout=240)
+    assert alone.returncode == 0, alone.stderr
+    job.faults = [kill(1, 4, "add"), kill(0, 4, "state")]
+    job.start("--on-failure", "spare", "-n", "3", "--spares", "2", script=script)
+    wait_for(lambda: any(one.endswith(f".{LENT}") for one in job.memory()), 120)
+    job.finish()
+    assert job.status == 0, job.output
+    assert job.weights == [alone.stdout.split("weights ")[1].split()[0]] * 3, job.output
+    job.assert_clean()
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
+from meshmend.job.device.passing import LENT
 from meshmend.job.device.places import told
 from meshmend.job.shm.records import Way
 from meshmend.testing import Fault
-from tests.jobs.jobs import SCRIPT, Job
+from tests.jobs.jobs import SCRIPT, Job, wait_for
 
 SHRINK = ["--on-failure", "shrink"]
 Undisturbed = Callable[..., str]
@@ -106,5 +107,37 @@ def test_frameworks_that_keep_their_sums_on_a_device(job: Job, name: str, monkey
     job.run(*SHRINK, "-n", "3", script=[script])
     assert job.status == 0, job.output
     assert told(Way.DEVICE) in job.output
+    assert job.weights == [alone.stdout.split("weights ")[1].split()[0]], job.output
+    job.assert_clean()
+
+
+@pytest.mark.jobs
+@pytest.mark.parametrize("name", ["classifier.py", "network.py"])
+def test_spares_get_the_state_from_device_memory(job: Job, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the worker that lends it dies in the middle of that."""
+    monkeypatch.setenv("MESHMEND_STATE", "device")
+    script = SCRIPT.with_name(name)
+    alone = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=120)
+    job.faults = [kill(1, 4, "add"), kill(0, 4, "state")]
+    job.start("--on-failure", "spare", "-n", "3", "--spares", "2", script=[script])
+    wait_for(lambda: any(one.endswith(f".{LENT}") for one in job.memory()))
+    job.finish()
+    assert job.status == 0, job.output
+    assert job.weights == [alone.stdout.split("weights ")[1].split()[0]] * 3, job.output
+    job.assert_clean()
+
+
+@pytest.mark.jobs
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_pieces_that_go_through_registered_memory(job: Job, framework: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts go down and totals go up in pieces, while couriers add them; workers die in the middle of it."""
+    monkeypatch.setenv("MESHMEND_STATE", "device")
+    monkeypatch.setenv("MESHMEND_DEVICE_MEMORY", "stand-in-registered")
+    script = [SCRIPT.with_name("large.py"), framework]
+    alone = subprocess.run([sys.executable, *map(str, script)], capture_output=True, text=True, check=True, timeout=240)
+    job.faults = [kill(1, 2, "add"), kill(3, 3, "take"), kill(2, 4)]
+    job.run(*SHRINK, "-n", "4", script=script)
+    assert job.status == 0, job.output
+    assert told(Way.SHARED) in job.output
     assert job.weights == [alone.stdout.split("weights ")[1].split()[0]], job.output
     job.assert_clean()

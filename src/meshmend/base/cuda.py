@@ -185,12 +185,45 @@ class Device:
             handle = call("cuMemImportFromShareableHandle", file, kind)
         return Mapping(self, handle, nbytes)
 
+    def register(self, address: int, nbytes: int) -> None:
+        """Have the device reach this memory of the host by itself, at the full speed of the wire."""
+        with self.current():
+            call("cuMemHostRegister", address, nbytes, 1)  # CU_MEMHOSTREGISTER_PORTABLE: for every context
+
+    def unregister(self, address: int) -> None:
+        """The reverse; before the memory is unmapped."""
+        with self.current():
+            call("cuMemHostUnregister", address)
+
     def copy(self, into: int, source: int, nbytes: int) -> None:
         """Start a copy between two pointers, each of the device or of the host."""
         if nbytes:
             bindings = driver()
             with self.current():
                 call("cuMemcpyAsync", bindings.CUdeviceptr(into), bindings.CUdeviceptr(source), nbytes, self._stream)
+
+    def mark(self) -> Any:
+        """A mark behind what was started here so far; `wait` for it once."""
+        with self.current():
+            event = call("cuEventCreate", 2)  # CU_EVENT_DISABLE_TIMING
+            call("cuEventRecord", event, self._stream)
+        return event
+
+    def wait(self, mark: Any) -> None:
+        """Wait until everything before a mark is complete."""
+        with self.current():
+            call("cuEventSynchronize", mark)
+            call("cuEventDestroy", mark)
+
+    def take(self, nbytes: int) -> int:
+        """Memory for this process alone."""
+        with self.current():
+            return int(call("cuMemAlloc", max(nbytes, 1)))
+
+    def give_back(self, pointer: int) -> None:
+        """The reverse."""
+        with self.current():
+            call("cuMemFree", driver().CUdeviceptr(pointer))
 
     def zero(self, pointer: int, nbytes: int) -> None:
         """Start to fill memory with zeros."""

@@ -28,7 +28,7 @@ from meshmend.job.reduction.footer import Footer, Note
 from meshmend.job.reduction.registry import wire_format
 from meshmend.job.shm.buffers import make_buffers
 from meshmend.job.shm.home import free, too_small
-from meshmend.job.shm.mailbox import WorkerSide
+from meshmend.job.shm.mailbox import ALL, WorkerSide
 from meshmend.job.shm.records import Order, PartWanted
 from meshmend.job.shm.segment import open_as_worker
 from meshmend.job.shm.words import Mail
@@ -63,7 +63,8 @@ class WorkerSession:
         """Whether there are buffers of this job, and whether they are those of its sums."""
         self._have: set[int] = set()
         """The lanes in the part, of the round that goes on."""
-        self._export: Callable[[], list[Any]] | None = None
+        self._export: Callable[[bool], list[Any]] | None = None
+        """The state as pieces of bytes; in device memory, as far as that can be, if it is told so."""
         self._news = threading.Condition()
         self.save: Callable[[], bool] = lambda: True
         """Writes a checkpoint of the last committed state when the run is halted; returns whether it could."""
@@ -93,10 +94,11 @@ class WorkerSession:
             self._segment.worker_bell.wait(OWNER_POLL)
             self.places.serve()
             with self._news:
+                self.places.take_pieces(self._round)
                 request = self._side.state_request()
                 if request is not None and self._may_export(request.body.round):
                     assert self._export is not None
-                    self._give(request, self._export())
+                    self._give(request, self._export(request.body.on_device))
                 self._news.notify_all()
 
     def _may_export(self, round: int) -> bool:
@@ -136,7 +138,7 @@ class WorkerSession:
         self._own.halted = True  # an agent that takes over cannot ask for the exit status of a process not its child
         os._exit(HALTED)
 
-    def share(self, job: int, export: Callable[[], list[Any]]) -> Any | None:
+    def share(self, job: int, export: Callable[[bool], list[Any]]) -> Any | None:
         """Offer this state and wait to become a member; the state of another worker, if this one must take that.
 
         `Unneeded` where the job is over before.
@@ -147,6 +149,7 @@ class WorkerSession:
         self._listener.start()
         own.lanes, own.step = self._lanes, self._step
         own.summed_world = own.summed_shrink = 0
+        self.places.begin()
         own.ready = job
         self._wait(lambda: self._side.is_active() or self._side.is_over())
         if not self._side.is_active():
@@ -217,7 +220,13 @@ class WorkerSession:
                 self.places.publish()
             own.inside = False
             self._footer.write(buffers.part, sorted(self._have), self._segment.rank, self._digest.value())
-            side.answer(question)
+            if not self.places.copying:
+                side.answer(question)
+                continue
+            side.answer(question, copied=0)
+            for numbers in self.places.copied():
+                side.copied(numbers)
+            side.copied(ALL)
 
     def exchange(self, data: bytes) -> dict[int, bytes]:
         """What every worker brings to this exchange, by rank."""
@@ -264,7 +273,7 @@ class WorkerSession:
         """The size of the gradients is known; so find out now, and not after a death, if the state fits too."""
         self._fits = True
         self._replace_buffers(sums.reduction.wire_format(self._footer.size), sums.reduction.layout.number)
-        needed = nbytes(self._export()) if self._export is not None and self._segment.agent.ranks > 1 else 0
+        needed = nbytes(self._export(False)) if self._export is not None and self._segment.agent.ranks > 1 else 0
         if needed > free():
             raise JobError(f"handing the state of rank {self._segment.rank} to a replacement {too_small(needed)}")
 

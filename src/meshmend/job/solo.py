@@ -40,7 +40,7 @@ class Solo:
     def adopt_messages(self, kind: int, numbers: int, head: int, layout: int) -> None:
         """Nobody tells."""
 
-    def share(self, job: int, export: Callable[[], list[Any]]) -> Any | None:
+    def share(self, job: int, export: Callable[[bool], list[Any]]) -> Any | None:
         """Nobody else is there."""
         del job, export
         return None

@@ -66,6 +66,8 @@ class Training:
         self._accumulator: Accumulator | None = None
         self._grid: Levels = np.zeros(0, np.int16)
         """The reduction's state, as received: how large it must be shows only with the first gradients."""
+        self._digested = Later.of(0)
+        """The digest of the state that was announced last."""
         self._shared = self._summed = False
         """Whether there is a state to begin with, and whether this step has its sum."""
         self._process = os.getpid()
@@ -132,18 +134,20 @@ class Training:
             framework.drop()
         self.session.strike(Point.SHARE)
         self.session.places.device = lambda: framework.cuda
+        self.session.places.on_device = bool(framework.device)
         try:
-            received = self.session.share(self._job, lambda: self._export(framework))
+            received = self.session.share(self._job, lambda on_device: self._export(framework, on_device))
         except Unneeded:
             self._pass(framework)
             return
         if received is not None:
-            leaves, about = decode(received, framework.template())
+            states = self.session.places.states
+            leaves, about = decode(received, framework.template(), states.borrowed if states is not None else None)
             framework.adopt(leaves)
             self.step, self._grid = about["step"], np.array(about["grid"], np.int16)
             self.session.adopt_messages(*about["messages"])
             self._ledger.take_over(about["pending"])
-            self._announce(framework)
+            self._announce(framework, arrived=True)
         self._ledger.opened(self.session.epoch, self.step, self.lanes, self.config.kind.reduction, self._job)
         self.began, self._shared = self.step, True
 
@@ -339,13 +343,18 @@ class Training:
         if self._settings is not None and self.session.first:
             self._checkpoints.offer(framework, self.step, self._about)
 
-    def _announce(self, framework: Framework) -> None:
-        self.session.digested(self.step, self._digest(framework))
+    def _announce(self, framework: Framework, *, arrived: bool = False) -> None:
+        """Say that this is the state now; one that has arrived from another worker must be what that one had."""
+        digest = self._digest(framework)
+        if arrived and self.session.places.states is not None:
+            self.session.places.states.settle(digest.value())
+        self.session.digested(self.step, digest)
 
     def _digest(self, framework: Framework) -> Later[int]:
         if framework.device and self._settings is None:
             return Later.of(0)  # nobody is there to compare with, and the device has other work
-        return framework.digest_begun(self._grid_now())
+        self._digested = framework.digest_begun(self._grid_now())
+        return self._digested
 
     def _prepare(self, tree: Any) -> Accumulator:
         """What adds up lanes like this one; made with the first."""
@@ -364,7 +373,9 @@ class Training:
         epochs = {} if self.epochs_done is None else {"epochs": self.epochs_done}
         return {**self.config.identity(), "grid": self._grid_now().tolist(), **diverged, **epochs}
 
-    def _export(self, framework: Framework) -> list[Any]:
+    def _export(self, framework: Framework, on_device: bool) -> list[Any]:
         # A worker that gets this state also gets to write its step down, in case all that did the step die now.
         about = {"step": self.step, "grid": self._grid_now().tolist(), "pending": self._ledger.pending}
-        return encode(framework.leaves(), messages=self.session.messages(), **about)
+        leaves, states = framework.leaves(), self.session.places.states if on_device else None
+        lent = states.lend(leaves, self._digested.value()) if states is not None else None
+        return encode(leaves, lent, messages=self.session.messages(), **about)

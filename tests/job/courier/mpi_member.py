@@ -88,6 +88,15 @@ class Toy:
         del round, look
         assert way is not Way.DEVICE
 
+    def has(self, numbers: int) -> bool:
+        return numbers >= 0
+
+    def complete(self, numbers: int, look: Callable[[], None] = lambda: None) -> None:
+        pass
+
+    def gathered(self, numbers: int) -> None:
+        pass
+
     def placed(self, round: int, *, on_device: bool) -> None:
         del round
         assert not on_device
@@ -98,7 +107,8 @@ class Toy:
     def read(self, total: np.ndarray) -> Total:
         return read(total[SIZE:])
 
-    def state(self, round: int) -> np.ndarray:
+    def state(self, round: int, *, on_device: bool = False) -> np.ndarray:
+        assert not on_device
         self.catch_up(round)
         return self.current.view(np.uint8)
 

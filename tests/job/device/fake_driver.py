@@ -51,6 +51,9 @@ class Driver:
         self.handles: set[int] = set()
         self.reserved: set[int] = set()
         self.mapped: dict[int, mmap.mmap] = {}
+        self.registered: dict[int, int] = {}
+        self.taken: dict[int, Any] = {}
+        self.events = 0
         self.limit = 1 << 30
         for name, value in globals().items():
             if name.startswith("CU"):
@@ -158,6 +161,41 @@ class Driver:
         assert size
         self.reserved.remove(pointer)
         return (OK,)
+
+    def cuMemHostRegister(self, address: int, size: int, flags: int) -> tuple[Any, ...]:
+        assert self.contexts and address not in self.registered and flags == 1
+        self.registered[address] = size
+        return (OK,)
+
+    def cuMemHostUnregister(self, address: int) -> tuple[Any, ...]:
+        del self.registered[address]
+        return (OK,)
+
+    def cuMemAlloc(self, size: int) -> tuple[Any, ...]:
+        if size > self.limit:
+            return CUresult.CUDA_ERROR_OUT_OF_MEMORY, None
+        memory = ctypes.create_string_buffer(size)
+        self.taken[ctypes.addressof(memory)] = memory
+        return OK, ctypes.addressof(memory)
+
+    def cuMemFree(self, pointer: int) -> tuple[Any, ...]:
+        del self.taken[pointer]
+        return (OK,)
+
+    def cuEventCreate(self, flags: int) -> tuple[Any, ...]:
+        self.events += 1
+        return OK, ("event", flags)
+
+    def cuEventRecord(self, event: Any, stream: Any) -> tuple[Any, ...]:
+        assert self.contexts and stream == ("stream", 1)
+        return (OK,) if event == ("event", 2) else (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
+
+    def cuEventSynchronize(self, event: Any) -> tuple[Any, ...]:
+        return (OK,) if self.contexts and event else (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
+
+    def cuEventDestroy(self, event: Any) -> tuple[Any, ...]:
+        self.events -= 1
+        return (OK,) if event else (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
 
     def cuMemcpyAsync(self, into: int, source: int, size: int, stream: Any) -> tuple[Any, ...]:
         assert stream == ("stream", 1)

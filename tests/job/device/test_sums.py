@@ -131,5 +131,6 @@ def test_nothing_is_left_of_members_that_were_killed(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     counts = done.stdout.splitlines()
-    assert len(counts) == 50 and len(set(counts[1:])) == 1, counts
+    files = [int(line.split()[0]) for line in counts]
+    assert len(counts) == 50 and max(files) - min(files) < 10, "some are open for a moment, none for each kill"
     assert counts[-1].split()[1] == "1", "its own block alone"

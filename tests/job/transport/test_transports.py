@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +16,10 @@ from meshmend.job.reduction.base import WireFormat
 from meshmend.job.reduction.bf16 import Bf16
 from meshmend.job.reduction.float32 import Float32
 from meshmend.job.reduction.registry import KINDS
+from meshmend.job.transport import crew
 from meshmend.job.transport.base import Numbers, slices
+from meshmend.job.transport.crew import Crew
+from meshmend.job.transport.pipeline import Pipeline
 from meshmend.job.transport.shared_memory import SharedMemory
 from tests.processes import run_mpi
 
@@ -58,6 +64,115 @@ def test_members_of_one_host_add_slices_of_each_other(kind: type, members: int) 
     for memory, seen in zip(memories, points, strict=True):
         assert memory.totals[0].tobytes() == memory.totals[1].tobytes() == wanted.tobytes()
         assert seen == ["add", "take"] * 3
+
+
+class Members:
+    """Barriers that nobody has to wait at."""
+
+    def __init__(self, members: int) -> None:
+        self.members, self.came = members, [0] * members
+
+    def begin(self, position: int) -> Arrival:
+        self.came[position] += 1
+        return Arrival(self, self.came[position])
+
+
+@dataclass(frozen=True)
+class Arrival:
+    members: Members
+    number: int
+
+    def Test(self) -> bool:
+        return min(self.members.came) >= self.number
+
+
+class Slow(Memory):
+    """A worker whose part comes piece by piece, and that sees how much of its total is there."""
+
+    mesh = None
+
+    def __init__(self, wire: WireFormat, seed: int) -> None:
+        super().__init__(wire, seed)
+        self.whole, self.part = self.part, np.zeros_like(self.part)
+        self.there, self.seen = 0, list[tuple[int, bool]]()
+        self.wanted = np.zeros(0)
+        self.points: list[str] = []
+
+    def has(self, numbers: int) -> bool:
+        return self.there >= numbers
+
+    def complete(self, numbers: int, look: Callable[[], None] = lambda: None) -> None:
+        """A little more than was asked for."""
+        look()
+        self.part[: numbers + 10] = self.whole[: numbers + 10]
+        self.there = numbers + 10
+
+    def gathered(self, numbers: int) -> None:
+        self.seen.append((numbers, self.total(0)[:numbers].tobytes() == self.wanted[:numbers].tobytes()))
+
+    def spent(self, seconds: float) -> None:
+        assert seconds >= 0
+
+    def before(self, point: str) -> None:
+        self.points.append(point)
+
+
+@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_pieces_are_added_as_they_come(kind: type, members: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pipeline, "piece", 1200)
+    wire = WireFormat(kind, SIZE, 400 if kind is Bf16 else 0)
+    memories, barriers = [Slow(wire, seed) for seed in range(members)], Members(members)
+    wanted = np.zeros(SIZE, kind.dtype)
+    wire.combine([memory.whole for memory in memories], wanted)
+
+    def member(position: int) -> None:
+        mine = memories[position]
+        mine.wanted = wanted
+        begin, crew = partial(barriers.begin, position), Crew(1, cores=1)
+        Pipeline(memories, position, begin, mine, lambda: None, crew).all_reduce(0)  # type: ignore[arg-type]
+
+    threads = [threading.Thread(target=member, args=[position]) for position in range(members)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for memory in memories:
+        assert memory.totals[0].tobytes() == wanted.tobytes()
+        assert memory.seen == [(300, True), (600, True), (900, True), (SIZE, True)]
+        assert memory.points == ["add", "take"]
+
+
+def test_a_crew_has_no_more_hands_than_idle_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, idle = [0.0], [0.0]
+    monkeypatch.setattr(crew, "_idle", lambda: idle[0])
+    monkeypatch.setattr(crew.time, "monotonic", lambda: now[0])
+
+    def hands(made: Crew, busy: float, cores: int = 16) -> int:
+        now[0] += 1.0
+        idle[0] += cores - busy
+        return made.hands
+
+    made = Crew(2, cores=16)
+    assert [hands(made, busy) for busy in (2, 16, 14, 12, 0)] == [8, 1, 2, 3, 8]
+    idle[0] += 100
+    assert made.hands == 8, "too short a time says nothing"
+    assert hands(Crew(2, cores=2), 0, 2) == hands(Crew(4, cores=2), 2, 2) == 1
+
+
+def test_a_crew_does_every_number_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "STRETCH", 64)
+    made = Crew(1, cores=4)
+    monkeypatch.setattr(Crew, "hands", 3)
+    counts = np.zeros(1000, int)
+
+    def work(here: slice) -> None:
+        counts[here] += 1
+
+    made.divide(work, slice(5, 999), 4)
+    assert counts[5:999].tolist() == [1] * 994 and counts.sum() == 994
+    made.divide(work, slice(0, 3), 4)
+    assert counts[:3].tolist() == [1] * 3
 
 
 def void(_: object) -> None:

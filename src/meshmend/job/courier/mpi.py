@@ -39,8 +39,8 @@ from meshmend.job.protocol import (
     Wait,
     Work,
 )
-from meshmend.job.shm.records import Way
-from meshmend.job.transport.base import PIECE, Group, Hello, Port, Transport, patient
+from meshmend.job.shm.records import Outcome, Task, Way
+from meshmend.job.transport.base import PIECE, Group, Hello, Port, Transport, least, patient
 from meshmend.job.transport.choose import choose
 
 Bytes = npt.NDArray[np.uint8]
@@ -71,8 +71,8 @@ class WorkerPort(Port, Protocol):
     def read(self, total: npt.NDArray[np.generic]) -> Total:
         """The footer of a total."""
 
-    def state(self, round: int) -> Bytes:
-        """The state after a round, to give to another worker."""
+    def state(self, round: int, *, on_device: bool = False) -> Bytes:
+        """The state after a round, to give to another worker; its arrays may stay on the device for that."""
 
     def adopt(self, round: int, state: Bytes) -> None:
         """Take over another worker's state after a round."""
@@ -178,6 +178,8 @@ class Mpi:
         """Run the collective of a round, from the parts to this round's own buffer."""
         if self.transport is None or self.known is not self.active or self.met != self.worker.generation:
             self.transport = self.meet()
+        if not self.transport.piecewise:
+            self.worker.complete(self.worker.wire.size, self.look)
         self.worker.place(current.number, self.transport.way, self.look)
         match current.collective:
             case Collective.ALL_REDUCE:
@@ -224,17 +226,15 @@ class Mpi:
         """Send the last total or the state from one member to those that lack it; the others let it pass."""
         here = self.world.Get_rank() == cast.source
         data: Bytes = np.empty(0, np.uint8)
-        if here:
-            data = (
-                self.worker.exported(self.latest).view(np.uint8)
-                if cast.what is Payload.TOTAL
-                else self.worker.state(self.latest)
-            )
-        hellos = self.hellos(self.world)
-        if cast.what is Payload.STATE and len({hello.host for hello in hellos}) == 1:
-            if cast.take:
-                self.worker.fetch(hellos[cast.source].rank)
-            return
+        if cast.what is Payload.STATE:
+            hellos = self.hellos(self.world)
+            if len({hello.host for hello in hellos}) == 1:
+                self.hand_over(cast, hellos)
+                return
+        if here and cast.what is Payload.TOTAL:
+            data = self.worker.exported(self.latest).view(np.uint8)
+        elif here:
+            data = self.worker.state(self.latest)
         size = np.array([len(data)], np.int64)
         patient(self.world.Ibcast(size, cast.source))
         if not here:
@@ -243,11 +243,30 @@ class Mpi:
             self.world.Bcast(data[begin : begin + PIECE], cast.source)
         if cast.take and cast.what is Payload.TOTAL:
             total = self.worker.total(self.latest)
+            self.worker.gathered(0)  # what a device has copied of another attempt does not count
             # Its sender may have made other buffers since; then that round was nobody's sum.
             total[:] = data.view(total.dtype) if data.nbytes == total.nbytes else 0
             self.worker.placed(self.latest, on_device=False)
         elif cast.take:
             self.worker.adopt(self.latest, data)
+
+    def hand_over(self, cast: Cast, hellos: list[Hello]) -> None:
+        """Give the state to members of this host: in device memory where all of them have that, or as a file."""
+        here, kinds = self.world.Get_rank() == cast.source, {hello.state_device for hello in hellos}
+        for on_device in (True, False) if len(kinds) == 1 and kinds != {0} else (False,):
+            if here:
+                self.worker.state(self.latest, on_device=on_device)
+            patient(self.world.Ibarrier())
+            if cast.take:
+                self.worker.fetch(hellos[cast.source].rank)
+            if not on_device:
+                return
+            took = self.worker.use_device(Task.TAKE, self.latest, self.look) if cast.take else Outcome.DONE
+            everybody = least(self.world, took)
+            if here:
+                self.worker.use_device(Task.RELEASE, self.latest, self.look)
+            if everybody is Outcome.DONE:
+                return
 
     def enlist(self, active: tuple[int, ...]) -> None:
         """Give the active members a group of their own; all get it or none, so that no member waits for one without."""

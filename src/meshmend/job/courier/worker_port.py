@@ -110,8 +110,28 @@ class WorkerPort:
             self.segment.courier_bell.wait(EXIT_POLL)
         return outcome
 
+    def has(self, numbers: int) -> bool:
+        """Whether so many numbers of the part are there."""
+        return self.segment.buffers.has(min(numbers, self.tail))
+
+    def complete(self, numbers: int, look: Callable[[], None] = lambda: None) -> None:
+        """Wait until so many numbers of the part are there; a worker that dies before takes this courier with it."""
+        while not self.has(numbers):
+            look()
+            self._end_with_worker()
+            self.segment.courier_bell.wait(EXIT_POLL)
+
+    def gathered(self, numbers: int) -> None:
+        """So many numbers of the total are there; 0 begins another attempt at it."""
+        self.side.gathered(numbers)
+
+    def spent(self, seconds: float) -> None:
+        """For benchmarks: how much of a sum was hidden."""
+        self.segment.courier.busy = int(1e6 * seconds)
+
     def place(self, round: int, way: Way, look: Callable[[], None]) -> None:
-        """Have the part where the group sums; the worker brings the next one there at once."""
+        """Begin a sum: have the part where the group sums; the worker brings the next one there at once."""
+        self.gathered(0)
         on_device = way is Way.DEVICE
         if self.segment.courier.way is not way:
             self.segment.courier.way = way
@@ -132,9 +152,9 @@ class WorkerPort:
         if outcome is not Outcome.DONE:
             raise Failure
 
-    def state(self, round: int) -> npt.NDArray[np.uint8]:
+    def state(self, round: int, *, on_device: bool = False) -> npt.NDArray[np.uint8]:
         """Have the worker export its state after a round; it may first have to finish its update."""
-        self.side.ask_state(round)
+        self.side.ask_state(round, on_device=on_device)
         while (found := self.side.state()) is None:
             self._end_with_worker()
             self.segment.courier_bell.wait(STATE_POLL)
@@ -157,8 +177,9 @@ class WorkerPort:
     def hello(self) -> Hello:
         """What the other members must know of this one."""
         down = self.mesh.links_down() if self.mesh is not None else 0
-        worker = self.segment.worker
-        return Hello(self.segment.rank, host(MEMORY), worker.layout, self.segment.birth, down, worker.device)
+        worker, rank = self.segment.worker, self.segment.rank
+        where = worker.device, worker.state_device
+        return Hello(rank, host(MEMORY), worker.layout, self.segment.birth, down, *where)
 
     def neighbours(self, members: Sequence[Hello]) -> list[Buffers]:
         """The buffers of these workers of this host: the memory of one that dies is soon another worker's."""

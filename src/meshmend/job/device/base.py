@@ -76,6 +76,18 @@ class Memory(ABC):
         """Copy from the host."""
 
     @abstractmethod
+    def load(self, address: int, into: Place, nbytes: int) -> None:
+        """Copy from an address of this device, such as that of a framework's array."""
+
+    @abstractmethod
+    def store(self, source: Place, address: int, nbytes: int) -> None:
+        """Copy to an address of this device."""
+
+    @abstractmethod
+    def spares(self, nbytes: int) -> bool:
+        """Whether so much can be taken for a while without a step finding no memory."""
+
+    @abstractmethod
     def zero(self, place: Place, nbytes: int) -> None:
         """Fill with zeros."""
 

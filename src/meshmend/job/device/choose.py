@@ -7,7 +7,10 @@ import re
 from meshmend.base.env import device_memory
 from meshmend.errors import JobError
 from meshmend.job.device.base import Memory
+from meshmend.job.device.registered import HostMemory, PlainMemory
 from meshmend.job.device.stand_in import StandIn
+
+SETTINGS = ("", "off", "pageable", "stand-in", "stand-in-registered")
 
 
 def memory_of(ordinal: int | None) -> Memory | None:
@@ -19,12 +22,29 @@ def memory_of(ordinal: int | None) -> Memory | None:
     if setting == "stand-in":
         return StandIn()
     found = re.fullmatch(r"cuda:(\d+)", setting)
-    if setting not in ("", "off") and found is None:
-        raise JobError(f"MESHMEND_DEVICE_MEMORY={setting!r} is not known; leave it empty, or give off or cuda:0")
+    if setting not in SETTINGS and found is None:
+        raise JobError(
+            f"MESHMEND_DEVICE_MEMORY={setting!r} is not known; leave it empty, or give off, pageable or cuda:0"
+        )
     if found is not None and ordinal is None:
         ordinal = int(found[1])
-    if setting == "off" or ordinal is None:
+    if setting in SETTINGS[1:] or ordinal is None:
         return None
     from meshmend.job.device.cuda import CudaMemory  # loads the driver
 
     return CudaMemory(ordinal)
+
+
+def host_memory_of(ordinal: int | None) -> HostMemory | None:
+    """What copies between this CUDA device and buffers in the host's memory; None where the framework does it itself.
+
+    `DeviceError` or `MissingLibrary` say why memory cannot be registered.
+    """
+    setting = device_memory()
+    if setting == "stand-in-registered":
+        return PlainMemory()
+    if setting in ("pageable", "stand-in") or ordinal is None:
+        return None
+    from meshmend.job.device.registered import CudaHostMemory
+
+    return CudaHostMemory(ordinal)

@@ -22,7 +22,7 @@ KERNELS = {np.dtype(np.float32): ptx.F32, np.dtype(np.int32): ptx.I32}
 class View:
     """Numbers on the device, as PyTorch, JAX and CuPy take them without a copy."""
 
-    def __init__(self, block: Mapping, pointer: int, count: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, block: Mapping | None, pointer: int, count: int, dtype: np.dtype[Any]) -> None:
         self.block, self.pointer, self.dtype = block, pointer, dtype
         self.shape, self.nbytes = (count,), count * dtype.itemsize
 
@@ -46,6 +46,7 @@ class View:
         size = int(np.prod(about["shape"], dtype=np.int64)) * np.dtype(about["typestr"]).itemsize
         if size != self.nbytes or about.get("strides") is not None:
             raise ValueError(f"{size} bytes were given for a place of {self.nbytes}: give them flat and as they lie")
+        assert self.block is not None, "a total is read only"
         self.block.device.finish(everything=True)
         self.block.device.copy(self.pointer, about["data"][0], size)
         self.block.device.finish()
@@ -114,6 +115,18 @@ class CudaMemory(Memory):
     def upload(self, data: npt.NDArray[Any], into: Place) -> None:
         """By DMA where the host's memory is registered."""
         self._device.copy(_pointer(into), data.ctypes.data, data.nbytes)
+
+    def load(self, address: int, into: Place, nbytes: int) -> None:
+        """On the device."""
+        self._device.copy(_pointer(into), address, nbytes)
+
+    def store(self, source: Place, address: int, nbytes: int) -> None:
+        """On the device."""
+        self._device.copy(address, _pointer(source), nbytes)
+
+    def spares(self, nbytes: int) -> bool:
+        """Twice over: frameworks take memory of their own in large pieces."""
+        return self._device.memory()[0] > 2 * nbytes
 
     def zero(self, place: Place, nbytes: int) -> None:
         """On the device."""

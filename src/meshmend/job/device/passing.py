@@ -1,6 +1,7 @@
 """How a worker gets the file descriptor of another worker's device memory: over a Unix socket in the run's folder.
 
     RANK.device    the socket of one worker: whoever connects gets what the memory is and its descriptor, at once
+    RANK.lent      the same for a state that it lends (`states.py`)
 
 Only this user enters the folder, and both sides ask the kernel who the other one is. A descriptor can be had from a
 living worker alone, so members map each other's memory when their group is formed, not when they need it.
@@ -21,6 +22,7 @@ from pathlib import Path
 from meshmend.errors import DeviceError
 
 SUFFIX = "device"
+LENT = "lent"
 PATIENCE = 5.0
 """Seconds that a living worker may take to answer: its threads wait for each other."""
 LOOK = 0.05
@@ -50,15 +52,17 @@ FORMAT = struct.Struct("=4q")
 class Offer:
     """A worker's memory, for the workers of its host."""
 
-    def __init__(self, folder: Path, rank: int, describe: Callable[[], tuple[About, int] | None]) -> None:
+    def __init__(
+        self, folder: Path, rank: int, describe: Callable[[], tuple[About, int] | None], suffix: str = SUFFIX
+    ) -> None:
         self._describe = describe
         """What it is now, and a descriptor, which is closed after it was sent; None while there is none."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with _reached(folder, rank) as address:
+        self._place = folder, rank, suffix
+        with _reached(*self._place) as address:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(address)
             self._socket.bind(address)
-        self._place = folder, rank
         self._socket.listen(64)
         threading.Thread(target=self._serve, name="meshmend devices", daemon=True).start()
 
@@ -86,12 +90,12 @@ class Offer:
                         os.close(file)
 
 
-def fetch(folder: Path, rank: int, is_gone: Callable[[], bool]) -> tuple[About, int] | None:
+def fetch(folder: Path, rank: int, is_gone: Callable[[], bool], suffix: str = SUFFIX) -> tuple[About, int] | None:
     """The memory of another worker and its descriptor, which the caller closes; None if that worker is gone."""
     deadline, why = time.monotonic() + PATIENCE, "it does not answer"
     while not is_gone():
         try:
-            found = _asked(folder, rank)
+            found = _asked(folder, rank, suffix)
         except OSError as error:
             found, why = None, str(error)
         if found is not None:
@@ -102,10 +106,10 @@ def fetch(folder: Path, rank: int, is_gone: Callable[[], bool]) -> tuple[About, 
     return None
 
 
-def _asked(folder: Path, rank: int) -> tuple[About, int] | None:
+def _asked(folder: Path, rank: int, suffix: str) -> tuple[About, int] | None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         link.settimeout(LOOK)
-        with _reached(folder, rank) as address:
+        with _reached(folder, rank, suffix) as address:
             link.connect(address)
         if not _is_ours(link):
             raise OSError("another user's process answers")
@@ -118,11 +122,11 @@ def _asked(folder: Path, rank: int) -> tuple[About, int] | None:
 
 
 @contextlib.contextmanager
-def _reached(folder: Path, rank: int) -> Iterator[str]:
+def _reached(folder: Path, rank: int, suffix: str) -> Iterator[str]:
     """A short address of a socket: the kernel takes no more than 107 bytes, and a run's name may be longer."""
     place = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield f"/proc/self/fd/{place}/{rank}.{SUFFIX}"
+        yield f"/proc/self/fd/{place}/{rank}.{suffix}"
     finally:
         os.close(place)
 

@@ -7,14 +7,18 @@ read it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from meshmend.errors import DeviceError, MissingLibrary
-from meshmend.job.device.choose import memory_of
+from meshmend.job.device.base import Memory
+from meshmend.job.device.choose import host_memory_of, memory_of
+from meshmend.job.device.registered import Registration
+from meshmend.job.device.states import LentStates
 from meshmend.job.device.sums import DeviceSums, Overtaken
 from meshmend.job.reduction.base import WireFormat
-from meshmend.job.shm.records import Way
+from meshmend.job.shm.mailbox import WorkerSide
+from meshmend.job.shm.records import Outcome, Task, Way
 from meshmend.job.shm.segment import WorkerSegment
 
 
@@ -36,11 +40,39 @@ class Places:
         self._segment, self._footer, self._end = segment, footer, end
         self.device: Callable[[], int | None] = lambda: None
         """The CUDA device that lanes are accumulated on; None for the host."""
+        self.on_device = False
+        """Whether the state lies on a device, and lanes are accumulated there."""
+        self._registration: Registration | None = None
+        self._pageable = ""
+        """Why the buffers are not registered with the device, where they should be."""
+        self._memory: Memory | None = None
+        self._side = WorkerSide(segment)
         self._sums: DeviceSums | None = None
+        self.states: LentStates | None = None
+        """The state that this worker lends, or was lent, in device memory."""
         self.wire: WireFormat | None = None
         """The format of the messages that there is room for; None before there is any."""
         self._why = ""
         """Why there is no device memory, where there should be."""
+
+    def begin(self) -> None:
+        """Look for device memory, in which a state can be lent; before this worker says that it is ready."""
+        self._segment.worker.state_device = 0
+        if not self.on_device:
+            return
+        try:
+            memory = self._found()
+        except (DeviceError, MissingLibrary) as error:
+            self._why = str(error)
+            return
+        if memory is not None and (memory.on_host or self.device() is not None):
+            self.states = LentStates(self._segment, memory)
+            self._segment.worker.state_device = memory.number
+
+    def _found(self) -> Memory | None:
+        if self._memory is None:
+            self._memory = memory_of(self.device())
+        return self._memory
 
     def make(self, wire: WireFormat) -> None:
         """Have device memory for such messages besides the buffer, if there is any."""
@@ -48,7 +80,7 @@ class Places:
         self.wire, size = wire, wire.size - self._footer
         try:
             if self._sums is None and size:
-                memory = memory_of(self.device())
+                memory = self._found()
                 if memory is not None:
                     staged = not memory.on_host and self.device() is None
                     self._sums = DeviceSums(self._segment, memory, staged=staged)
@@ -61,11 +93,18 @@ class Places:
     def note(self) -> str:
         """What to say about where sums take place; nothing where no device has to do with it."""
         way = self._segment.courier.way
-        if (self._sums is None and not self._why) or way is Way.UNKNOWN:
+        if (self._sums is None and not self._why and not self.on_device) or way is Way.UNKNOWN:
             return ""
-        if way is Way.DEVICE or self._why or self._sums is None:
-            return told(way, self._why)
-        return told(way, self._sums.why or "not all workers are on one host and have device memory of one kind")
+        why = self._why
+        if not why and self._sums is not None:
+            why = self._sums.why or "not all workers are on one host and have device memory of one kind"
+        copies = "copied by DMA" if self._registration is not None else self._pageable
+        return told(way, "; ".join(word for word in (why, copies) if word))
+
+    def figures(self) -> tuple[float, float, float] | None:
+        """Of the last sum in registered memory: seconds to copy down, to add, and from a part to its total, in all."""
+        held = self._registration
+        return None if held is None else (held.down, self._segment.courier.busy / 1e6, held.whole)
 
     def close(self) -> None:
         """The job is over: give device memory back."""
@@ -74,6 +113,13 @@ class Places:
         if self._sums is not None:
             self._sums.close()
             self._sums = None
+        if self.states is not None:
+            self._segment.worker.state_device = 0
+            self.states.close()
+            self.states = None
+        if self._registration is not None:
+            self._registration.close()
+            self._registration = None
 
     def choose(self) -> None:
         """Decide where the part of a round goes, before the first of its lanes."""
@@ -87,7 +133,23 @@ class Places:
     def part(self, size: int) -> Any:
         """Where the sum of this worker's lanes goes: so many numbers."""
         sums = self._used
-        return self._segment.buffers.part[:size] if sums is None else sums.part
+        if sums is not None:
+            return sums.part
+        part = self._segment.buffers.part[:size]
+        return part if (held := self._registered()) is None else held.part(part)
+
+    def _registered(self) -> Registration | None:
+        """The buffers as the device reaches them; made when they are used, since pinning takes time and memory."""
+        if not self.on_device or self._pageable:
+            return None
+        try:
+            if self._registration is None and (memory := host_memory_of(self.device())) is not None:
+                self._registration = Registration(memory)
+            if self._registration is not None:
+                self._registration.hold(self._segment.buffers.whole)
+        except (DeviceError, MissingLibrary) as error:
+            self._registration, self._pageable = None, f"through pageable memory, {error}"
+        return self._registration
 
     def publish(self) -> None:
         """The part is whole."""
@@ -100,12 +162,48 @@ class Places:
         if (sums := self._used) is not None:
             sums.zero()
 
+    @property
+    def copying(self) -> bool:
+        """Whether a device still copies the part to the buffer."""
+        return self._registration is not None and self._registration.copying
+
+    def copied(self) -> Iterator[int]:
+        """Wait until the part is in the buffer: how many numbers of it are there, as they come."""
+        if self._registration is not None:
+            yield from self._registration.copied()
+
+    def take_pieces(self, round: int) -> None:
+        """Begin to copy to the device what there is of the total of a round."""
+        courier = self._segment.courier
+        if self._registration is not None and self._segment.worker.generation and courier.gathered:
+            attempt, gathered = courier.attempt, courier.gathered
+            self._registration.take(attempt, self._segment.buffers.total(round)[: self._size], gathered)
+
+    @property
+    def _size(self) -> int:
+        """How many numbers of a message are not its footer."""
+        return self._segment.buffers.wire.size - self._footer
+
+    def _settled(self, task: Task) -> Outcome:
+        if self.states is None:
+            return Outcome.CANNOT
+        if task is Task.TAKE:
+            return self.states.take()
+        self.states.release()
+        return Outcome.DONE
+
     def total(self, round: int) -> Any:
         """The total of a round that is done; the footer is in the buffer."""
+        if self.states is not None:
+            self.states.release()  # its courier may have died before it could say so
         if self._sums is None or self._segment.courier.on_device != round:
             if self._sums is not None:
                 self._sums.release()
-            return self._segment.buffers.total(round)
+            total = self._segment.buffers.total(round)
+            if self._registered() is None or self._registration is None:
+                return total
+            found = self._registration.total(self._segment.courier.attempt, total[: self._size])
+            return total if found is None else found
         try:
             return self._sums.take(round)
         except Overtaken:
@@ -113,8 +211,13 @@ class Places:
 
     def serve(self) -> None:
         """Do what the courier needs a device for; a worker whose device fails is of no use to the others."""
+        request = self._side.device_request()
+        if request is None:
+            return
         try:
-            if self._sums is not None:
+            if request.body.task in (Task.TAKE, Task.RELEASE):
+                self._side.answer_device(request, self._settled(request.body.task))
+            elif self._sums is not None:
                 self._sums.serve()
         except (DeviceError, OSError) as error:
             self._end(str(error))

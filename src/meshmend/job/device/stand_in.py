@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 from collections.abc import Sequence
@@ -88,6 +89,18 @@ class StandIn(Memory):
     def upload(self, data: npt.NDArray[Any], into: Place) -> None:
         """At once."""
         _bytes(into, data.nbytes)[:] = data.view(np.uint8)
+
+    def load(self, address: int, into: Place, nbytes: int) -> None:
+        """At once."""
+        ctypes.memmove(_bytes(into, nbytes).ctypes.data, address, nbytes)
+
+    def store(self, source: Place, address: int, nbytes: int) -> None:
+        """At once."""
+        ctypes.memmove(address, _bytes(source, nbytes).ctypes.data, nbytes)
+
+    def spares(self, nbytes: int) -> bool:
+        """`allocate` says so."""
+        return nbytes >= 0
 
     def zero(self, place: Place, nbytes: int) -> None:
         """At once."""

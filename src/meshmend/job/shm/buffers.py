@@ -52,11 +52,20 @@ class Buffers:
         """The worker's part, footer included."""
         return np.asarray(self._all()[0])
 
+    def has(self, numbers: int) -> bool:
+        """Whether so many numbers of the part are there: a device may still copy the rest of it."""
+        return self._worker.copied >= numbers
+
     def total(self, round: int) -> Array:
         """The total of a round."""
         now = self._all()
         before = self._before if round < self._worker.since else None
         return np.asarray((now if before is None else before)[1 + round % TOTALS])
+
+    @property
+    def whole(self) -> Array:
+        """All of them, as they are mapped here."""
+        return np.asarray(self._all())
 
     def _all(self) -> npt.NDArray[np.generic]:
         """Mapped once: the memory stays what it is, even when the next worker of this rank makes its own."""

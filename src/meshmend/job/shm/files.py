@@ -6,7 +6,7 @@ RANK.worker    the worker's doorbell, a named pipe;  RANK.courier  the courier's
 RANK.state     the worker's state, exported for another worker
 RANK.given     another worker's state, for this one to begin with
 RANK.error     the exception that ended the worker
-RANK.device    the socket that gives out the worker's device memory (`device/passing.py`)
+RANK.device    the socket that gives out the worker's device memory (`device/passing.py`);  RANK.lent  its state there
 
 world-NUMBER/  beside them: what Open MPI keeps of a world, removed when the next one has been entered
 """
@@ -85,6 +85,10 @@ class RankFiles:
         fresh.unlink(missing_ok=True)
         os.link(RankFiles(self.run, rank, self.folder).path("state"), fresh)
         os.replace(fresh, self.path("given"))
+
+    def read_given(self) -> npt.NDArray[np.uint8]:
+        """The state to begin with."""
+        return self._map("given")
 
     def take_given(self) -> npt.NDArray[np.uint8]:
         """The state to begin with; the file is removed, and its memory is given back with the array."""

@@ -19,6 +19,11 @@ as it is. A courier that is killed anywhere here is replaced: the new one posts 
 question had before, so an answer to an older question is never taken for an answer to this one. `assigned` is read by
 the next courier only; one that was killed halfway leaves an odd number there, and that is nobody's lanes.
 
+Where the gradients come from a device, the worker may answer before the part is whole: `copied` says how many of its
+numbers are there, and the courier waits for those that it needs. In the same way `gathered` says how much of a total
+is there, for a worker whose device copies it up meanwhile. What it has copied counts only if `attempt` is the same when
+the total is done: the number changes with every attempt at a total, and where one comes in another way.
+
 Where members sum in device memory, the parts and totals lie there, and only the worker can add them up. Then a round
 has one more exchange, between the barriers of the group, after `answered`:
 
@@ -46,6 +51,16 @@ The state, from another worker (a newcomer, before its first round):
       given = yes
       copied, done
     ● active = yes  ──────────── ring ────────► takes the given file if `given`, and begins after `done`
+
+Where both workers have device memory of one kind, the arrays of the state do not come to the host. The worker that is
+asked (`on_device`) copies them to a block of device memory that it lends, and the state file only says where they lie.
+The newcomer maps that block while the couriers still agree on who is here, and the lender drops it when all have it:
+
+      COURIER of a newcomer                     NEWCOMER
+      the given file, as above
+      device_wanted: ● d, TAKE ────── ring ───► maps the lent block
+      device_done answers d? no: wait  ◄─ ring ── ● device_done: request d, outcome
+      all newcomers DONE? yes: the lender is told to RELEASE. One that CANNOT: all get the state as a file
 
 Until it has taken the state it was given, a worker exports none. A rank that is asked for its state before it is a
 member begins with its own, so its courier first withdraws what a lost world had given.
@@ -92,6 +107,8 @@ from meshmend.job.shm.segment import AgentSegment, CourierSegment, Segment, Work
 from meshmend.job.shm.words import Mail
 
 Bytes = npt.NDArray[np.uint8]
+ALL = 1 << 62
+"""More numbers than any part has."""
 
 
 class WorkerSide:
@@ -107,9 +124,16 @@ class WorkerSide:
             return None
         return mail
 
-    def answer(self, question: Mail[PartWanted]) -> None:
-        """The part that was asked for lies in its buffer."""
+    def answer(self, question: Mail[PartWanted], copied: int = ALL) -> None:
+        """The part that was asked for lies in its buffer, or so many numbers of it."""
+        if self._segment.worker.copied != copied:
+            self._segment.worker.copied = copied
         self._segment.worker.answered = question.number
+        self._segment.courier_bell.ring()
+
+    def copied(self, numbers: int) -> None:
+        """So many numbers of the part that was asked for last are in its buffer."""
+        self._segment.worker.copied = numbers
         self._segment.courier_bell.ring()
 
     def has_total(self, round: int) -> bool:
@@ -181,11 +205,19 @@ class CourierSide:
         """Whether the part that was asked for last is in its buffer."""
         return self._segment.worker.answered == self._question
 
-    def ask_state(self, round: int) -> None:
-        """Ask for the state after a round."""
+    def gathered(self, numbers: int) -> None:
+        """Say how much of a total is there; 0 begins an attempt under a number that none had before."""
+        self._segment.courier.gathered = numbers
+        if numbers == 0:
+            self._segment.courier.attempt += 1
+        else:
+            self._segment.worker_bell.ring()
+
+    def ask_state(self, round: int, *, on_device: bool = False) -> None:
+        """Ask for the state after a round, in device memory if it can be."""
         if not self._segment.courier.active:
             self._segment.courier.given = False  # of a world that was lost before this rank became a member
-        self._segment.courier.state_wanted = StateWanted(round)
+        self._segment.courier.state_wanted = StateWanted(round, on_device)
         self._request = _number(self._segment.courier.state_wanted)
         self._segment.worker_bell.ring()
 

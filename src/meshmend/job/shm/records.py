@@ -71,6 +71,10 @@ class Task(IntEnum):
     """Copy the part from the host."""
     EXPORT = 5
     """Copy a total to the host, for a member that lacks it."""
+    TAKE = 6
+    """Map the state that another worker lends, and that this one has been given."""
+    RELEASE = 7
+    """Lend the state no longer: who has mapped it keeps it."""
 
 
 class Outcome(IntEnum):
@@ -107,6 +111,8 @@ class StateWanted(Message):
     """The courier asks its worker to export the state after a round, for another worker."""
 
     round: int
+    on_device: bool = False
+    """Whether that worker can take it from device memory."""
 
 
 @dataclass(frozen=True)
@@ -217,12 +223,16 @@ class WorkerRecord(Record):
     """The first round whose part and total are in these buffers; the round before it was nobody's sum."""
     device = Int()
     """The number of its kind of device memory (`device/base.py`) that these buffers also have; 0 for none."""
+    state_device = Int()
+    """The number of the kind of device memory in which it can lend its state, or take another's; 0 for none."""
     generation = Int()
     """How many files of buffers this worker has made; written after the six fields above."""
     part_on_device = Flag()
     """Whether the part lies in device memory and not in the buffer; the footer is always in the buffer."""
+    copied = Int()
+    """How many numbers of the part are in the buffer: after `answered`, a device may still copy the rest of it."""
     answered = Int()
-    """The number of the `PartWanted` whose part lies in the buffer; written after the part."""
+    """The number of the `PartWanted` whose part lies in the buffer; written after what is `copied` of it."""
     state_given = Mailbox(StateGiven)
     """Written after the state file."""
     adding = Int(NEVER)
@@ -279,6 +289,12 @@ class CourierRecord(Record):
     """The world that the last total was made in."""
     done_shrink = Int()
     """How often its group had shrunk by then."""
+    gathered = Int()
+    """How many numbers of the total that is being made are in the buffer."""
+    busy = Int()
+    """Microseconds that the courier has spent on adding and copying for the last total that came in pieces."""
+    attempt = Int()
+    """The number of the attempt at a total that `gathered` is about; written after it became 0."""
     on_device = Int(NEVER)
     """The round whose total lies in the device memory of its group; any other round's is in the buffer."""
     done = Int(NEVER)

@@ -1,6 +1,9 @@
 """A worker's state as bytes, on its way to a spare or a newcomer.
 
 │ length of the header │ header: JSON, what the arrays are and some facts about them │ array │ array │ …
+
+Where a worker lends its arrays to another one in device memory, the header says where in that memory each one lies
+(`Lent`), and these arrays do not follow it.
 """
 
 from __future__ import annotations
@@ -8,7 +11,8 @@ from __future__ import annotations
 import json
 import math
 import struct
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,21 +32,50 @@ class Described(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Lent:
+    """Arrays in device memory that one worker gives to another."""
+
+    rank: int
+    birth: int
+    """Which worker of that rank lends them."""
+    number: Count
+    """Which of the blocks that it has lent this is."""
+    nbytes: Count
+    digest: int
+    """What the whole state has, once it has arrived."""
+    places: list[int]
+    """The byte at which each array begins; -1 for those that follow the header."""
+
+
+@dataclass(frozen=True)
 class Header:
     """All arrays, and the facts about them."""
 
     leaves: list[Described]
     about: dict[str, Any]
+    lent: Lent | None = None
 
 
-def encode(leaves: Leaves, **about: Any) -> list[Any]:
+Borrow = Callable[[int, tuple[int, ...], np.dtype[Any]], OnDevice]
+"""Makes an array of what begins at some byte of a block, given its shape and type."""
+
+
+def encode(leaves: Leaves, lent: Lent | None = None, **about: Any) -> list[Any]:
     """A state and some facts about it, as buffers to be written one after another.
 
     The arrays are not copied; one that is on a device becomes a piece that is fetched when it is written.
     """
     found = [(name, value if isinstance(value, OnDevice) else np.asarray(value)) for name, value in leaves]
-    head = json.dumps({"about": about, "leaves": [[n, list(a.shape), a.dtype.name] for n, a in found]}).encode()
-    return [struct.pack("<q", len(head)), head, *(_piece(array) for _, array in found)]
+    told = {"about": about, "leaves": [[n, list(a.shape), a.dtype.name] for n, a in found]}
+    head = json.dumps(told if lent is None else {**told, "lent": asdict(lent)}).encode()
+    places = [-1] * len(found) if lent is None else lent.places
+    pieces = [_piece(array) for (_, array), place in zip(found, places, strict=True) if place < 0]
+    return [struct.pack("<q", len(head)), head, *pieces]
+
+
+def lent_in(data: npt.NDArray[np.uint8]) -> Lent | None:
+    """What of a state lies in the device memory of the worker that it comes from."""
+    return _opened(data)[0].lent
 
 
 def _piece(array: npt.NDArray[Any] | OnDevice) -> Any:
@@ -51,15 +84,26 @@ def _piece(array: npt.NDArray[Any] | OnDevice) -> Any:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-def decode(data: npt.NDArray[np.uint8], template: Leaves | None) -> tuple[Leaves, dict[str, Any]]:
+def decode(
+    data: npt.NDArray[np.uint8], template: Leaves | None, borrow: Borrow | None = None
+) -> tuple[Leaves, dict[str, Any]]:
     """The arrays and the facts. With a template, other names, shapes or types than its own are refused by name."""
     header, body = _opened(data)
+    places = [-1] * len(header.leaves) if header.lent is None else header.lent.places
+    if len(places) != len(header.leaves) or (borrow is None and header.lent is not None):
+        raise _damaged(f"it has {len(header.leaves)} arrays, and {len(places)} of them lie in device memory")
     types = [dtype_of(one.dtype) for one in header.leaves] if template is None else _checked_types(header, template)
     sizes = [dtype.itemsize * math.prod(one.shape) for one, dtype in zip(header.leaves, types, strict=True)]
-    if sum(sizes) != len(body):
-        raise _damaged(f"its arrays have {sum(sizes)} bytes, and {len(body)} came")
-    begin, found = 0, []
-    for (name, shape, _), dtype, size in zip(header.leaves, types, sizes, strict=True):
+    here = sum(size for size, place in zip(sizes, places, strict=True) if place < 0)
+    if here != len(body):
+        raise _damaged(f"its arrays have {here} bytes, and {len(body)} came")
+    begin = 0
+    found: list[tuple[str, Any]] = []
+    for (name, shape, _), dtype, size, place in zip(header.leaves, types, sizes, places, strict=True):
+        if place >= 0:
+            assert borrow is not None
+            found.append((name, borrow(place, tuple(shape), dtype)))
+            continue
         found.append((name, body[begin : begin + size].copy().view(dtype).reshape(shape)))
         begin += size
     return found, header.about

@@ -32,6 +32,10 @@ class OnDevice:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     fetch: Callable[[], npt.NDArray[Any]] = field(repr=False)
+    lies: Callable[[], tuple[int, Any]] | None = field(default=None, repr=False)
+    """Where its bytes lie on their device, one after another and complete: the address, and what keeps them there."""
+    into: Callable[[int], None] | None = field(default=None, repr=False)
+    """Copies its bytes to an address of the same device, and waits for that."""
 
     @property
     def nbytes(self) -> int:

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.base.clocks import PEER_POLL
+from meshmend.job.protocol import Failure
 from meshmend.job.reduction.base import WireFormat
 from meshmend.job.reduction.base import slices as slices
 from meshmend.job.shm.records import Outcome, Task, Way
@@ -42,6 +43,9 @@ class Buffers(Protocol):
     def part(self) -> Numbers:
         """What this worker brings to the current round, footer included."""
 
+    def has(self, numbers: int) -> bool:
+        """Whether so many numbers of the part are there: a device may still copy the rest."""
+
     def total(self, round: int) -> Numbers:
         """The buffer for the total of a round; the one of the previous round stays as it is."""
 
@@ -61,6 +65,8 @@ class Hello:
     """A bit for each link of its chip that is down, where the workers are chips of a mesh."""
     device: int = 0
     """The number of its kind of device memory (`device/base.py`); 0 where it has none."""
+    state_device: int = 0
+    """The same for the memory in which it can lend its state to another worker."""
 
     def numbers(self) -> npt.NDArray[np.int64]:
         """As it is sent."""
@@ -83,6 +89,15 @@ class Port(Buffers, Protocol):
 
     def neighbours(self, members: Sequence[Hello]) -> Sequence[Buffers]:
         """The messages of these members, all of this host, own ones included; `Failure` if one has died."""
+
+    def complete(self, numbers: int, look: Callable[[], None] = lambda: None) -> None:
+        """Wait until so many numbers of the part are there."""
+
+    def gathered(self, numbers: int) -> None:
+        """Say that so many numbers of the total are there; 0 begins another attempt at it."""
+
+    def spent(self, seconds: float) -> None:
+        """Say how long adding and copying took for a total, without waiting for others."""
 
     @property
     def tail(self) -> int:
@@ -128,6 +143,8 @@ class Transport(ABC):
 
     way: ClassVar[Way]
     """Where its sums take place; with `Way.DEVICE`, parts and totals lie in device memory."""
+    piecewise: ClassVar[bool] = False
+    """Whether it waits for the pieces of parts by itself; otherwise parts are whole before it begins."""
 
     @classmethod
     @abstractmethod
@@ -146,6 +163,16 @@ class Transport(ABC):
         """Fill the whole total."""
         self.reduce_scatter(round)
         self.all_gather(round)
+
+
+def least(comm: Any, own: Outcome) -> Outcome:
+    """The least of all members' outcomes, so that all do the same; `Failure` where one of them found another dead."""
+    every = np.empty(comm.Get_size(), np.int64)
+    patient(comm.Iallgather(np.array([own], np.int64), every))
+    found = Outcome(int(every.min()))
+    if found is Outcome.GONE:
+        raise Failure
+    return found
 
 
 def patient(request: Request) -> None:

@@ -6,9 +6,10 @@ from meshmend.errors import JobError
 from meshmend.job.transport.base import Group, Transport
 from meshmend.job.transport.device_memory import DeviceMemory
 from meshmend.job.transport.library_mpi import LibraryMpi
+from meshmend.job.transport.pipeline import Pipeline
 from meshmend.job.transport.shared_memory import SharedMemory
 
-TRANSPORTS: tuple[type[Transport], ...] = (DeviceMemory, SharedMemory, LibraryMpi)
+TRANSPORTS: tuple[type[Transport], ...] = (DeviceMemory, Pipeline, SharedMemory, LibraryMpi)
 """In order of preference; a new one is added here. Where workers are chips of a mesh, its links come first."""
 
 

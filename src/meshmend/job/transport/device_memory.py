@@ -18,11 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from meshmend.job.protocol import Failure
 from meshmend.job.shm.records import MOST_MEMBERS, Outcome, Task, Way
-from meshmend.job.transport.base import Buffers, Group, Port, Transport, patient
+from meshmend.job.transport.base import Buffers, Group, Port, Transport, least, patient
 
 
 class DeviceMemory(Transport):
@@ -45,10 +43,7 @@ class DeviceMemory(Transport):
         if kinds == {0} or len(kinds) > 1:
             return None
         buffers = group.port.neighbours(members)
-        outcome = _least(group, group.port.use_device(Task.MAP, 0, group.look, members))
-        if outcome is Outcome.GONE:
-            raise Failure
-        if outcome is Outcome.CANNOT:
+        if least(group.comm, group.port.use_device(Task.MAP, 0, group.look, members)) is Outcome.CANNOT:
             return None
 
         def barrier() -> None:
@@ -71,11 +66,3 @@ class DeviceMemory(Transport):
         del round
         self._barrier()
         self._port.before("take")
-
-
-def _least(group: Group, own: Outcome) -> Outcome:
-    """The least of all members' outcomes: all must take the same transport."""
-    found = np.array([own], np.int64)
-    every = np.empty(len(group.members), np.int64)
-    patient(group.comm.Iallgather(found, every))
-    return Outcome(int(every.min()))

@@ -21,6 +21,7 @@ class LibraryMpi(Transport):
 
     way = Way.MPI
     piece = PIECE
+    piecewise = True
 
     def __init__(self, comm: MPI.Comm, port: Port) -> None:
         self._comm, self._port = comm, port
@@ -37,9 +38,11 @@ class LibraryMpi(Transport):
         """Let MPI add up what it can; piece by piece."""
         part, total, head = self._port.part, self._port.total(round), self._port.wire.head
         step = self._step(part)
+        self._port.complete(head + step)
         # The members that come first wait for the last one here, and only here.
         patient(self._comm.Iallreduce(part[head : head + step], total[head : head + step], MPI.SUM))
         for begin in range(head + step, len(part), step):
+            self._port.complete(begin + step)  # a device may still copy the rest
             self._comm.Allreduce(part[begin : begin + step], total[begin : begin + step], MPI.SUM)
         for begin in range(0, head, step):
             piece = slices(begin, min(begin + step, head), self._members)
@@ -48,6 +51,7 @@ class LibraryMpi(Transport):
 
     def reduce_scatter(self, round: int) -> None:
         """Every member receives its slice from all others and adds it up."""
+        self._port.complete(self._port.wire.size)
         patient(self._comm.Ibarrier())
         part, total = self._port.part, self._port.total(round)
         for piece in self._pieces(part):

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from meshmend.job.shm.records import Way
 from meshmend.job.transport.base import Buffers, Group, Transport, patient, slices
+from meshmend.job.transport.crew import Crew
 
 
 class SharedMemory(Transport):
@@ -35,10 +36,12 @@ class SharedMemory(Transport):
         position: int,
         barrier: Callable[[], None],
         before: Callable[[str], None] = lambda _: None,
+        crew: Crew | None = None,
     ) -> None:
         self._buffers, self._position = buffers, position
         self._barrier, self._before = barrier, before
         self._own = buffers[position]
+        self._crew = Crew(len(buffers)) if crew is None else crew
         self._slices = slices(0, self._own.wire.size, len(buffers))
 
     @classmethod
@@ -56,19 +59,32 @@ class SharedMemory(Transport):
         """When all members have their parts: add up this member's slice."""
         self._barrier()
         self._before("add")
-        mine = self._slices[self._position]
-        self._own.wire.combine(
-            [buffers.part[mine] for buffers in self._buffers], self._own.total(round)[mine], mine.start
-        )
+        self._add(round, self._slices[self._position])
+
+    def _add(self, round: int, mine: slice) -> None:
+        wire, total = self._own.wire, self._own.total(round)
+        parts = [buffers.part for buffers in self._buffers]
+
+        def add(one: slice) -> None:
+            wire.combine([part[one] for part in parts], total[one], one.start)
+
+        self._crew.divide(add, mine, total.itemsize)
 
     def all_gather(self, round: int) -> None:
         """When all members have added: copy their slices."""
         self._barrier()
         self._before("take")
-        total = self._own.total(round)
         for position, theirs in enumerate(self._slices):
             if position != self._position:
-                total[theirs] = self._buffers[position].total(round)[theirs]
+                self._copy(round, position, theirs)
+
+    def _copy(self, round: int, position: int, theirs: slice) -> None:
+        total, other = self._own.total(round), self._buffers[position].total(round)
+
+        def copy(one: slice) -> None:
+            total[one] = other[one]
+
+        self._crew.divide(copy, theirs, total.itemsize)
 
 
 def host(home: Path) -> int:

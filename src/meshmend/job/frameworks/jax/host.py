@@ -14,6 +14,8 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from meshmend.job.state.tree import OnDevice
+
 PINNED = "pinned_host"
 
 
@@ -54,6 +56,29 @@ def fetch(array: Any) -> npt.NDArray[Any]:
     return begin(array)()
 
 
+def in_one_row(array: Any) -> bool:
+    """Whether the bytes of an array lie one after another, on one device: numbers of less than a byte are packed."""
+    plain = np.dtype(array.dtype).kind in "biufc" or array.dtype.name.startswith(("bfloat16", "float8"))
+    return plain and len(array.sharding.device_set) == 1
+
+
+def address(array: Any) -> int:
+    """Where they lie, once it is ready."""
+    return int(array.block_until_ready().unsafe_buffer_pointer())
+
+
+def adopted(value: Any, like: Any) -> Any:
+    """Another worker's array in the place of one: straight from device memory where it was lent, or from the host."""
+    place = Place(like)
+    if not place.on_device:
+        return np.asarray(value)
+    if isinstance(value, OnDevice) and value.into is not None and in_one_row(like):
+        made = place.copied(like)  # memory that nobody else has seen
+        value.into(address(made))
+        return made
+    return place.upload(np.asarray(value))
+
+
 class Place:
     """Where an array is, to put others there."""
 
@@ -62,6 +87,10 @@ class Place:
         self._copies = not self.on_device or _on_host(like)
         # An array that JAX was free to put anywhere stays one: functions are not compiled again for it.
         self._sharding = like.sharding if self.on_device and getattr(like, "committed", True) else None
+
+    def copied(self, array: Any) -> Any:
+        """A copy there of an array that is there."""
+        return jax.device_put(array, self._sharding, may_alias=False)
 
     def upload(self, array: npt.NDArray[Any]) -> Any:
         """Put an array there; the original may be overwritten as soon as something newer has come back from there."""

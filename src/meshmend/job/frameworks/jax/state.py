@@ -101,7 +101,8 @@ class JaxState(Framework):
     def _leaf(leaf: Any) -> Any:
         if not isinstance(leaf, jax.Array):
             return np.asarray(leaf)
-        return OnDevice(leaf.shape, np.dtype(leaf.dtype), lambda: host.fetch(leaf))
+        place = (lambda: (host.address(leaf), leaf)) if host.in_one_row(leaf) else None
+        return OnDevice(leaf.shape, np.dtype(leaf.dtype), lambda: host.fetch(leaf), place)
 
     def template(self) -> Leaves | None:
         """Every tree must have these leaves."""
@@ -109,9 +110,8 @@ class JaxState(Framework):
 
     def adopt(self, leaves: Leaves) -> None:
         """Put other arrays into a tree of the same shape, on the same devices."""
-        places = [host.Place(mine) for _, mine in self._found]
-        arrays = [np.asarray(value) for _, value in leaves]
-        found = [place.upload(one) if place.on_device else one for place, one in zip(places, arrays, strict=True)]
+        pairs = zip(self._found, leaves, strict=True)
+        found = [host.adopted(value, mine) for (_, mine), (_, value) in pairs]
         self._take(rebuilt(self.tree, found))
 
     def commit(self, state: tuple[Any, ...]) -> None:

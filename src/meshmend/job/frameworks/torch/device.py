@@ -22,7 +22,7 @@ from meshmend.errors import JobError
 from meshmend.job.frameworks.arrays import leaves_of, rebuilt
 from meshmend.job.frameworks.base import OBJECTS, Accumulator
 from meshmend.job.frameworks.torch.digest import Digester
-from meshmend.job.frameworks.torch.host import Copies, array_begun, numpy_type
+from meshmend.job.frameworks.torch.host import Copies, array_begun, borrowed, numpy_type
 from meshmend.job.frameworks.torch.listed import Listed
 from meshmend.job.frameworks.torch.state import TorchState
 from meshmend.job.frameworks.torch.state_dict import array_of
@@ -82,7 +82,21 @@ class DeviceTorchState(TorchState):
     def _leaf(self, tensor: Any) -> Any:
         if tensor.device != self._where:
             return array_of(tensor)
-        return OnDevice(tuple(tensor.shape), numpy_type(tensor.dtype), lambda: self._copies.array(tensor))
+        facts = tuple(tensor.shape), numpy_type(tensor.dtype)
+        return OnDevice(*facts, lambda: self._copies.array(tensor), lambda: self._copies.lying(tensor))
+
+    def _tensor(self, leaf: Any, dtype: Any) -> Any:
+        """What was lent in device memory is copied there."""
+        lent = isinstance(leaf, OnDevice) and leaf.into is not None
+        return borrowed(leaf, dtype, self._where) if lent else super()._tensor(leaf, dtype)
+
+    def _equal(self, mine: Any, received: Any) -> bool:
+        """The same of two leaves that both lie on the device."""
+        if not isinstance(mine, OnDevice) or mine.lies is None or not isinstance(received, OnDevice):
+            return super()._equal(mine, received)
+        _, tensor = mine.lies()
+        other = borrowed(received, tensor.dtype, self._where)
+        return bool(torch.equal(tensor.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8)))
 
     def snapshot(self) -> Leaves:
         """Copies on the device, to be fetched in the background; on the host where the device has no room."""

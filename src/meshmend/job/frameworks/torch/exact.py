@@ -6,6 +6,7 @@ the grid moves on the device. The rows are gone through in pieces, so that what 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,19 +49,28 @@ class DeviceGrid:
         return self._factors  # type: ignore[no-any-return]
 
     def judge(self, notes: Any) -> Outcome | None:
-        """As `Exact.judge`: notes on the device are judged there, and the host waits for a word and the levels."""
+        """As `Exact.judge`."""
+        return self.judge_begun(notes)()
+
+    def judge_begun(self, notes: Any) -> Callable[[], Outcome | None]:
+        """Have the notes judged on the device; what is returned waits for a word and the levels."""
         if not isinstance(notes, torch.Tensor):
-            return self._exact.judge(notes)
+            return lambda: self._exact.judge(notes)
         if self._device.type not in FLOAT64:
-            return self._exact.judge(notes.cpu().numpy())
+            return lambda: self._exact.judge(notes.cpu().numpy())
         assert self.factors is not None, "the levels are there now"
         words, level, factors = self._moved(notes.to(self._device))
-        found = array_begun(words)()
-        if found[0] == rules.BAD:
-            return self._exact.judge(notes.cpu().numpy())
-        self._exact.move(found[1:].astype(np.int32))
-        self._known, self._level, self._factors = self._exact.level, level, factors
-        return None if found[0] == rules.GOOD else Outcome(None)
+        fetch = array_begun(words)
+
+        def judged() -> Outcome | None:
+            found = fetch()
+            if found[0] == rules.BAD:
+                return self._exact.judge(notes.cpu().numpy())
+            self._exact.move(found[1:].astype(np.int32))
+            self._known, self._level, self._factors = self._exact.level, level, factors
+            return None if found[0] == rules.GOOD else Outcome(None)
+
+        return judged
 
     def _moved(self, notes: Any) -> tuple[Any, Any, tuple[Any, Any]]:
         """`Exact.judge` line by line: the verdict and the levels in a row, and the new grid."""

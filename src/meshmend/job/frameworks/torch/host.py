@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 
 from meshmend.job.frameworks.torch.state_dict import array_of
+from meshmend.job.state.tree import OnDevice
 
 PIECE = 1 << 25
 """Bytes of one piece: there are two, one to be filled while the other is emptied."""
@@ -48,6 +49,17 @@ class Copies:
             self._fill(out, data)
         return out.view(numpy_type(tensor.dtype)).reshape(tuple(tensor.shape))
 
+    def lying(self, tensor: Any) -> tuple[int, Any]:
+        """Where the bytes of a tensor lie, one after another, at the mark; and the tensor that they are of."""
+        if self._stream is None or not tensor.is_cuda:
+            found = tensor.detach().contiguous()
+            return found.data_ptr(), found
+        with self._lock, torch.cuda.stream(self._stream):
+            self._stream.wait_event(self._marked)
+            found = tensor.detach().contiguous()
+            self._stream.synchronize()
+        return found.data_ptr(), found
+
     def _fill(self, out: npt.NDArray[np.uint8], data: Any) -> None:
         if not self._pinned:
             self._pinned = [torch.empty(PIECE, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
@@ -75,6 +87,16 @@ class Copies:
 def numpy_type(dtype: Any) -> np.dtype[Any]:
     """The type that numpy has for a tensor's memory."""
     return array_of(torch.empty(0, dtype=dtype)).dtype
+
+
+def borrowed(lent: OnDevice, dtype: Any, device: Any) -> Any:
+    """A new tensor with the bytes of an array that another worker has lent in device memory."""
+    made = torch.empty(lent.shape, dtype=dtype, device=device)
+    if made.is_cuda:
+        torch.cuda.current_stream(device).synchronize()  # this memory may have been another tensor's just now
+    assert lent.into is not None
+    lent.into(made.data_ptr())
+    return made
 
 
 def array_begun(tensor: Any) -> Callable[[], npt.NDArray[Any]]:

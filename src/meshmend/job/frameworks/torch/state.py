@@ -26,7 +26,7 @@ from meshmend.errors import FormatError, JobError
 from meshmend.job.frameworks.arrays import leaves_of, rebuilt
 from meshmend.job.frameworks.base import OBJECTS, Framework, Key
 from meshmend.job.frameworks.torch import rng
-from meshmend.job.frameworks.torch.state_dict import Listing, dict_of, restored
+from meshmend.job.frameworks.torch.state_dict import Listing, dict_of, restored, tensor_of
 from meshmend.job.state.tree import Leaves
 
 
@@ -114,7 +114,7 @@ class TorchState(Framework):
             )
         for name, one in self._named.items():
             try:
-                found = restored(rest[name], arrays)
+                found = restored(rest[name], arrays, self._tensor)
                 if isinstance(one, torch.nn.Module):
                     found = OrderedDict(found)
                     setattr(found, "_metadata", getattr(one.state_dict(), "_metadata", {}))  # noqa: B010
@@ -125,8 +125,16 @@ class TorchState(Framework):
                 ) from error
         self.commit()
         for name, mine in self.leaves():
-            if name not in arrays or np.asarray(mine).tobytes() != arrays[name].tobytes():
+            if name not in arrays or not self._equal(mine, arrays[name]):
                 raise JobError(f"{name!r} changed in load_state_dict; its class must load exactly what it saves")
+
+    def _tensor(self, leaf: Any, dtype: Any) -> Any:
+        """A tensor of a leaf that has been received."""
+        return tensor_of(leaf, dtype)
+
+    def _equal(self, mine: Any, received: Any) -> bool:
+        """Whether a leaf has the bits that have been received."""
+        return bool(np.asarray(mine).tobytes() == np.asarray(received).tobytes())
 
     def leaves_of(self, tree: Any) -> list[tuple[str, Any]]:
         """The leaves of what `end` returned."""

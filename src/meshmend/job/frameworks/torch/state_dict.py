@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -65,20 +65,25 @@ def dict_of(one: Any) -> Any:
     return one.state_dict(keep_vars=True) if isinstance(one, torch.nn.Module) else one.state_dict()
 
 
-def restored(value: Any, leaves: Mapping[str, npt.NDArray[Any]]) -> Any:
-    """What a listing described."""
+def tensor_of(array: npt.NDArray[Any], dtype: Any) -> Any:
+    """A tensor of this type, in memory of its own: some load_state_dict keep what they are given."""
+    found = torch.from_numpy(np.array(array))
+    return found if found.dtype == dtype else found.view(dtype)
+
+
+def restored(value: Any, leaves: Mapping[str, npt.NDArray[Any]], make: Callable[[Any, Any], Any] = tensor_of) -> Any:
+    """What a listing described; `make` makes a tensor of a leaf and a type."""
     if not isinstance(value, list):
         return value
     kind, *rest = value
     if kind == "tensor":
-        # Its own memory: some load_state_dict keep what they are given.
-        return _tensor(np.array(leaves[rest[0]]), getattr(torch, rest[1]))
+        return make(leaves[rest[0]], getattr(torch, rest[1]))
     if kind == "array":
         return np.array(leaves[rest[0]])[()]
     if kind in ("dict", "counter"):
-        made = {restored(key, leaves): restored(one, leaves) for key, one in rest}
+        made = {restored(key, leaves, make): restored(one, leaves, make) for key, one in rest}
         return Counter(made) if kind == "counter" else made
-    made_of = [restored(one, leaves) for one in rest]
+    made_of = [restored(one, leaves, make) for one in rest]
     return tuple(made_of) if kind == "tuple" else made_of
 
 
@@ -90,8 +95,3 @@ def array_of(tensor: Any) -> npt.NDArray[Any]:
     except TypeError:
         found = tensor.view({1: torch.uint8, 2: torch.uint16}[tensor.element_size()]).numpy()
     return found
-
-
-def _tensor(array: npt.NDArray[Any], dtype: Any) -> Any:
-    found = torch.from_numpy(array)
-    return found if found.dtype == dtype else found.view(dtype)

@@ -1,0 +1,73 @@
+"""Threads that add up and copy large messages beside each other, where cores have nothing else to do.
+
+Every thread has a stretch of its own, so that the bits do not depend on how many there are. There are never more than
+idle cores: the time that cores were idle since the last sum is read from the kernel and divided between the couriers of
+this host. Where workers compute on all cores, a courier adds alone, as it always did.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+STAT = Path("/proc/stat")
+STRETCH = 1 << 22
+"""Bytes that are worth a thread."""
+INTERVAL = 0.1
+"""Seconds after which the kernel's count of idle time says something: it counts in hundredths."""
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Crew:
+    """A courier's threads."""
+
+    def __init__(self, couriers: int, cores: int | None = None) -> None:
+        """`couriers` share this host's cores, all of them by default."""
+        self._couriers = max(couriers, 1)
+        self._cores = len(os.sched_getaffinity(0)) if cores is None else cores
+        self._seen = _idle(), time.monotonic()
+        self._hands = 1
+        self._pool: ThreadPoolExecutor | None = None
+
+    @property
+    def hands(self) -> int:
+        """How many threads may work now."""
+        if self._cores <= self._couriers:
+            return 1
+        idle, now = _idle(), time.monotonic()
+        before, then = self._seen
+        if now - then >= INTERVAL:
+            share = int((idle - before) / (now - then)) // self._couriers
+            self._hands = max(1, min(self._cores // self._couriers, 1 + share))
+            self._seen = idle, now
+        return self._hands
+
+    def divide(self, work: Callable[[slice], None], whole: slice, itemsize: int) -> None:
+        """Do the work of a stretch of numbers, in one piece or in several at the same time."""
+        size = whole.stop - whole.start
+        hands = min(self.hands, size * itemsize // STRETCH)
+        if hands <= 1:
+            work(whole)
+            return
+        bounds = [whole.start + size * hand // hands for hand in range(hands + 1)]
+        self._all(work, [slice(*bounds[hand : hand + 2]) for hand in range(hands)])
+
+    def _all(self, work: Callable[[slice], None], stretches: Sequence[slice]) -> None:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._cores, thread_name_prefix="meshmend sums")
+        others = [self._pool.submit(work, one) for one in stretches[1:]]
+        work(stretches[0])
+        for other in others:
+            other.result()
+
+
+def _idle() -> float:
+    """Seconds for which all cores together have been idle since the host was started; 0 where nobody says so."""
+    try:
+        words = STAT.read_text().split("\n", 1)[0].split()
+        return int(words[4]) / TICKS
+    except (OSError, ValueError, IndexError):
+        return 0.0
