@@ -32,7 +32,7 @@ LAW: dict[str, list[str]] = {
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",
     ],
-    "job/sharding": ["slices", "placement", "plan"],
+    "job/sharding": ["slices", "placement", "plan", "records", "operations", "copies", "recovery", "member"],
     "job/data": ["lanes", "source"],
     "job/state": ["tree", "digest", "codec", "values", "safetensors"],
     "job/reduction": ["layout", "base", "footer", "float32", "bf16", "exact", "registry"],

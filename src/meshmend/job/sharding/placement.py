@@ -14,10 +14,11 @@ from collections.abc import Collection
 from functools import lru_cache
 
 MASK = 2**64 - 1
+GOLDEN = 0x9E3779B97F4A7C15
 
 
 def mixed(number: int) -> int:
-    """One of 2**64 numbers to another, each bit depending on every bit (the finaliser of SplitMix64)."""
+    """One of 2**64 numbers to another, each bit depending on every bit: the last step of SplitMix64."""
     number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 & MASK
     number = (number ^ number >> 27) * 0x94D049BB133111EB & MASK
     return number ^ number >> 31
@@ -25,9 +26,9 @@ def mixed(number: int) -> int:
 
 @lru_cache(maxsize=4096)
 def scores(rank: int, slices: int) -> tuple[int, ...]:
-    """What a rank bids for each slice."""
-    own = mixed((rank + 1) * 0x9E3779B97F4A7C15 & MASK)
-    return tuple(mixed(own ^ (number + 1) * 0xD1B54A32D192ED03 & MASK) for number in range(slices))
+    """What a rank bids for each slice: the first numbers of a SplitMix64 generator of its own."""
+    own = mixed((rank + 1) * GOLDEN & MASK)
+    return tuple(mixed(own + (number + 1) * GOLDEN & MASK) for number in range(slices))
 
 
 def in_line(slices: int, ranks: Collection[int]) -> list[tuple[int, ...]]:
