@@ -209,8 +209,7 @@ class Ulfm:
     def collective(self, member: Member) -> bool:
         """Put the part in, and take the result out when it is there."""
         operation = member.operation
-        group = member.active if isinstance(operation, Reduce) else member.world
-        assert group is not None
+        group = self.group_of(member)
         turn = member.turn.setdefault(group.number, 0)
         inputs = group.calls.setdefault(turn, {})
         revoked = self.is_revoked(member, member.world)
@@ -236,6 +235,12 @@ class Ulfm:
             return False
         member.turn[group.number] += 1
         return self.give(member, self.take_out(member, group, turn, inputs))
+
+    def group_of(self, member: Member) -> Group:
+        """The group of the collective that a member is in."""
+        group = member.active if isinstance(member.operation, Reduce) else member.world
+        assert group is not None
+        return group
 
     def put_in(self, member: Member, group: Group) -> Any:
         """What a member brings; None: it is not ready."""
