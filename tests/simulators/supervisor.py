@@ -142,8 +142,9 @@ class Launcher:
         match action:
             case actions.Adopt(host=host, ranks=ranks):
                 self._tell(host, "adopt", ranks=ranks)
-            case actions.Start(rank=rank, host=host, attempt=attempt, resume=resume, passed=passed):
+            case actions.NoteAttempt(attempt=attempt):
                 model.attempt = attempt
+            case actions.Start(rank=rank, host=host, attempt=attempt, resume=resume, passed=passed):
                 self._tell(host, "start", rank=rank, attempt=attempt, resume=resume, passed=passed)
             case actions.Kill(rank=rank, host=host, cause=cause):
                 self._tell(host, "end", rank=rank, cause=cause)
