@@ -10,7 +10,7 @@
 | MESHMEND_PASSED | launcher | how many jobs of the script are over, of those that it has one after another |
 | MESHMEND_EVERY | launcher | how often to write a checkpoint: "60s", "5min", "100" (steps) or "auto" |
 | MESHMEND_LOG_EVERY | user, launcher | how often a step is printed: "1s" (the default), "0" (every step) or "never" |
-| MESHMEND_STATE | user | where states and gradients stay: "device" or "host"; by default on accelerators alone |
+| MESHMEND_STATE | user | where states and gradients are: "device" or "host"; "device" for accelerators and if sharded |
 | MESHMEND_CHIP | `meshmend testbed` | the row,col of the chip that the process runs on |
 | MESHMEND_RUNS | user | the folder that holds all run folders; `runs` in the working directory by default |
 | MESHMEND_LINKS | user, testbed | the network devices that lead north, east, south and west from this chip: "n,e,s,w" |

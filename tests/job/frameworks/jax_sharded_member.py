@@ -5,6 +5,7 @@ XLA_FLAGS=--xla_force_host_platform_device_count=4 python -m tests.job.framework
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from itertools import pairwise
@@ -19,6 +20,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 
 import meshmend as mm
+from meshmend.errors import JobError
 from meshmend.job.frameworks.arrays import TreeState
 from meshmend.job.frameworks.base import HostAccumulator
 from meshmend.job.frameworks.choose import framework_of
@@ -30,26 +32,26 @@ from meshmend.job.state.digest import device_digest_of
 from tests.job.states import through
 
 P: Any = jax.sharding.PartitionSpec
-DEVICES = np.array(jax.devices())
 LANES = 4
 TYPES = (np.float32, ml_dtypes.bfloat16, np.int32, np.int8, np.bool_, np.float16, np.complex64, np.uint16)
 Random = np.random.Generator
 
 
 def meshes() -> list[Mesh]:
+    devices = np.array(jax.devices())
     return [
-        Mesh(DEVICES.reshape(2, 2), ("a", "b")),
-        Mesh(DEVICES[::-1].reshape(2, 2), ("a", "b")),
-        Mesh(DEVICES, ("a",)),
+        Mesh(devices.reshape(2, 2), ("a", "b")),
+        Mesh(devices[::-1].reshape(2, 2), ("a", "b")),
+        Mesh(devices, ("a",)),
         jax.make_mesh((2, 2), ("a", "b")),  # its axes are explicit
-        Mesh(DEVICES[:2], ("a",)),
+        Mesh(devices[:2], ("a",)),
     ]
 
 
 def any_sharding(random: Random, shape: tuple[int, ...], mesh: Mesh | None = None) -> Any:
     """On any mesh, cut along any dimensions that the axes divide; or on one device."""
     if mesh is None and random.integers(8) == 0:
-        return SingleDeviceSharding(random.choice(DEVICES))
+        return SingleDeviceSharding(jax.devices()[random.integers(4)])
     mesh = mesh or meshes()[random.integers(len(meshes()))]
     axes: list[Any] = [*mesh.axis_names, tuple(mesh.axis_names)]
     spec: list[Any] = [None] * len(shape)
@@ -255,6 +257,23 @@ def job(count: int) -> None:
         found = [trained(spec, meshes()[number], **options) for spec, number in shardings[: count + 1]]
         for one, two in pairwise(found):
             assert all(one[name].tobytes() == two[name].tobytes() for name in one), options
+
+
+def processes(port: int) -> None:
+    """An array over two processes of JAX is refused, as a state and as a gradient."""
+    jax.distributed.initialize(f"127.0.0.1:{port}", 2, int(os.environ["MEMBER"]), initialization_timeout=120)
+    mesh = Mesh(np.array(jax.devices()), ("a",))
+    array = jax.make_array_from_callback((8,), NamedSharding(mesh, P("a")), lambda index: np.ones(8)[index])
+    mine = jax.device_put(np.ones(8), NamedSharding(Mesh(np.array(jax.local_devices()), ("a",)), P("a")))
+    assert not array.is_fully_addressable
+    state = framework_of(({"w": mine},))
+    for refused in (lambda: framework_of(({"w": array},)), lambda: state.accumulator(KINDS[0], array, LANES)):
+        try:
+            refused()
+        except JobError as error:
+            assert "jax.local_devices()" in str(error)
+        else:
+            raise AssertionError("an array over several processes was taken")
 
 
 def main(*words: str) -> None:

@@ -6,8 +6,10 @@ The devices are forced on the processor, so what is here runs in a process of it
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,3 +38,13 @@ def test_the_same_as_on_one_device(checks: str) -> None:
     words = checks.split()
     found = [line for line in run(*words).splitlines() if line.endswith(" as expected")]
     assert found == [f"{word} as expected" for word in words if not word.isdigit()]
+
+
+@pytest.mark.jobs
+def test_an_array_over_several_processes_is_refused() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with ThreadPoolExecutor() as pool:
+        ran = [pool.submit(run, "processes", str(port), devices=2, MEMBER=str(member)) for member in range(2)]
+        assert all("processes as expected" in one.result() for one in ran)

@@ -48,15 +48,14 @@ class ExactShards:
         self.sums: list[Any] = []
         self._notes: Any = None
 
-    def add(self, leaves: Sequence[Any], *, first: bool) -> None:
+    def add(self, leaves: list[Any], *, first: bool) -> None:
         """One more lane."""
         if self._known is not self.exact.level:
             self._known, self._per_unit = self.exact.level, self.group.whole(self.exact.factors[0][self.blocks])
-        found = self.group.taken(leaves)
         if first:
-            self.sums, self._notes = self._first(found, self._per_unit, self._begins)
+            self.sums, self._notes = self._first(leaves, self._per_unit, self._begins)
         else:
-            self.sums, self._notes = self._add(self.sums, self._notes, found, self._per_unit, self._begins)
+            self.sums, self._notes = self._add(self.sums, self._notes, leaves, self._per_unit, self._begins)
 
     def notes(self) -> Wire:
         """The notes of all lanes so far; every device has the same."""

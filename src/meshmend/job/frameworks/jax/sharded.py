@@ -43,15 +43,14 @@ class FloatShards:
         self.sums: list[Any] = []
         self._lanes = 0
 
-    def add(self, leaves: Sequence[Any], *, first: bool) -> None:
+    def add(self, leaves: list[Any], *, first: bool) -> None:
         """One more lane."""
-        found = self.group.taken(leaves)
         self._lanes = 1 if first else self._lanes + 1
         if first:
-            self.sums = found if all(leaf.dtype == jnp.float32 for leaf in found) else self._first(found)
+            self.sums = leaves if all(leaf.dtype == jnp.float32 for leaf in leaves) else self._first(leaves)
         else:
             # The first lane's arrays are the user's; later sums are nobody else's.
-            self.sums = (self._add if self._lanes == 2 else self._add_in_place)(self.sums, found)
+            self.sums = (self._add if self._lanes == 2 else self._add_in_place)(self.sums, leaves)
 
     def lowered(self) -> Callable[[Sequence[Flat]], None]:
         """Begin to copy the sums to the host."""
@@ -93,7 +92,7 @@ class ShardedSums(DeviceAccumulator):
         self.layout.match(found)
         leaves = [leaf for _, leaf in found]
         for wire, look in zip(self._wires, self._looks, strict=True):
-            mine = [leaves[number] for number in wire.group.numbers]
+            mine = wire.group.taken([leaves[number] for number in wire.group.numbers])
             look.lane(mine, first=first)
             wire.add(mine, first=first)
 
@@ -196,13 +195,12 @@ class _Looks:
         )
         self._finite = group.program(lambda sums: wires.finite(sums, types)[None], (group.specs,), group.each)
         self._none = group.rows(np.zeros((group.mesh.size, len(self.whole)), np.float32))
-        self._seen: Any = None
+        self._seen = self._none
 
     def lane(self, leaves: Sequence[Any], *, first: bool) -> None:
         """One more lane: keep the largest of each leaf of integers."""
         if self.whole:
-            mine = self.group.taken(leaves)
-            self._seen = self._largest([mine[at] for at in self._wholes], self._none if first else self._seen)
+            self._seen = self._largest([leaves[at] for at in self._wholes], self._none if first else self._seen)
 
     def spans(self, sums: Sequence[Any]) -> Any:
         """For each device and leaf of integers: the largest of any lane, the least sum, the largest sum."""
