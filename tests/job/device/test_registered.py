@@ -66,17 +66,20 @@ def _on_device(values: np.ndarray) -> SimpleNamespace:
 
 def test_pieces_of_an_attempt_that_came_to_nothing_are_not_used(driver: Driver) -> None:
     for memory in (CudaHostMemory(0), PlainMemory()):
-        held, wrong, right = Registration(memory), np.full(50, 7, np.float32), np.arange(50, dtype=np.float32)
-        held.take(1, wrong, 30)
-        held.take(2, right, 20)
-        held.take(2, right, 70)  # the footer counts too
+        held, right = Registration(memory), np.arange(50, dtype=np.float32)
+        held.take(1, 1, 50, 30)  # nothing is registered yet
+        held.hold(np.stack([right * 0, right * 0 + 7, right]), 4)
+        held.take(1, 1, 50, 30, 4)
+        held.take(2, 2, 50, 20, 4)
+        held.take(2, 1, 50, 50, 3)  # of other buffers
+        held.take(2, 2, 50, 70, 4)  # the footer counts too
         assert _values(held.total(2, right)) == right.tolist()
-        held.take(2, wrong, 50)  # the round is over
-        held.take(3, wrong, 50)
+        held.take(2, 1, 50, 50, 4)  # the round is over
+        held.take(3, 1, 50, 50, 4)
         assert _values(held.total(4, right)) == right.tolist(), "one that came from another member"
         assert _values(held.total(5, right[:20])) == right[:20].tolist(), "other messages"
         held.close()
-    assert not driver.taken and not driver.contexts
+    assert not driver.taken and not driver.contexts and not driver.registered
 
 
 def _values(found: object) -> list[float]:
@@ -89,7 +92,8 @@ def _values(found: object) -> list[float]:
 def test_without_room_on_the_device_totals_stay_where_they_are(driver: Driver) -> None:
     driver.limit = 100
     held, total = Registration(CudaHostMemory(0)), np.zeros(50, np.float32)
-    held.take(1, total, 20)
+    held.hold(total.reshape(1, 50))
+    held.take(1, 0, 50, 20)
     assert held.total(1, total) is None
     held.close()
 

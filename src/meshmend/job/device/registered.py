@@ -111,7 +111,9 @@ class CudaHostMemory(HostMemory):
         self._down.register(array.ctypes.data, array.nbytes)
 
     def unregister(self, array: Array) -> None:
-        """Before it is unmapped."""
+        """Before it is unmapped, and when nothing is on its way."""
+        self._down.finish()
+        self._up.finish()
         self._down.unregister(array.ctypes.data)
 
     def pull(self, source: Any, out: Array) -> Iterator[int]:
@@ -180,6 +182,7 @@ class Registration:
     def __init__(self, memory: HostMemory) -> None:
         self._memory = memory
         self._held: Array | None = None
+        self._generation = 0
         self._copies: Iterator[int] | None = None
         self._lock = threading.Lock()
         """For what follows: two threads take pieces of totals."""
@@ -193,13 +196,14 @@ class Registration:
         self._full = False
         """Whether the device has no room for a total."""
 
-    def hold(self, whole: Array) -> None:
+    def hold(self, whole: Array, generation: int = 0) -> None:
         """Have these buffers registered, and no others; nothing happens where they are."""
         if self._held is not None and self._held.ctypes.data == whole.ctypes.data:
             return
-        self._release()
-        self._memory.register(whole)
-        self._held = whole  # mapped as long as it is registered
+        with self._lock:
+            self._release()
+            self._memory.register(whole)
+            self._held, self._generation = whole, generation  # mapped as long as it is registered
 
     def part(self, array: Array) -> Part:
         """Where a part goes that lies in them."""
@@ -224,11 +228,17 @@ class Registration:
             yield from copies
             self.down = time.perf_counter() - self._began
 
-    def take(self, attempt: int, total: Array, gathered: int) -> None:
-        """Begin to copy up what there is of a total; what another attempt has brought does not count."""
+    def take(self, attempt: int, row: int, size: int, gathered: int, generation: int = 0) -> None:
+        """Begin to copy up what there is of the total in a row of these buffers, whose first `size` numbers count.
+
+        What another attempt has brought does not count.
+        """
         with self._lock:
-            if attempt != self._used and self._has_room(total):
-                self._push(attempt, total, min(gathered, len(total)))
+            if self._held is None or generation != self._generation or attempt == self._used:
+                return
+            total = self._held[row, :size]
+            if self._has_room(total):
+                self._push(attempt, total, min(gathered, size))
 
     def total(self, attempt: int, total: Array) -> Any | None:
         """A total on the device, which this attempt has made; None if there is no room there."""
@@ -267,7 +277,7 @@ class Registration:
 
     def close(self) -> None:
         """Give everything back."""
-        self._release()
         with self._lock:
+            self._release()
             self._memory.close()
             self._room = None
