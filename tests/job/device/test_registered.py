@@ -11,10 +11,11 @@ import pytest
 
 from meshmend.base import cuda
 from meshmend.errors import DeviceError, JobError
-from meshmend.job.device import choose, registered
+from meshmend.job.device import choose, host_memory
 from meshmend.job.device.choose import host_memory_of, memory_of
+from meshmend.job.device.host_memory import CudaHostMemory, PlainMemory
 from meshmend.job.device.places import Places
-from meshmend.job.device.registered import CudaHostMemory, Part, PlainMemory, Registration
+from meshmend.job.device.registered import Part, Registration
 from meshmend.job.reduction.base import WireFormat
 from meshmend.job.reduction.float32 import Float32
 from meshmend.job.shm import create_as_agent, open_as_worker
@@ -49,7 +50,7 @@ def test_buffers_are_registered_once_and_given_back_before_others_are(driver: Dr
 
 
 def test_a_part_is_copied_piece_by_piece(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registered, "PIECE", 64)
+    monkeypatch.setattr(host_memory, "PIECE", 64)
     for memory in (CudaHostMemory(0), PlainMemory()):
         out, values = np.zeros(50, np.float32), np.arange(50, dtype=np.float32)
         held = Registration(memory)
