@@ -135,8 +135,8 @@ def test_pieces_that_go_through_registered_memory(job: Job, framework: str, monk
     monkeypatch.setenv("MESHMEND_DEVICE_MEMORY", "stand-in-registered")
     script = [SCRIPT.with_name("large.py"), framework]
     alone = subprocess.run([sys.executable, *map(str, script)], capture_output=True, text=True, check=True, timeout=240)
-    job.faults = [kill(1, 2, "add"), kill(3, 3, "take"), kill(2, 4)]
-    job.run(*SHRINK, "-n", "4", script=script)
+    job.faults = [kill(1, 1, "add"), kill(2, 3, "take")]
+    job.run(*SHRINK, "-n", "3", script=script)
     assert job.status == 0, job.output
     assert told(Way.SHARED) in job.output
     assert job.weights == [alone.stdout.split("weights ")[1].split()[0]], job.output

@@ -11,10 +11,11 @@ import pytest
 
 from meshmend.base import cuda
 from meshmend.errors import DeviceError, JobError
-from meshmend.job.device import choose, registered
+from meshmend.job.device import choose, host_memory
 from meshmend.job.device.choose import host_memory_of, memory_of
+from meshmend.job.device.host_memory import CudaHostMemory, PlainMemory
 from meshmend.job.device.places import Places
-from meshmend.job.device.registered import CudaHostMemory, Part, PlainMemory, Registration
+from meshmend.job.device.registered import Part, Registration
 from meshmend.job.reduction.base import WireFormat
 from meshmend.job.reduction.float32 import Float32
 from meshmend.job.shm import create_as_agent, open_as_worker
@@ -49,7 +50,7 @@ def test_buffers_are_registered_once_and_given_back_before_others_are(driver: Dr
 
 
 def test_a_part_is_copied_piece_by_piece(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registered, "PIECE", 64)
+    monkeypatch.setattr(host_memory, "PIECE", 64)
     for memory in (CudaHostMemory(0), PlainMemory()):
         out, values = np.zeros(50, np.float32), np.arange(50, dtype=np.float32)
         held = Registration(memory)
@@ -66,17 +67,20 @@ def _on_device(values: np.ndarray) -> SimpleNamespace:
 
 def test_pieces_of_an_attempt_that_came_to_nothing_are_not_used(driver: Driver) -> None:
     for memory in (CudaHostMemory(0), PlainMemory()):
-        held, wrong, right = Registration(memory), np.full(50, 7, np.float32), np.arange(50, dtype=np.float32)
-        held.take(1, wrong, 30)
-        held.take(2, right, 20)
-        held.take(2, right, 70)  # the footer counts too
+        held, right = Registration(memory), np.arange(50, dtype=np.float32)
+        held.take(1, 1, 50, 30)  # nothing is registered yet
+        held.hold(np.stack([right * 0, right * 0 + 7, right]), 4)
+        held.take(1, 1, 50, 30, 4)
+        held.take(2, 2, 50, 20, 4)
+        held.take(2, 1, 50, 50, 3)  # of other buffers
+        held.take(2, 2, 50, 70, 4)  # the footer counts too
         assert _values(held.total(2, right)) == right.tolist()
-        held.take(2, wrong, 50)  # the round is over
-        held.take(3, wrong, 50)
+        held.take(2, 1, 50, 50, 4)  # the round is over
+        held.take(3, 1, 50, 50, 4)
         assert _values(held.total(4, right)) == right.tolist(), "one that came from another member"
         assert _values(held.total(5, right[:20])) == right[:20].tolist(), "other messages"
         held.close()
-    assert not driver.taken and not driver.contexts
+    assert not driver.taken and not driver.contexts and not driver.registered
 
 
 def _values(found: object) -> list[float]:
@@ -89,7 +93,8 @@ def _values(found: object) -> list[float]:
 def test_without_room_on_the_device_totals_stay_where_they_are(driver: Driver) -> None:
     driver.limit = 100
     held, total = Registration(CudaHostMemory(0)), np.zeros(50, np.float32)
-    held.take(1, total, 20)
+    held.hold(total.reshape(1, 50))
+    held.take(1, 0, 50, 20)
     assert held.total(1, total) is None
     held.close()
 

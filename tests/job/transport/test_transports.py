@@ -17,7 +17,7 @@ from meshmend.job.reduction.bf16 import Bf16
 from meshmend.job.reduction.float32 import Float32
 from meshmend.job.reduction.registry import KINDS
 from meshmend.job.transport import crew
-from meshmend.job.transport.base import Numbers, slices
+from meshmend.job.transport.base import Group, Hello, Numbers, slices
 from meshmend.job.transport.crew import Crew
 from meshmend.job.transport.pipeline import Pipeline
 from meshmend.job.transport.shared_memory import SharedMemory
@@ -141,6 +141,27 @@ def test_pieces_are_added_as_they_come(kind: type, members: int, monkeypatch: py
         assert memory.totals[0].tobytes() == wanted.tobytes()
         assert memory.seen == [(300, True), (600, True), (900, True), (SIZE, True)]
         assert memory.points == ["add", "take"]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "layouts", "size", "pieces"),
+    [
+        ([1, 1], [3, 3], 600, True),
+        ([1, 1], [3, 3], 599, False),
+        ([1, 1], [2, 2], 600, False),
+        ([1, 2], [3, 3], 600, False),
+    ],
+)
+def test_large_messages_from_devices_of_one_host_go_in_pieces(
+    hosts: list[int], layouts: list[int], size: int, pieces: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pipeline, "piece", 1200)
+    memories = [Slow(WireFormat(Float32, size), seed) for seed in range(2)]
+    port = memories[0]
+    port.neighbours = lambda members: memories[: len(members)]  # type: ignore[attr-defined]
+    members = [Hello(rank, *facts) for rank, facts in enumerate(zip(hosts, layouts, strict=True))]
+    made = Pipeline.make(Group(None, members, 0, port, lambda: None))  # type: ignore[arg-type]
+    assert (made is not None) is pieces
 
 
 def test_a_crew_has_no_more_hands_than_idle_cores(monkeypatch: pytest.MonkeyPatch) -> None:

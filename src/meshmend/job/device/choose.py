@@ -7,7 +7,7 @@ import re
 from meshmend.base.env import device_memory
 from meshmend.errors import JobError
 from meshmend.job.device.base import Memory
-from meshmend.job.device.registered import HostMemory, PlainMemory
+from meshmend.job.device.host_memory import HostMemory, PlainMemory
 from meshmend.job.device.stand_in import StandIn
 
 SETTINGS = ("", "off", "pageable", "stand-in", "stand-in-registered")
@@ -45,6 +45,6 @@ def host_memory_of(ordinal: int | None) -> HostMemory | None:
         return PlainMemory()
     if setting in ("pageable", "stand-in") or ordinal is None:
         return None
-    from meshmend.job.device.registered import CudaHostMemory
+    from meshmend.job.device.host_memory import CudaHostMemory
 
     return CudaHostMemory(ordinal)

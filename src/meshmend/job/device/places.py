@@ -17,6 +17,7 @@ from meshmend.job.device.registered import Registration
 from meshmend.job.device.states import LentStates
 from meshmend.job.device.sums import DeviceSums, Overtaken
 from meshmend.job.reduction.base import WireFormat
+from meshmend.job.shm.buffers import TOTALS
 from meshmend.job.shm.mailbox import WorkerSide
 from meshmend.job.shm.records import Outcome, Task, Way
 from meshmend.job.shm.segment import WorkerSegment
@@ -146,7 +147,7 @@ class Places:
             if self._registration is None and (memory := host_memory_of(self.device())) is not None:
                 self._registration = Registration(memory)
             if self._registration is not None:
-                self._registration.hold(self._segment.buffers.whole)
+                self._registration.hold(self._segment.buffers.whole, self._segment.worker.generation)
         except (DeviceError, MissingLibrary) as error:
             self._registration, self._pageable = None, f"through pageable memory, {error}"
         return self._registration
@@ -174,10 +175,10 @@ class Places:
 
     def take_pieces(self, round: int) -> None:
         """Begin to copy to the device what there is of the total of a round."""
-        courier = self._segment.courier
-        if self._registration is not None and self._segment.worker.generation and courier.gathered:
-            attempt, gathered = courier.attempt, courier.gathered
-            self._registration.take(attempt, self._segment.buffers.total(round)[: self._size], gathered)
+        courier, held = self._segment.courier, self._registration
+        attempt = courier.attempt  # before what it is about: see `mailbox.py`
+        if held is not None and (gathered := courier.gathered):
+            held.take(attempt, 1 + round % TOTALS, self._size, gathered, self._segment.worker.generation)
 
     @property
     def _size(self) -> int:

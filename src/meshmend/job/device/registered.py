@@ -1,163 +1,22 @@
-"""Buffers in the host's memory that a device writes and reads by itself (DMA), because they are registered with it.
+"""Buffers in the host's memory that a device writes and reads by itself, because they are registered with it.
 
 Where members do not sum in device memory (several hosts, memory that cannot be exported), parts and totals go through
 the buffers that a worker shares with its courier. Copies to and from memory that the driver does not know go through
 pages of its own, at a quarter of the speed of the wire and less.
-
-Two kinds have the same face: `CudaHostMemory`, and `PlainMemory`, which registers nothing and copies with numpy, so
-that all of it but the driver's calls is tested where no device is.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from meshmend.errors import DeviceError
-
-Array = npt.NDArray[Any]
-
-
-PIECE = 1 << 25
-"""Bytes that a device copies before it says so."""
-
-
-class HostMemory(ABC):
-    """Registers arrays of the host, fills them from a device, and fills memory of the device from them."""
-
-    @abstractmethod
-    def register(self, array: Array) -> None:
-        """Have the device reach an array; `DeviceError` where that cannot be."""
-
-    @abstractmethod
-    def unregister(self, array: Array) -> None:
-        """The reverse; the array must still be mapped."""
-
-    @abstractmethod
-    def pull(self, source: Any, out: Array) -> Iterator[int]:
-        """Begin to copy an array of the device, which is complete; what is returned waits for one piece after another.
-
-        It gives how many numbers are there so far.
-        """
-
-    @abstractmethod
-    def push(self, source: Array, begin: int) -> None:
-        """Begin to copy numbers to a place of their own on the device, from number `begin` of it on."""
-
-    @abstractmethod
-    def make_room(self, size: int, dtype: np.dtype[Any]) -> None:
-        """Have such a place for so many numbers; `DeviceError` where there is no room."""
-
-    @abstractmethod
-    def pushed(self) -> Any:
-        """That place, as frameworks take it, when everything is there."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Give it back."""
-
-
-class PlainMemory(HostMemory):
-    """Pretends that the host is a device."""
-
-    def register(self, array: Array) -> None:
-        """There is nothing to do."""
-
-    def unregister(self, array: Array) -> None:
-        """There is nothing to do."""
-
-    def pull(self, source: Any, out: Array) -> Iterator[int]:
-        """One piece after another, each when somebody waits for it."""
-        found = np.asarray(source)
-        for here in _pieces(out):
-            out[here] = found[here]
-            yield here.stop
-
-    def push(self, source: Array, begin: int) -> None:
-        """At once."""
-        self._place[begin : begin + len(source)] = source
-
-    def make_room(self, size: int, dtype: np.dtype[Any]) -> None:
-        """An array."""
-        self._place = np.empty(size, dtype)
-
-    def pushed(self) -> Any:
-        """A copy: frameworks may keep what they get."""
-        return self._place.copy()
-
-    def close(self) -> None:
-        """There is nothing to do."""
-
-
-class CudaHostMemory(HostMemory):
-    """For one NVIDIA device."""
-
-    def __init__(self, ordinal: int) -> None:
-        from meshmend.base.cuda import Device  # loads the driver
-
-        # Copies down and up go on at the same time, and neither waits for the other.
-        self._down, self._up = Device(ordinal), Device(ordinal)
-        self._room: tuple[int, int, np.dtype[Any]] = (0, 0, np.dtype(np.float32))
-        """Where the place is, how many numbers it has, and their type."""
-
-    def register(self, array: Array) -> None:
-        """Once for all devices of this process."""
-        self._down.register(array.ctypes.data, array.nbytes)
-
-    def unregister(self, array: Array) -> None:
-        """Before it is unmapped."""
-        self._down.unregister(array.ctypes.data)
-
-    def pull(self, source: Any, out: Array) -> Iterator[int]:
-        """One that has `__cuda_array_interface__`, such as an array of JAX or a tensor of PyTorch."""
-        pointer, marks = source.__cuda_array_interface__["data"][0], []
-        for here in _pieces(out):
-            part = out[here]
-            self._down.copy(part.ctypes.data, pointer + here.start * out.itemsize, part.nbytes)
-            marks.append((here.stop, self._down.mark()))
-        return self._waits(source, marks)
-
-    def _waits(self, source: Any, marks: list[tuple[int, Any]]) -> Iterator[int]:
-        for numbers, mark in marks:
-            self._down.wait(mark)
-            yield numbers
-        del source  # it had to stay
-
-    def push(self, source: Array, begin: int) -> None:
-        """By DMA."""
-        pointer, _, dtype = self._room
-        self._up.copy(pointer + begin * dtype.itemsize, source.ctypes.data, source.nbytes)
-
-    def make_room(self, size: int, dtype: np.dtype[Any]) -> None:
-        """Ordinary memory of the device."""
-        self.close()
-        self._room = self._up.take(size * dtype.itemsize), size, dtype
-
-    def pushed(self) -> Any:
-        """A view that frameworks copy."""
-        from meshmend.job.device.cuda import View
-
-        self._up.finish()
-        pointer, size, dtype = self._room
-        return View(None, pointer, size, dtype)
-
-    def close(self) -> None:
-        """Give the place back."""
-        pointer, _, dtype = self._room
-        if pointer:
-            self._up.give_back(pointer)
-        self._room = 0, 0, dtype
-
-
-def _pieces(array: Array) -> list[slice]:
-    step = PIECE // array.itemsize
-    return [slice(begin, min(begin + step, len(array))) for begin in range(0, len(array), step)]
+from meshmend.job.device import host_memory
+from meshmend.job.device.host_memory import Array, HostMemory
 
 
 class Part:
@@ -180,6 +39,7 @@ class Registration:
     def __init__(self, memory: HostMemory) -> None:
         self._memory = memory
         self._held: Array | None = None
+        self._generation = 0
         self._copies: Iterator[int] | None = None
         self._lock = threading.Lock()
         """For what follows: two threads take pieces of totals."""
@@ -193,13 +53,14 @@ class Registration:
         self._full = False
         """Whether the device has no room for a total."""
 
-    def hold(self, whole: Array) -> None:
+    def hold(self, whole: Array, generation: int = 0) -> None:
         """Have these buffers registered, and no others; nothing happens where they are."""
         if self._held is not None and self._held.ctypes.data == whole.ctypes.data:
             return
-        self._release()
-        self._memory.register(whole)
-        self._held = whole  # mapped as long as it is registered
+        with self._lock:
+            self._release()
+            self._memory.register(whole)
+            self._held, self._generation = whole, generation  # mapped as long as it is registered
 
     def part(self, array: Array) -> Part:
         """Where a part goes that lies in them."""
@@ -208,7 +69,7 @@ class Registration:
     def _begin(self, source: Any, out: Array) -> None:
         self._began = time.perf_counter()
         self._copies = self._memory.pull(source, out)
-        if out.nbytes < 2 * PIECE:
+        if out.nbytes < 2 * host_memory.PIECE:
             for _ in self.copied():
                 pass
 
@@ -224,11 +85,17 @@ class Registration:
             yield from copies
             self.down = time.perf_counter() - self._began
 
-    def take(self, attempt: int, total: Array, gathered: int) -> None:
-        """Begin to copy up what there is of a total; what another attempt has brought does not count."""
+    def take(self, attempt: int, row: int, size: int, gathered: int, generation: int = 0) -> None:
+        """Begin to copy up what there is of the total in a row of these buffers, whose first `size` numbers count.
+
+        What another attempt has brought does not count.
+        """
         with self._lock:
-            if attempt != self._used and self._has_room(total):
-                self._push(attempt, total, min(gathered, len(total)))
+            if self._held is None or generation != self._generation or attempt == self._used:
+                return
+            total = self._held[row, :size]
+            if self._has_room(total):
+                self._push(attempt, total, min(gathered, size))
 
     def total(self, attempt: int, total: Array) -> Any | None:
         """A total on the device, which this attempt has made; None if there is no room there."""
@@ -267,7 +134,7 @@ class Registration:
 
     def close(self) -> None:
         """Give everything back."""
-        self._release()
         with self._lock:
+            self._release()
             self._memory.close()
             self._room = None

@@ -290,7 +290,7 @@ def owes(segment: Segment) -> bool:
     if not segment.in_job:
         return False
     part = segment.courier.part_wanted
-    late = part is not None and part.number != segment.worker.answered
+    late = part is not None and (part.number != segment.worker.answered or segment.worker.copied < ALL)
     late = late and segment.courier.active
     return late or _unanswered_state(segment) is not None or _unanswered_device(segment) is not None
 

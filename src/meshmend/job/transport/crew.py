@@ -48,7 +48,8 @@ class Crew:
     def divide(self, work: Callable[[slice], None], whole: slice, itemsize: int) -> None:
         """Do the work of a stretch of numbers, in one piece or in several at the same time."""
         size = whole.stop - whole.start
-        hands = min(self.hands, size * itemsize // STRETCH)
+        worth = size * itemsize // STRETCH
+        hands = min(self.hands, worth) if worth > 1 else 1
         if hands <= 1:
             work(whole)
             return

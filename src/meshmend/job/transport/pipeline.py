@@ -47,6 +47,9 @@ class Pipeline(SharedMemory):
     ) -> None:
         super().__init__(buffers, position, lambda: patient(begin()), port.before, crew)
         self._begin, self._port, self._look = begin, port, look
+        self._added: Request | None = None
+        """The barrier behind the last piece; kept, since something late may still arrive for it."""
+        self._busy = 0.0
         size, step = self._own.wire.size, self.piece // self._own.wire.kind.dtype.itemsize
         self._pieces = [slice(at, min(at + step, size)) for at in range(0, size, step)]
 
@@ -70,22 +73,31 @@ class Pipeline(SharedMemory):
         """Add up piece after piece; while others still add one, the next one is added."""
         self._barrier()
         self._before("add")
-        waiting: list[tuple[slice, Request]] = []
         self._busy = 0.0
-        for number, piece in enumerate(self._pieces):
+        before: slice | None = None
+        for piece in self._pieces:
             self._await(piece.stop)
             began = time.perf_counter()
             self._add(round, slices(piece.start, piece.stop, len(self._buffers))[self._position])
             self._busy += time.perf_counter() - began
-            waiting.append((piece, self._begin()))
-            if number:
-                self._gather(round, *waiting.pop(0))
-        self._gather(round, *waiting.pop(0))
+            self._wait()
+            self._added = self._begin()
+            if before is not None:
+                self._gather(round, before)
+            before = piece
+        self._wait()
+        if before is not None:
+            self._gather(round, before)
         self._port.spent(self._busy)
 
-    def _gather(self, round: int, piece: slice, added: Request) -> None:
-        """Copy the others' slices of a piece when all have added theirs."""
-        patient(added)
+    def _wait(self) -> None:
+        """There is one barrier at a time."""
+        if self._added is not None:
+            patient(self._added)
+            self._added = None
+
+    def _gather(self, round: int, piece: slice) -> None:
+        """Copy the others' slices of a piece that all have added."""
         if piece.start == 0:
             self._before("take")
         began = time.perf_counter()
