@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
+from queue import SimpleQueue
 from typing import Any
 
 from meshmend.job.data.cache_file import Place
@@ -58,7 +59,7 @@ class Feed:
             following = islice(forecast(step, lane, self._mine), self.data.recipe.ahead)
             self._ahead.want([(step, lane), *following])
             found = self._ahead.take((step, lane))
-            return found() if found is not None else self._read((step, lane))
+            return found.result() if found is not None else self._read((step, lane))
 
     def expect(self, step: int) -> None:
         """The next lane will be one of this step: begin to read."""
@@ -93,71 +94,88 @@ class Feed:
         return samples(self.data, ids)
 
 
+class _Reading:
+    """One lane that a thread is to read, unless whoever needs it does so first."""
+
+    def __init__(self, where: Where) -> None:
+        self.where = where
+        self._claim = threading.Lock()
+        self._done = threading.Event()
+        self._found: Callable[[], Any] = lambda: None
+
+    def claim(self) -> bool:
+        """Whether it is the caller's to read; only the first one's."""
+        return self._claim.acquire(blocking=False)
+
+    @property
+    def begun(self) -> bool:
+        """Whether somebody has claimed it."""
+        return self._claim.locked()
+
+    def read(self, read: Callable[[Where], Any]) -> None:
+        """Read it, for whoever waits for it: an error is theirs too."""
+        try:
+            value = read(self.where)
+        except BaseException as error:
+            self._found = partial(_raise, error)
+        else:
+            self._found = lambda: value
+        self._done.set()
+
+    def result(self) -> Any:
+        """What was read, once it was."""
+        self._done.wait()
+        return self._found()
+
+
 class _Ahead:
-    """Threads that read what is wanted next, in its order."""
+    """Threads that read what is wanted next, in its order.
+
+    The worker and its readers share no lock: on a busy machine, one that is not running would keep the other waiting.
+    """
 
     def __init__(self, read: Callable[[Where], Any], threads: int) -> None:
         self._read, self._threads = read, threads
-        self._news = threading.Condition()
-        self._wanted: deque[Where] = deque()
-        self._working: set[Where] = set()
-        self._done: dict[Where, Callable[[], Any]] = {}
-        self._started = self._closed = False
+        self._queue: SimpleQueue[_Reading | None] = SimpleQueue()
+        self._known: dict[Where, _Reading] = {}
+        """What is wanted, in its order; only the worker looks here."""
+        self._started = False
 
     def want(self, order: Sequence[Where]) -> None:
         """Read these next, and forget what else was wanted or read."""
-        with self._news:
-            kept = {*order}
-            self._done = {where: found for where, found in self._done.items() if where in kept}
-            self._wanted = deque(where for where in order if where not in self._done and where not in self._working)
-            self._news.notify_all()
+        before, self._known = self._known, {}
+        waiting = [where for where, reading in before.items() if not reading.begun]
+        if waiting != [where for where in order if where in waiting] or (
+            waiting and any(where not in before for where in order[: order.index(waiting[-1])])
+        ):  # what is new comes first, or some are not wanted any more: queue all of them again
+            for where in waiting:
+                if before[where].claim():
+                    del before[where]
+        for where in order:
+            reading = self._known[where] = before.get(where) or _Reading(where)
+            if where not in before:
+                self._queue.put(reading)
         if order and not self._started:
             self._started = True
             for number in range(self._threads):
                 threading.Thread(target=self._work, name=f"meshmend-read-{number}", daemon=True).start()
 
-    def take(self, where: Where) -> Callable[[], Any] | None:
-        """What was read of this lane, once it is there; None if nobody has begun with it."""
-        with self._news:
-            while where in self._working and not self._closed:
-                self._news.wait()
-            if where in self._wanted:
-                self._wanted.remove(where)
-            return self._done.pop(where, None)
+    def take(self, where: Where) -> _Reading | None:
+        """What was or is being read of this lane; None if nobody has begun with it, and nobody will."""
+        reading = self._known.pop(where, None)
+        return None if reading is None or reading.claim() else reading
 
     def close(self) -> None:
         """End the threads, as soon as they have read what they are at."""
-        with self._news:
-            self._closed = True
-            self._wanted.clear()
-            self._done.clear()
-            self._news.notify_all()
+        self.want([])
+        for _ in range(self._threads):
+            self._queue.put(None)
 
     def _work(self) -> None:
-        while True:
-            with self._news:
-                while not self._wanted and not self._closed:
-                    self._news.wait()
-                if self._closed:
-                    return
-                where = self._wanted.popleft()
-                self._working.add(where)
-            found = self._result(where)
-            with self._news:
-                self._working.discard(where)
-                if not self._closed:
-                    self._done[where] = found
-                self._news.notify_all()
+        while (reading := self._queue.get()) is not None:
+            if reading.claim():
+                reading.read(self._read)
 
-    def _result(self, where: Where) -> Callable[[], Any]:
-        """The samples, or the error that whoever takes them must see."""
-        try:
-            value = self._read(where)
-        except BaseException as error:
-            raised = error
 
-            def fail() -> Any:
-                raise raised
-
-            return fail
-        return lambda: value
+def _raise(error: BaseException) -> Any:
+    raise error
