@@ -22,6 +22,7 @@ from meshmend.errors import VerifyError as VerifyError
 
 if _typing.TYPE_CHECKING:
     from meshmend import testing as testing
+    from meshmend.job import data as data
     from meshmend.job.first import on_first as on_first
     from meshmend.job.frameworks import torch as torch
     from meshmend.job.job import Job as Job
@@ -62,6 +63,7 @@ _NAMES = {
 its couriers to start when mpirun dies."""
 _MODULES = {
     "testing": "testing",
+    "data": "job.data",
     "local": "mesh.executors.reference",
     "jax": "mesh.executors.jax",
     "torch": "job.frameworks.torch",

@@ -24,6 +24,7 @@ SMALL = {
     "text_torch": ["--epochs", "2", "--characters", "10000", "--width", "16", "--layers", "1"],
     "ddp_torch": ["--epochs", "2"],
     "gan_torch": ["--steps", "40"],
+    "images_torch": ["--steps", "12", "--images", "120"],
     "trainer_torch": ["--epochs", "2"],
     "transformer_flax": ["--steps", "8", "--layers", "1"],
     "transformer_sharded": ["--steps", "8", "--layers", "1"],

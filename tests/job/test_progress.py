@@ -20,6 +20,7 @@ def test_at_most_one_line_per_second_and_always_the_last_step() -> None:
     progress.until = 1000
     first, last = lines(progress, 1000)
     assert first.startswith("step 0 of 1000  loss 0.5  4 workers  ") and "samples/s" in first and "left" in first
+    assert "  input stall 0.0 %" in first
     assert last.startswith("step 999 of 1000") and "left" not in last
 
 
@@ -41,3 +42,16 @@ def test_a_metric_that_is_not_finite_is_said_once(capsys: pytest.CaptureFixture[
             job.sum(lambda lane: lane.sum(0))
             job.commit(state, loss=float("nan"))
     assert capsys.readouterr().out.count("nonfinite=") == 2  # both ways out, in one sentence
+
+
+def test_a_line_tells_the_share_of_the_time_that_was_waited_for_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("meshmend.job.progress.time.perf_counter", lambda: now[0])
+    progress = Progress("0")
+    now[0] += 2.0
+    progress.stalled(0.5)
+    line = progress.line(0, {"loss": 0.5}, 4, 64)
+    assert line is not None and "  input stall 25.0 %" in line
+    now[0] += 2.0
+    line = progress.line(1, {"loss": 0.5}, 4, 64)
+    assert line is not None and "  input stall 0.0 %" in line

@@ -93,15 +93,29 @@ def ledgers(draw: st.DrawFn) -> list[Event]:
 
 
 def same(found: list[Event], expected: list[Event]) -> None:
-    """Equal, but for times below a microsecond and metrics beyond single precision."""
+    """Equal, but for times below a microsecond, metrics beyond single precision, and stalls within 5 %."""
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
         assert abs(one.time - other.time) < 1e-6
         if isinstance(one, Committed) and isinstance(other, Committed):
             assert one.metrics.keys() == other.metrics.keys()
             np.testing.assert_allclose([*one.metrics.values()], [*other.metrics.values()], rtol=1e-6)
-            one = replace(one, metrics=other.metrics)
+            assert abs(one.stall - other.stall) <= 0.05 * other.stall + 1e-6
+            one = replace(one, metrics=other.metrics, stall=other.stall)
         assert replace(one, time=other.time) == other
+
+
+@given(st.lists(st.floats(0, 3600), min_size=1, max_size=30))
+def test_stalls_are_kept_to_five_percent(seconds: list[float]) -> None:
+    kept = Steps.gather([line(step, stall=stall) for step, stall in enumerate(seconds)])
+    np.testing.assert_allclose(parse(kept.values()).waited, seconds, rtol=0.05, atol=1e-6)  # type: ignore[attr-defined]
+
+
+def test_steps_of_the_version_before_have_no_stalls() -> None:
+    values = Steps.gather([line(step, stall=1.0) for step in range(3)]).values()
+    del values["stalls"]
+    found = parse(values)
+    assert isinstance(found, Steps) and [one.stall for one in found.lines()] == [0, 0, 0]
 
 
 def put(path: Path, events: list[Event], more: bytes = b"") -> None:
@@ -133,7 +147,7 @@ def test_ordinary_steps_take_few_bytes(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).normal(0, 1e-3, 5000)
     events: list[Event] = [
         line(step, time=1e9 + step / 10 + noise[step], metrics={"loss": float(1 + noise[step])},
-             digest=f"{zlib.crc32(bytes(step)) << 16:012x}")
+             digest=f"{zlib.crc32(bytes(step)) << 16:012x}", stall=round(1e-3 * abs(1 + 300 * noise[step]), 6))
         for step in range(5000)
     ]  # fmt: skip
     path = tmp_path / "events" / "worker-0.jsonl"

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshmend.errors import JobError
+from meshmend.job.data.feed import order_of
 from meshmend.job.data.lanes import MOST_LANES, Lanes
+from meshmend.job.data.source import size_of
 from meshmend.job.reduction.base import NonFinite, Reduction
 from meshmend.job.reduction.registry import choose
 
@@ -33,9 +35,9 @@ class JobConfig:
 
     @classmethod
     def checked(
-        cls, size: int, *, batch: Any, lanes: Any, seed: Any, reduction: str, wire: str, nonfinite: str | None
+        cls, data: Any, *, batch: Any, lanes: Any, seed: Any, reduction: str, wire: str, nonfinite: str | None
     ) -> JobConfig:
-        """From what the user wrote; `size` is how many samples the data has."""
+        """From what the user wrote."""
         kind = choose(reduction, wire)
         batch, lanes, seed = _integer("batch", batch), _integer("lanes", lanes), _integer("seed", seed)
         if seed < 0:
@@ -47,7 +49,7 @@ class JobConfig:
         except ValueError:
             able = ", ".join(repr(choice.value) for choice in kind.nonfinite)
             raise JobError(f"unknown nonfinite={nonfinite!r}; choose from {able}") from None
-        return cls(lanes=Lanes(size, batch, lanes, seed), kind=kind, nonfinite=chosen)
+        return cls(lanes=Lanes(size_of(data), batch, lanes, seed, **order_of(data)), kind=kind, nonfinite=chosen)
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for a checkpoint to be resumed from."""

@@ -27,13 +27,14 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
+from meshmend.base.calls import takes
 from meshmend.base.env import Settings
 from meshmend.errors import JobError
 from meshmend.job.config import JobConfig
 from meshmend.job.data.source import size_of
 from meshmend.job.evaluation import evaluate
 from meshmend.job.frameworks.choose import framework_of, source_of
-from meshmend.job.frameworks.draws import Draws, takes
+from meshmend.job.frameworks.draws import Draws
 from meshmend.job.state.values import from_bytes, to_bytes
 from meshmend.job.training import Training
 
@@ -71,7 +72,7 @@ class Job:
         check: bool = True,
     ) -> None:
         config = JobConfig.checked(
-            size_of(data), batch=batch, lanes=lanes, seed=seed, reduction=reduction, wire=wire, nonfinite=nonfinite
+            data, batch=batch, lanes=lanes, seed=seed, reduction=reduction, wire=wire, nonfinite=nonfinite
         )
         self._settings = Settings.here()
         self._check = check
@@ -211,7 +212,8 @@ class Job:
         of right answers, a loss). Chunks have the size of a lane, the last one may be smaller. What a worker that dies
         had to compute, the others compute.
         """
-        rows, training = source_of(data), self.training
+        training = self.training
+        rows = training.opened(source_of(data))
         exchange = partial(training.exchange, "evaluate")
         return evaluate(rows, size_of(data), training.lanes.lane_size, self.rank, training.ticked(function), exchange)
 

@@ -28,6 +28,8 @@ class Unwritten:
     digest: Later[int]
     metrics: Mapping[str, float | Later[float]]
     first: bool
+    stall: float = 0.0
+    """Seconds that this worker waited for input."""
     said: bool = False
     time: float = field(default_factory=time.time)
     """When it was done: it is recorded a step later."""
@@ -41,7 +43,7 @@ class Unwritten:
         digest = f"{self.digest.value():012x}"
         return Committed(
             time=self.time, epoch=self.epoch, rank=self.rank, step=self.step, by=_runs(self.by), digest=digest,
-            metrics=self.numbers(),
+            metrics=self.numbers(), stall=round(self.stall, 6),
         )  # fmt: skip
 
 
@@ -78,13 +80,15 @@ class StepLedger:
         digest: Later[int],
         metrics: Mapping[str, float | Later[float]],
         first: bool,
+        stall: float = 0.0,
     ) -> None:
         """A step is done; it is recorded once the other workers are known to have the same state after it.
 
         Metrics that a device is still computing are not waited for: such a step is printed when it is recorded.
         """
         self.epoch = epoch
-        pending = Unwritten(epoch, self._rank, step, by, len(list(active)), digest, metrics, first)
+        pending = Unwritten(epoch, self._rank, step, by, len(list(active)), digest, metrics, first, stall)
+        self.progress.stalled(stall)
         if not any(isinstance(value, Later) for value in metrics.values()):
             self._say(pending)
         self._pending = pending
@@ -120,7 +124,7 @@ class StepLedger:
         if pending is not None and self.log is not None:
             line = parse(pending)
             assert isinstance(line, Committed)
-            self._pending = replace(line, rank=self._rank)
+            self._pending = replace(line, rank=self._rank, stall=0.0)
 
     def confirm(self) -> None:
         """Record the last step."""

@@ -1,6 +1,7 @@
 """The lines that the first worker prints about its steps: at most one per second, unless told otherwise.
 
-Such as `step 1200 of 5000  loss 0.31  4 workers  2.1 ms  30,400 samples/s  8 s left`.
+Such as `step 1200 of 5000  loss 0.31  4 workers  2.1 ms  30,400 samples/s  input stall 0.4 %  8 s left`: for that share
+of the time, this worker waited for samples.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from meshmend.base.units import duration_text, plural, read_duration
+from meshmend.base.units import duration_text, percent, plural, read_duration
 from meshmend.errors import JobError
 
 USUAL = 1.0
@@ -38,7 +39,11 @@ class Progress:
 
     def begin(self, step: int) -> None:
         """The next step to come; what was before does not count."""
-        self._since, self._from = time.perf_counter(), step
+        self._since, self._from, self._stall = time.perf_counter(), step, 0.0
+
+    def stalled(self, seconds: float) -> None:
+        """For so long, this worker waited for input in a step."""
+        self._stall += seconds
 
     def line(self, step: int, metrics: Mapping[str, float], workers: int, batch: int) -> str | None:
         """The line for a step that is done, or None if it is too soon for one; the last step always has one."""
@@ -50,9 +55,11 @@ class Progress:
         numbers = "  ".join(f"{name} {value:.6g}" for name, value in metrics.items())
         left = max(self.until - step - 1, 0) * each if self.until is not None else 0.0
         rest = f"  {duration_text(left)} left" if left else ""
+        stall = percent(min(1.0, self._stall / max(now - self._since, 1e-9)), 1)
         self._told = now
         self.begin(step + 1)
         if self.sums != self._said:
             rest, self._said = f"{rest}  {self.sums}", self.sums
         rate = f"{batch / each:,.0f} samples/s" if each else ""
-        return f"step {step}{of}  {numbers}  {plural(workers, 'worker')}  {1000 * each:.3g} ms  {rate}{rest}"
+        pace = f"{1000 * each:.3g} ms  {rate}  input stall {stall}"
+        return f"step {step}{of}  {numbers}  {plural(workers, 'worker')}  {pace}{rest}"

@@ -3,6 +3,7 @@
 A front end that keeps the user's own loop (`mm.torch.wrap`) drives it directly, as `job.training`:
 
     lanes, data          which samples a lane holds; the data that they are drawn from
+    input                reads them, ahead where the data wants that, and takes the time: see `data/feed.py`
     step                 how many steps are committed or skipped; may be set before `begin`
     framework            what holds the state; None before `begin`
     workers, mine        how many workers the run has; the lanes that this one was asked for last
@@ -27,21 +28,26 @@ from typing import Any
 
 import numpy as np
 
+from meshmend.base.calls import takes
 from meshmend.base.env import Settings
 from meshmend.errors import JobError, NotFinite
 from meshmend.job.checkpoints import DIVERGED, Checkpoints
 from meshmend.job.config import JobConfig
-from meshmend.job.data.source import samples
+from meshmend.job.data.cache_file import Place
+from meshmend.job.data.feed import Feed
+from meshmend.job.data.pipeline import Data
 from meshmend.job.faults import Faults, Point
 from meshmend.job.faults.kinds import FLIP
 from meshmend.job.folders import folder_of, job_of
 from meshmend.job.frameworks.base import Accumulator, Framework, Key
-from meshmend.job.frameworks.draws import Draws, difference, takes
+from meshmend.job.frameworks.draws import Draws, difference
 from meshmend.job.ledger import StepLedger
 from meshmend.job.reduction.base import Levels, NonFinite
 from meshmend.job.saving import Saver, State
 from meshmend.job.sequence import SCRIPT, End
 from meshmend.job.session import Unneeded, WorkerSession
+from meshmend.job.shm.home import MEMORY
+from meshmend.job.shm.home import folder_of as shared_memory_of
 from meshmend.job.solo import Passing, Solo
 from meshmend.job.state.codec import decode, encode
 from meshmend.job.state.digest import Later
@@ -89,6 +95,9 @@ class Training:
             self.session.faults = Faults(settings.rank, settings.folder, self._ledger.log, lambda: self.session.epoch)
             self.session.save = lambda: self._saver.halted()
             self._ledger.log.wait = self.session.waits_for_room
+        self.place = Place() if settings is None else Place(shared_memory_of(settings.run), MEMORY)
+        """Where caches of samples are."""
+        self.input = Feed(data, self.lanes, lambda: self.mine, self.place)
         config.kind.warm()
 
     def expect(self, steps: int) -> None:
@@ -111,7 +120,13 @@ class Training:
 
     def lane(self, lane: int) -> Any:
         """The samples of one lane of this step."""
-        return samples(self.data, self.lanes.ids(self.step, lane))
+        return self.input.lane(self.step, lane)
+
+    def opened(self, data: Any) -> Any:
+        """Other data than the job's, ready to be read on this worker."""
+        if isinstance(data, Data):
+            data.open(self.place)
+        return data
 
     def begin(self, framework: Framework, warm: Callable[..., Any] | None) -> None:
         """Begin with this state, or that of a checkpoint, or that of another worker; see `Job.share`."""
@@ -150,6 +165,7 @@ class Training:
             self._announce(framework, arrived=True)
         self._ledger.opened(self.session.epoch, self.step, self.lanes, self.config.kind.reduction, self._job)
         self.began, self._shared = self.step, True
+        self.input.expect(self.step)
 
     def _load(self, checkpoint: Path, framework: Framework) -> dict[str, Any]:
         self.step, grid, about = self._checkpoints.load(checkpoint, framework, self.config.identity())
@@ -281,7 +297,8 @@ class Training:
         self._ledger.progress.sums = self.session.places.note()
         digest = self._digest(framework)
         # Before the state may be handed out, and with it the step that is not written down yet.
-        self._ledger.committed(self.session.epoch, self.step - 1, account.by, account.digests, digest, metrics, first)
+        by, stall = account.by, self.input.stall()
+        self._ledger.committed(self.session.epoch, self.step - 1, by, account.digests, digest, metrics, first, stall)
         self.session.digested(self.step, digest)
 
     def leave(self, error: BaseException | None = None) -> None:
@@ -290,6 +307,7 @@ class Training:
             return
         shared = self._settings is not None and self._shared
         together = error is None or error is self._diverged
+        self.input.close()
         if error is None:
             self.on_leave()
             if self._accumulator is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
 
 import numpy as np
@@ -30,6 +30,7 @@ from meshmend.report.findings import (
 )
 from meshmend.report.jobs import JobEvents
 from meshmend.report.ledger import SKIPPED, Ledger, Line, Span, digest_of, look_up, read_ledger
+from meshmend.report.stalls import Stalls
 from meshmend.telemetry import Event, Events, Skipped
 
 
@@ -56,6 +57,10 @@ class Account:
     findings: list[str]
     digest: str
     """The digest of the state after the last step."""
+    stall: float = field(default=0.0, compare=False)
+    """The share of the workers' time in which they waited for input: no part of the proof."""
+    stalls: dict[int, float] = field(default_factory=dict, compare=False)
+    """The same for each worker, by rank."""
 
     @property
     def clean(self) -> bool:
@@ -70,7 +75,13 @@ def check(events: Iterable[Event], also: Callable[[Event], object] = lambda _: N
     `also` is called with each event, for those who want to read a long run only once.
     """
     events = events if isinstance(events, Collection | Events | JobEvents) else list(events)
-    ledger = read_ledger(events, also=also)
+    stalls = Stalls()
+
+    def each(event: Event) -> None:
+        stalls.add(event)
+        also(event)
+
+    ledger = read_ledger(events, also=each)
     spans, end = ledger.counting(), ledger.end
     odd = [(span.attempt, step) for span in spans for step in span.odd]
     stray = [*islice(chain.from_iterable(_steps(span) for span in ledger.stray()), MOST)]
@@ -99,6 +110,8 @@ def check(events: Iterable[Event], also: Callable[[Event], object] = lambda _: N
             *disagreements(lines, odd),
         ],
         digest=next((ledger.text_of(row.last) for row in reversed(rows) if row.last is not None), ""),
+        stall=stalls.share,
+        stalls=stalls.shares,
     )
 
 

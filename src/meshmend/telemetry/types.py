@@ -242,6 +242,8 @@ class Committed(Event):
     digest: str
     """The digest of the state after the step."""
     metrics: dict[str, Real] = field(default_factory=dict)
+    stall: float = 0.0
+    """Seconds that this worker waited for input in the step."""
 
 
 @dataclass(frozen=True, kw_only=True)

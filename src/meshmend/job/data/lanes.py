@@ -31,6 +31,10 @@ class Lanes:
     batch: int
     lanes: int
     seed: int = 0
+    in_order: bool = False
+    """Take samples in their order instead of shuffled: each lane has a stretch of the epoch that it reads through."""
+    lengths: Ids | None = field(default=None, repr=False, compare=False)
+    """Of all samples: those of a step are then dealt to its lanes by length, the shortest first."""
     _epochs: dict[int, Ids] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -63,8 +67,14 @@ class Lanes:
 
     def ids(self, step: int, lane: int) -> Ids:
         """The samples of one lane of one step."""
-        begin = step * self.batch + lane * self.lane_size
-        place = np.arange(begin, begin + self.lane_size)
+        if self.lengths is None:
+            return self._taken(step * self.batch + lane * self.lane_size, self.lane_size)
+        batch = self._taken(step * self.batch, self.batch)
+        order = np.argsort(self.lengths[batch], kind="stable")
+        return batch[order[lane * self.lane_size : (lane + 1) * self.lane_size]]
+
+    def _taken(self, begin: int, count: int) -> Ids:
+        place = np.arange(begin, begin + count)
         epoch = place // self.size
         return np.concatenate([self._epoch(int(e))[place[epoch == e] % self.size] for e in np.unique(epoch)])
 
@@ -72,5 +82,14 @@ class Lanes:
         if epoch not in self._epochs:
             for old in [e for e in self._epochs if e < epoch - 1]:
                 del self._epochs[old]
-            self._epochs[epoch] = np.random.default_rng((self.seed, epoch)).permutation(self.size)
+            random = np.random.default_rng((self.seed, epoch))
+            self._epochs[epoch] = self._stretches() if self.in_order else random.permutation(self.size)
         return self._epochs[epoch]
+
+    def _stretches(self) -> Ids:
+        """All samples, so that a lane of one step continues where that lane ended in the last."""
+        own = self.lane_size
+        steps = self.size // self.batch
+        begins = np.arange(self.lanes) * steps * own + np.arange(steps)[:, None] * own
+        whole = (begins[..., None] + np.arange(own)).reshape(-1)
+        return np.concatenate([whole, np.arange(len(whole), self.size)])

@@ -1,11 +1,110 @@
-"""The data of a job: something with a length that can be asked for several samples at once, or columns of it."""
+"""The data of a job: something with a length that can be asked for several samples at once, or columns of it.
+
+A `Source` is asked for one sample at a time: what `mm.data` reads from (arrays, tables, images, streams).
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
+
+import numpy as np
 
 from meshmend.errors import JobError
 from meshmend.job.data.lanes import Ids
+from meshmend.job.state.tree import plain_leaves, plain_rebuilt
+
+
+class Source(ABC):
+    """Samples by their numbers, the same on every worker, asked for by several threads at once."""
+
+    streams = False
+    """Whether samples that follow one another are best read one after another."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many samples there are."""
+
+    @abstractmethod
+    def read(self, number: int) -> Any:
+        """One sample: any tree of arrays and numbers."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """What tells this source from others, for caches that workers share."""
+
+    def name(self, number: int) -> str:
+        """What a person would look for."""
+        return f"sample {number}"
+
+    def together(self, number: int) -> range:
+        """The samples that are read anyway when this one is."""
+        return range(number, number + 1)
+
+
+class Arrays(Source):
+    """Columns in memory: one array, or a tuple or dict of them."""
+
+    def __init__(self, columns: Any) -> None:
+        self._size, self._columns = size_of(columns), columns
+
+    def __len__(self) -> int:
+        return self._size
+
+    def read(self, number: int) -> Any:
+        """A row of each column."""
+        return samples(self._columns, np.int64(number))
+
+    @property
+    def identity(self) -> str:
+        """Names, types and shapes."""
+        return str([(name, str(array.dtype), array.shape) for name, array in plain_leaves(self._columns)])
+
+
+class Rows(Source):
+    """Anything with `len()` and one sample at a time: a list, a grain source, a dataset."""
+
+    def __init__(self, rows: Any) -> None:
+        if not hasattr(rows, "__len__") or not hasattr(rows, "__getitem__"):
+            raise JobError(
+                f"mm.data.rows got a {type(rows).__name__}; give something with len() and rows[number], or "
+                "mm.data.stream(open, lengths) for what can only be read from a position on"
+            )
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def read(self, number: int) -> Any:
+        """What it gives for this number."""
+        return self._rows[number]
+
+    @property
+    def identity(self) -> str:
+        """Its type and length."""
+        return f"{type(self._rows).__module__}.{type(self._rows).__qualname__} of {len(self._rows)}"
+
+
+def collated(rows: list[Any]) -> Any:
+    """Samples put together: each array gets one more dimension, the first."""
+    leaves = [[value for _, value in plain_leaves(row)] for row in rows]
+    if len({len(row) for row in leaves}) > 1:
+        raise JobError("the samples of a lane have different numbers of parts; give all of them the same")
+    return plain_rebuilt(rows[0], [_stacked(list(column)) for column in zip(*leaves, strict=True)])
+
+
+def _stacked(values: list[Any]) -> Any:
+    arrays = [np.asarray(value) for value in values]
+    shapes = sorted({array.shape for array in arrays})
+    if len(shapes) > 1:
+        raise JobError(
+            f"the samples of a lane have shapes {shapes[0]} and {shapes[1]}; make them equal in a map, or pad them to "
+            "a few lengths with pad"
+        )
+    if arrays[0].dtype.hasobject:
+        raise JobError(f"a sample holds a {type(values[0]).__name__}; make it an array or a number in a map")
+    return np.stack(arrays)
 
 
 def size_of(data: Any) -> int:
@@ -17,7 +116,7 @@ def size_of(data: Any) -> int:
     return sizes.pop()
 
 
-def samples(data: Any, ids: Ids) -> Any:
+def samples(data: Any, ids: Ids | np.int64) -> Any:
     """Some samples of the data, column by column where it has several."""
     if isinstance(data, dict):
         return {name: column[ids] for name, column in data.items()}
@@ -31,12 +130,17 @@ def _size_of_column(column: Any) -> int:
     if isinstance(column, (list, str, bytes, range, set)) or hasattr(column, "iloc"):
         raise JobError(
             f"the data is a {kind}, which cannot be indexed with an array of ids (data[ids]); pass "
-            "numpy.asarray(data), or a tuple of arrays where samples have several parts"
+            "numpy.asarray(data), a tuple of arrays where samples have several parts, or mm.data.rows(data)"
         )
     try:
         size = len(column)
     except TypeError:
         size = -1
-    if size < 0 or not hasattr(column, "__getitem__"):
-        raise JobError(f"the data is a {kind}; pass something with len() and data[ids], such as an array")
-    return size
+    if size >= 0 and hasattr(column, "__getitem__"):
+        return size
+    if hasattr(column, "__iter__"):
+        raise JobError(
+            f"the data is a {kind}; it cannot be read again from any position, as a dead worker's lanes must be, so "
+            "pass something with len() and data[ids], such as an array, or mm.data.stream(open, lengths)"
+        )
+    raise JobError(f"the data is a {kind}; pass something with len() and data[ids], such as an array")

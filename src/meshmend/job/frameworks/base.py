@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import JobError
+from meshmend.job.data.feed import Feed
 from meshmend.job.data.lanes import Lanes
 from meshmend.job.reduction.base import Flat, Reduction
 from meshmend.job.reduction.layout import Layout
@@ -197,6 +198,7 @@ class LoopTraining(Protocol):
     epoch: int | None
     lanes: Lanes
     data: Any
+    input: Feed
     loop: object
     on_leave: Callable[[], None]
     on_exchange: Callable[[], None]

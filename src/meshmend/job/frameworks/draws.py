@@ -6,8 +6,6 @@ the step and the lane, and on nothing else: every computation of a lane gets `Dr
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -45,16 +43,6 @@ class Draws:
         from meshmend.job.frameworks.torch import rng
 
         return rng.generator((self.seed, self.step, self.lane))
-
-
-def takes(function: Callable[..., Any], count: int) -> bool:
-    """Whether a function needs this many arguments by position; those with a default are its own affair."""
-    try:
-        found = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(one.kind in kinds and one.default is one.empty for one in found) == count
 
 
 def difference(framework: Framework, once: Any, twice: Any) -> str | None:

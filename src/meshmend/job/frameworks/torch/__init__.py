@@ -4,5 +4,6 @@ from meshmend.job.frameworks.torch.data import Loader as Loader
 from meshmend.job.frameworks.torch.data import Rows as Rows
 from meshmend.job.frameworks.torch.data import Sampler as Sampler
 from meshmend.job.frameworks.torch.data import is_dataset as is_dataset
+from meshmend.job.frameworks.torch.data import tensors as tensors
 from meshmend.job.frameworks.torch.loop import wrap as wrap
 from meshmend.job.frameworks.torch.state import TorchState as TorchState

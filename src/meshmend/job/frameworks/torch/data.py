@@ -1,21 +1,26 @@
 """The data of a wrapped loop: PyTorch's datasets by id, lanes in the place of its sampler, and samples read ahead.
 
-The lanes of a step are known only when they are requested, so the processes that read ahead are told as late.
+The lanes of a step are known only when they are requested, so the processes that read ahead are told as late. What is
+read with `mm.data` has threads of its own for that (`data/feed.py`).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import Any
 
 import torch
 
 from meshmend.errors import JobError
+from meshmend.job.data.feed import forecast
+from meshmend.job.data.pipeline import Data
 from meshmend.job.data.source import samples
 from meshmend.job.frameworks.base import LoopJob
 from meshmend.job.frameworks.torch import rng
 from meshmend.job.frameworks.torch.loop import Loop
+from meshmend.job.state.tree import plain_leaves, plain_rebuilt
 
 
 class Rows:
@@ -116,7 +121,8 @@ class Loader(Sampler):
 
     They read the lanes that this worker will most likely compute. A lane that turns out not to be needed is dropped,
     and one that was not read, such as a dead worker's, is read here. Either way a sample drawn with random numbers is
-    the same, because they depend on seed, step and lane. `options` are those of `DataLoader`.
+    the same, because they depend on seed, step and lane. `options` are those of `DataLoader`. Data of `mm.data` is read
+    by its own threads instead (`read_ahead`), and comes as tensors.
     """
 
     def __init__(self, job: LoopJob, num_workers: int = 2, **options: Any) -> None:
@@ -124,6 +130,14 @@ class Loader(Sampler):
         self._options = {"num_workers": num_workers, **options}
 
     def __iter__(self) -> Iterator[Any]:
+        return self._threads() if isinstance(self._job.training.data, Data) else self._processes()
+
+    def _threads(self) -> Iterator[Any]:
+        for _ in super().__iter__():
+            assert self.loop.lane is not None, "it was begun just now"
+            yield tensors(self._job.training.input.lane(self._job.step, self.loop.lane))
+
+    def _processes(self) -> Iterator[Any]:
         drawn, emitted = _Seeded(self._job), deque[tuple[int, int]]()
         ahead = torch.utils.data.DataLoader(
             drawn, batch_size=None, sampler=_Forecast(self._job, self, emitted), collate_fn=_as_it_is, **self._options
@@ -133,30 +147,38 @@ class Loader(Sampler):
             lane = self.loop.lane
             assert lane is not None, "it was begun just now"
             wanted = self._job.step, lane
-            while emitted and emitted[0] < wanted:
-                emitted.popleft()
-                next(pipe)
-            if emitted and emitted[0] == wanted:
-                emitted.popleft()
-                yield next(pipe)
-            else:
-                kept = rng.states()
-                found = drawn[wanted]
-                rng.restore(kept)
-                yield found
+            with self._job.training.input.waiting():
+                while emitted and emitted[0] < wanted:
+                    emitted.popleft()
+                    next(pipe)
+                if emitted and emitted[0] == wanted:
+                    emitted.popleft()
+                    found = next(pipe)
+                else:
+                    kept = rng.states()
+                    found = drawn[wanted]
+                    rng.restore(kept)
+            yield found
+
+
+def tensors(tree: Any) -> Any:
+    """Arrays as tensors of the same memory, for `.map_lane(mm.torch.tensors)`: any tree of them."""
+    leaves = [value for _, value in plain_leaves(tree)]
+    writable = [value if value.flags.writeable else value.copy() for value in leaves]
+    return plain_rebuilt(tree, [torch.from_numpy(value) for value in writable])
 
 
 class _Forecast:
-    """The lanes that this worker will most likely be asked for in this epoch: the same ones as last."""
+    """The lanes that this worker will most likely be asked for in this epoch."""
 
     def __init__(self, job: LoopJob, loader: Loader, emitted: deque[tuple[int, int]]) -> None:
         self._job, self._loader, self._emitted = job, loader, emitted
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        for step in range(self._loader.loop.done, self._loader.bounds()[1]):
-            for lane in self._job.training.mine:
-                self._emitted.append((step, lane))
-                yield step, lane
+        coming = forecast(self._loader.loop.done - 1, -1, lambda: self._job.training.mine)
+        for where in takewhile(lambda where: where[0] < self._loader.bounds()[1], coming):
+            self._emitted.append(where)
+            yield where
 
 
 class _Seeded:
