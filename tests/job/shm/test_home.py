@@ -68,7 +68,7 @@ def test_what_another_user_has_put_there_is_neither_used_nor_touched(home: Path,
 
 def loosened(path: Path) -> None:
     path.mkdir(mode=0o700)
-    path.chmod(0o750)
+    path.chmod(0o720)
 
 
 def linked(path: Path) -> None:
@@ -82,6 +82,15 @@ def test_only_a_real_folder_that_is_closed_to_others_will_do(home: Path, make: C
     assert homes() == []
     made = home_of()
     assert made.name.startswith(f"{home.name}.") and homes() == [made] == [home_of()]
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o750, 0o711])
+def test_a_folder_that_others_could_only_look_into_is_closed(home: Path, mode: int) -> None:
+    """Open MPI makes the folder of a world with all its parents, where it is on a restarted host before an agent."""
+    (home / "mine" / "world-2").mkdir(parents=True)
+    home.chmod(mode)
+    assert home_of() == home and homes() == [home] and (home.stat().st_mode & 0o777) == 0o700
+    assert enter("mine", make=True) == home / "mine"
 
 
 def test_the_usual_folder_is_made_once(home: Path) -> None:

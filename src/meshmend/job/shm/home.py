@@ -42,8 +42,10 @@ def homes() -> list[Path]:
 def home() -> Path:
     """The one in which new runs begin; made if there is none."""
     try:
-        with contextlib.suppress(FileExistsError):
+        try:
             os.mkdir(MEMORY / _usual(), 0o700)
+        except FileExistsError:
+            _close(MEMORY / _usual())
         if not homes():
             tempfile.mkdtemp(prefix=f"{_usual()}.", dir=MEMORY)
         return homes()[0]
@@ -115,6 +117,22 @@ def _is_private(path: Path) -> bool:
     except OSError:
         return False
     return stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not stat.S_IMODE(about.st_mode) & 0o077
+
+
+def _close(path: Path) -> None:
+    """Let nobody else into a folder of this user's in which nobody else could write.
+
+    Open MPI makes the folder of its world with all parents, for everybody to look into, where it comes up on a host
+    before an agent does: on one that has just been restarted.
+    """
+    with contextlib.suppress(OSError):
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            about = os.fstat(folder)
+            if about.st_uid == os.geteuid() and not stat.S_IMODE(about.st_mode) & 0o022:
+                os.fchmod(folder, 0o700)
+        finally:
+            os.close(folder)
 
 
 def _is_folder(path: Path) -> bool:
