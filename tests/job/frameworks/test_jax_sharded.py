@@ -32,7 +32,7 @@ def run(*words: str, devices: int = 4, timeout: float = 280, **more: str) -> str
 
 @pytest.mark.parametrize(
     "checks",
-    ["states digests 2 sums 1 job 1", pytest.param("shares digests 60 sums 12 job 4", marks=pytest.mark.jobs)],
+    ["states digests 2 sums 1 job 1", pytest.param("shares digests 20 sums 3 job 2", marks=pytest.mark.jobs)],
 )
 def test_the_same_as_on_one_device(checks: str) -> None:
     words = checks.split()
