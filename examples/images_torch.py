@@ -51,14 +51,6 @@ def draw(folder, count):
         shutil.rmtree(fresh)
 
 
-def crop(sample, rng):
-    """Another part of the image each time, mirrored half of the time; `rng` depends on seed, step and lane."""
-    image, label = sample
-    y, x = rng.integers(0, SIDE - CROP + 1, 2)
-    image = image[y : y + CROP, x : x + CROP]
-    return (image[:, ::-1] if rng.random() < 0.5 else image), label
-
-
 def scale(lane):
     """A whole lane at once: channels first, and numbers around 0."""
     images, labels = lane
@@ -82,8 +74,8 @@ def main(steps: int, count: int) -> None:
     """Train, then say which weights it has."""
     folder = Path(f"shapes-{count}")
     draw(folder, count)
-    data = mm.data.images(folder, size=SIDE, on_error="skip").cache("100MB").map(crop)
-    data = data.map_lane(scale).map_lane(mm.torch.tensors)
+    data = mm.data.images(folder, size=SIDE, on_error="skip").cache("100MB")
+    data = data.map(mm.data.random_crop(CROP, mirror=True)).map_lane(scale).map_lane(mm.torch.tensors)
     torch.manual_seed(0)
     model = nn.Sequential(Block(3, 16), Block(16, 32), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 3))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)

@@ -35,7 +35,7 @@ LAW: dict[str, list[str]] = {
     "job/sharding": ["slices", "placement", "plan", "records", "operations", "copies", "recovery", "member"],
     "job/data": [
         "lanes", "source", "padding", "streams", "image_folder", "tables", "cache_file", "cache", "reading", "pipeline",
-        "feed",
+        "feed", "augment",
     ],
     "job/state": ["tree", "digest", "codec", "values", "safetensors"],
     "job/reduction": ["layout", "base", "footer", "float32", "bf16", "exact", "registry"],

@@ -1,7 +1,7 @@
 """Makes a full file of events smaller, with all that it proves kept.
 
-    worker-0.0003.jsonl          155 bytes per step, written line by line and closed
-    .worker-0.0003.jsonl.new     the same events in the same order, 17 bytes per step: a kill leaves it behind, unread
+    worker-0.0003.jsonl          170 bytes per step, written line by line and closed
+    .worker-0.0003.jsonl.new     the same events in the same order, 18 bytes per step: a kill leaves it behind, unread
     worker-0.0003.jsonl          replaced as a whole
 
 So every event is in exactly one file at every moment, whoever is killed when. Whoever writes to a file holds a lock on

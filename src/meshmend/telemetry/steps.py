@@ -1,7 +1,7 @@
 """Many ordinary lines of the ledger as one: a run of steps that one worker committed in one epoch, with the same lanes.
 
-    Committed 1000, Committed 1001, … Committed 1999      155 bytes each
-    Steps 1000 to 1999                                     17 bytes for each of them
+    Committed 1000, Committed 1001, … Committed 1999      170 bytes each
+    Steps 1000 to 1999                                     18 bytes for each of them
 
 Nothing of the proof is given up: the digest after every step is there, who computed which lanes is the same for all of
 them, and so is the epoch. Times are kept to the microsecond, metrics in single precision, and how long the worker

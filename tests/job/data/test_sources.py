@@ -132,6 +132,20 @@ def test_data_in_which_nothing_can_be_read_is_one_sentence() -> None:
         mm.data.rows(range(3), on_error="skip").map(fail)[np.array([0])]
 
 
+@pytest.mark.parametrize("shape", [(9, 12, 3), (9, 12)])
+def test_a_random_crop_is_a_part_of_the_image_and_depends_on_the_generator_alone(shape: tuple[int, ...]) -> None:
+    image = np.random.default_rng(0).integers(0, 255, shape, dtype=np.uint8)
+    crop = mm.data.random_crop((5, 4), mirror=True)
+    parts = {image[y : y + 5, x : x + 4].tobytes() for y in range(5) for x in range(9)}
+    turned = {image[y : y + 5, x : x + 4][:, ::-1].tobytes() for y in range(5) for x in range(9)}
+    found = [crop((image, 7), np.random.default_rng(seed)) for seed in range(60)]
+    cut = [part.tobytes() for part, label in found if label == 7]
+    assert len(cut) == 60 and {*cut} <= parts | turned and {*cut} & parts and {*cut} & turned
+    assert cut == [crop((image, 7), np.random.default_rng(seed))[0].tobytes() for seed in range(60)]
+    with pytest.raises(JobError, match="at least that size"):
+        mm.data.random_crop(10)((image, 7), np.random.default_rng(0))
+
+
 # ── tables ──
 
 

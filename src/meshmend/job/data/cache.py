@@ -23,6 +23,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,11 @@ class Cache:
 
     def __init__(self, name: str, count: int, room: int, folder: Path | None, place: Place, sample: Any) -> None:
         self._template = sample
+        self._flat = (
+            type(sample) is tuple
+            and len(plain_leaves(sample)) == len(sample)
+            and not any(isinstance(part, (tuple, list, dict)) for part in sample)
+        )
         for leaf, array in _named(sample):
             if array.dtype.hasobject:
                 raise JobError(f"a cache cannot hold {leaf!r}, which is no array of numbers; make it one in a map")
@@ -81,10 +87,10 @@ class Cache:
         for dtype, ndim in self._kinds:
             shape = [next(shapes) for _ in range(ndim)]
             at = -(-at // ALIGN) * ALIGN
-            end = at + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+            end = at + prod(shape) * dtype.itemsize
             arrays.append(self._kept[at:end].view(dtype).reshape(shape))
             at = end
-        return plain_rebuilt(self._template, arrays)
+        return tuple(arrays) if self._flat else plain_rebuilt(self._template, arrays)
 
     def has(self, number: int) -> bool:
         """Whether a sample is there."""

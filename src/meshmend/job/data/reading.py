@@ -13,6 +13,7 @@ import threading
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -43,7 +44,7 @@ class Map:
 
     function: Any
 
-    @property
+    @cached_property
     def draws(self) -> bool:
         """Whether it takes random numbers."""
         return takes(self.function, 2)
