@@ -35,8 +35,8 @@ LAW: dict[str, list[str]] = {
     "job/sharding": ["slices", "placement", "plan", "records", "operations", "copies", "recovery", "member"],
     "job/data": ["lanes", "source"],
     "job/state": ["tree", "digest", "codec", "values", "safetensors"],
-    "job/reduction": ["layout", "base", "footer", "float32", "bf16", "exact", "registry"],
-    "job/frameworks": ["base", "device", "jax", "arrays", "torch", "choose", "draws"],
+    "job/reduction": ["layout", "base", "footer", "float32", "bf16", "exact", "norms", "registry"],
+    "job/frameworks": ["base", "device", "jax", "arrays", "torch", "choose", "draws", "elementwise"],
     "job/frameworks/jax": ["tree", "host", "digest", "wires", "exact", "sums", "state"],
     "job/frameworks/torch": [
         "rng", "digest_plain", "triton_digest", "digest", "state_dict", "listed", "host", "wires", "exact", "sums",
