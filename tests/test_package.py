@@ -25,9 +25,9 @@ LAW: dict[str, list[str]] = {
         "cli", "__main__",
     ],
     "job": [
-        "protocol", "sharding", "data", "state", "reduction", "frameworks", "shm", "device", "faults", "exchange",
-        "evaluation", "progress", "ledger", "folders", "checkpoints", "config", "session", "solo", "sequence", "saving",
-        "training", "job", "first", "loading", "transport", "signals", "courier", "worker",
+        "protocol", "sharding", "data", "state", "reduction", "frameworks", "shm", "device", "faults", "holder",
+        "exchange", "evaluation", "progress", "ledger", "folders", "checkpoints", "config", "session", "solo",
+        "sequence", "saving", "training", "job", "first", "loading", "transport", "signals", "courier", "worker",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",
