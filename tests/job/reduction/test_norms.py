@@ -25,7 +25,7 @@ def drawn(size: int, seed: int = 0) -> npt.NDArray[np.float32]:
 def sharded(leaves: list[int], values: npt.NDArray[np.float32], slices: int, workers: int) -> npt.NDArray[np.float64]:
     """The squares of all blocks, as members have them after each slice's owner has given its own out."""
     blocks, slicing = Blocks(leaves), cut(leaves, slices)
-    holdings = Holdings(tuple(placed(slicing.count, range(workers), 1)))
+    holdings = Holdings(placed(slicing.count, range(workers), 1))
     found = np.full(blocks.count, np.nan)
     for rank in range(workers):
         for which in holdings.held_by(rank):
