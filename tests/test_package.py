@@ -25,9 +25,9 @@ LAW: dict[str, list[str]] = {
         "cli", "__main__",
     ],
     "job": [
-        "protocol", "sharding", "state", "data", "reduction", "frameworks", "shm", "device", "faults", "exchange",
-        "evaluation", "progress", "ledger", "folders", "checkpoints", "config", "session", "solo", "sequence", "saving",
-        "training", "job", "first", "loading", "transport", "signals", "courier", "worker",
+        "protocol", "sharding", "state", "data", "reduction", "frameworks", "shm", "device", "faults", "holder",
+        "exchange", "evaluation", "progress", "ledger", "folders", "checkpoints", "config", "session", "solo",
+        "sequence", "saving", "training", "job", "first", "loading", "transport", "signals", "courier", "worker",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",
@@ -38,8 +38,8 @@ LAW: dict[str, list[str]] = {
         "feed", "augment",
     ],
     "job/state": ["tree", "digest", "codec", "values", "safetensors"],
-    "job/reduction": ["layout", "base", "footer", "float32", "bf16", "exact", "registry"],
-    "job/frameworks": ["base", "device", "jax", "arrays", "torch", "choose", "draws"],
+    "job/reduction": ["layout", "base", "footer", "float32", "bf16", "exact", "norms", "registry"],
+    "job/frameworks": ["base", "device", "jax", "arrays", "torch", "choose", "draws", "elementwise"],
     "job/frameworks/jax": [
         "tree", "host", "shards", "digest", "wires", "exact", "exact_shards", "sums", "sharded", "state",
     ],

@@ -38,15 +38,17 @@ def run_sharded_member(
     everybody = frozenset(rank for ranks in hosts for rank in ranks)
     group = ShardedGroup(world=world, fresh=fresh, memberships=(everybody,), hosts=hosts)
     again, joined = False, False
+    plan: RoundPlan | None = None
     while True:
         try:
             if not joined:
                 yield from recover(state, group, sharding, again=again)
-                joined = True
+                joined, plan = True, None
             if not state.active:
                 yield Wait()
                 return
-            plan = plan_round(group.holdings, group.ranks, sharding.buddies, sharding.fills)
+            if plan is None or not plan.steady:  # with 1,024 slices a plan takes milliseconds
+                plan = plan_round(group.holdings, group.ranks, sharding.buddies, sharding.fills)
             if (yield from _decide(state, group, sharding, plan)) is Verdict.LEAVE:
                 return
             yield from finish(state, plan.takers)

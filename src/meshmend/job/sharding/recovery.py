@@ -118,7 +118,7 @@ def recover(state: ShardedState, group: ShardedGroup, sharding: Sharding, *, aga
             state.leaving = bool(active) and all(records[position].leaving for position in active)
     if not begun and here in group.active:
         # Before the first update, a slice follows from the weights (or from a checkpoint): whoever should has it.
-        group.holdings = Holdings(tuple(placed(sharding.slices, group.ranks, sharding.buddies)))
+        group.holdings = Holdings(placed(sharding.slices, group.ranks, sharding.buddies))
         state.held = group.holdings.held_by(state.rank)
     held = claims([records[p].lanes if p in active and records[p].done == latest[0] else () for p in group.active])
     more = hand_over(sharding.lanes, held)
