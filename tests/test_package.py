@@ -26,8 +26,9 @@ LAW: dict[str, list[str]] = {
     ],
     "job": [
         "protocol", "sharding", "data", "state", "reduction", "frameworks", "shm", "device", "faults", "holder",
-        "exchange", "evaluation", "progress", "ledger", "folders", "checkpoints", "config", "session", "solo",
-        "sequence", "saving", "training", "job", "first", "loading", "transport", "signals", "courier", "worker",
+        "slice_files", "exchange", "evaluation", "progress", "ledger", "folders", "checkpoints", "config", "session",
+        "solo", "sequence", "saving", "training", "job", "first", "loading", "transport", "signals", "courier",
+        "worker",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",
