@@ -46,7 +46,7 @@ MUTANTS = {
         plan, "wanted[number] if having.issuperset(wanted[number]) else takers[-1]", "wanted[number]",
     ),
     "buddies do not answer for the dead": (
-        recovery, "tuple(holders[0] for holders in holdings.holders)",
+        recovery, "tuple(holders[0] if holders else state.rank for holders in holdings.holders)",
         "tuple(ranks[0] for ranks in placed(len(holdings.holders), range(9), 0))",
     ),
     "copies are not compared": (copies, "    if len(set(digests.values())) <= 1:", "    if True:"),
