@@ -50,7 +50,7 @@ LAW: dict[str, list[str]] = {
         "memory", "inspect",
     ],
     "job/faults": ["base", "kinds", "inject"],
-    "job/courier": ["timings", "mpi", "worker_port", "differences", "courier", "__main__"],
+    "job/courier": ["timings", "mpi", "sharded_mpi", "worker_port", "differences", "courier", "__main__"],
     "run": [
         "supervisor", "outlet", "console", "clusters", "spec", "checks", "journal", "disk", "secret", "probe", "world",
         "agent", "hosts", "doctor", "chaos", "launcher", "entry", "run_module",
