@@ -26,8 +26,9 @@ LAW: dict[str, list[str]] = {
     ],
     "job": [
         "protocol", "sharding", "state", "data", "reduction", "frameworks", "shm", "device", "faults", "holder",
-        "exchange", "evaluation", "progress", "ledger", "folders", "checkpoints", "config", "session", "solo",
-        "sequence", "saving", "training", "job", "first", "loading", "transport", "signals", "courier", "worker",
+        "slice_files", "exchange", "evaluation", "progress", "ledger", "folders", "checkpoints", "config", "session",
+        "solo", "sequence", "saving", "training", "job", "first", "loading", "transport", "signals", "courier",
+        "worker",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",
@@ -59,7 +60,9 @@ LAW: dict[str, list[str]] = {
         "memory", "inspect",
     ],
     "job/faults": ["base", "kinds", "inject"],
-    "job/courier": ["timings", "mpi", "worker_messages", "worker_port", "differences", "courier", "__main__"],
+    "job/courier": [
+        "timings", "mpi", "sharded_mpi", "worker_messages", "worker_port", "differences", "courier", "__main__",
+    ],
     "run": [
         "supervisor", "outlet", "console", "clusters", "spec", "checks", "journal", "heart", "disk", "secret", "probe",
         "world", "agent", "hosts", "doctor", "chaos", "launcher", "entry", "run_module",

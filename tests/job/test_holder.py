@@ -150,12 +150,12 @@ def test_sharded_updates_are_the_unsharded_ones_bit_for_bit(members: int, buddie
 
 @pytest.mark.parametrize("buddies", [1, 2])
 def test_single_kills_change_no_bit(buddies: int) -> None:
-    for seed, kill in enumerate(points(3, buddies, 0)[::4]):
+    for seed, kill in enumerate(points(3, buddies, 0)[::6]):
         assert assert_as_alone(trained(3, buddies=buddies, kills=[kill], dice=random.Random(seed))) >= 2
 
 
 def test_pairs_of_kills_change_no_bit() -> None:
-    for seed in range(15):
+    for seed in range(8):
         dice = random.Random(seed)
         first = dice.choice(points(4, 2, 0))
         second = dice.choice(later(4, 2, first))

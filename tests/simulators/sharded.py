@@ -324,7 +324,9 @@ class ShardedWorld(Ulfm):
         return self.dice.random() < 0.5
 
     def prepare(self, member: Courier, prepare: Prepare) -> bool:
-        sources = {fill.slice: self.by_rank(member, fill.source) for fill in prepare.fills}
+        sources = {
+            fill.slice: self.by_rank(member, fill.source) for fill in prepare.fills if fill.target == member.memory.rank
+        }
         if self.gives_up(member, sources.values()):
             return self.fail(member)
         if member.place == 0:

@@ -87,16 +87,21 @@ class Holder:
         """The digest of each slice's new weights, as its holders agreed on it."""
         self.totals = Totals()
         self._optimizer = optimizer
+        self._first: Callable[[int], State] = self.initial
+
+    def initial(self, number: int) -> State:
+        """What the optimizer remembers of a slice at the beginning."""
+        return self._optimizer.init(self.of(number))
 
     def hold(self, slices: Collection[int]) -> None:
-        """Hold exactly these from now on; before the first update, a copy that is missing follows from the weights."""
+        """Hold exactly these from now on; before the first update, what is missing follows from weights or a file."""
         missing = set(slices) - self.copies.keys()
         if missing and self.version != NEVER:
             raise JobError(
                 f"slice {min(missing)} is not here after round {self.version}: it must be copied from a holder"
             )
         self.copies = {number: copy for number, copy in self.copies.items() if number in slices}
-        self.copies |= {number: Copy(self._optimizer.init(self.of(number))) for number in missing}
+        self.copies |= {number: Copy(self._first(number)) for number in missing}
 
     def of(self, number: int) -> Floats:
         """The weights of a slice."""
@@ -156,9 +161,8 @@ class Holder:
         """Of a slice that is held here."""
         state = 0
         for name, array in sorted(self.copies[number].state.items()):
-            described = f"{name} {array.dtype} {array.shape}".encode()
-            state = xxh3_64_intdigest(described, seed=state)
-            state = xxh3_64_intdigest(np.ascontiguousarray(array).tobytes(), seed=state)
+            state = xxh3_64_intdigest(f"{name} {array.dtype} {array.shape}".encode(), seed=state)
+            state = digest_of(array, state)
         return digest_of(self.of(number)), state
 
     def agree(self, digests: Mapping[int, Digests]) -> None:
@@ -188,7 +192,12 @@ class Holder:
         self.weights[:] = weights
         self.exact.restore(grid)
 
+    def resume(self, weights: Floats, grid: Levels, first: Callable[[int], State]) -> None:
+        """Begin with these weights, and with what `first` has of each slice."""
+        self.adopt(NEVER, weights, grid)
+        self._first = first
 
-def digest_of(weights: Floats) -> int:
-    """Of the weights of a slice."""
-    return int(xxh3_64_intdigest(np.ascontiguousarray(weights).tobytes()))
+
+def digest_of(array: npt.NDArray[Any], seed: int = 0) -> int:
+    """Of an array's bits."""
+    return int(xxh3_64_intdigest(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, seed=seed))

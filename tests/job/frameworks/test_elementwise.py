@@ -80,14 +80,14 @@ def optax_transformations() -> dict[str, tuple[Any, bool]]:
     }
 
 
-QUICK = ("sgd",)
 NAMES = (
     "adam", "clip_by_global_norm", "sgd", "adamw", "lion", "clip", "lars", "lamb", "muon", "masked", "noise",
 )  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(n, marks=pytest.mark.jobs) for n in NAMES if n not in QUICK)])
+@pytest.mark.jobs
+@pytest.mark.parametrize("name", NAMES)
 def test_optax_transformations_are_judged_by_what_they_do(name: str) -> None:
     transformation, expected = optax_transformations()[name]
     assert try_out(of_transformation(transformation)).elementwise is expected

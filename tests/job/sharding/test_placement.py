@@ -64,7 +64,7 @@ def test_a_death_moves_only_the_slices_of_the_dead(count: int, ranks: set[int], 
         assert dead in old or new == old
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(RANKS, BUDDIES)
 def test_shares_are_even(ranks: set[int], buddies: int) -> None:
     """Each slice picks its holders by chance, so a rank's share is binomial: within five standard deviations."""
@@ -99,7 +99,7 @@ def test_all_processes_find_the_same_scores() -> None:
     assert found == [f"{scores(7, 5)}\n"] * 2
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.integers(1, 40), RANKS, BUDDIES, st.integers(1, 4), st.data())
 def test_holdings_reach_the_placement_in_a_bounded_number_of_rounds(
     count: int, ranks: set[int], buddies: int, most: int, data: st.DataObject
