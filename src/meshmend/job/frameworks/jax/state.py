@@ -150,8 +150,8 @@ class JaxState(Framework):
         for name, leaf in found:
             if isinstance(leaf, jax.Array) and leaf.is_deleted():
                 raise JobError(
-                    f"leaf {name!r} of the committed state was donated to a compiled function before the next sum; keep "
-                    "the state until job.sum has returned"
+                    f"leaf {name!r} of the committed state was donated to a compiled function before the next sum; "
+                    "keep the state until job.sum has returned"
                 )
         leaves = [leaf for _, leaf in found]
         kinds = [(leaf.shape, leaf.dtype, leaf.sharding) if isinstance(leaf, jax.Array) else None for leaf in leaves]
