@@ -27,7 +27,7 @@ LAW: dict[str, list[str]] = {
     "job": [
         "protocol", "sharding", "state", "data", "reduction", "frameworks", "shm", "device", "faults", "exchange",
         "evaluation", "progress", "ledger", "folders", "checkpoints", "config", "session", "solo", "sequence", "saving",
-        "training", "job", "first", "loading", "transport", "signals", "courier", "worker",
+        "replica", "call_order", "training", "job", "first", "loading", "transport", "signals", "courier", "worker",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",
