@@ -26,8 +26,9 @@ LAW: dict[str, list[str]] = {
     ],
     "job": [
         "protocol", "sharding", "state", "data", "reduction", "frameworks", "shm", "device", "faults", "exchange",
-        "evaluation", "progress", "ledger", "folders", "checkpoints", "config", "session", "solo", "sequence", "saving",
-        "replica", "call_order", "training", "job", "first", "loading", "transport", "signals", "courier", "worker",
+        "evaluation", "progress", "ledger", "folders", "checkpoints", "config", "listener", "message_room", "session",
+        "solo", "sequence", "saving", "replica", "call_order", "training", "job", "first", "loading", "transport",
+        "signals", "courier", "worker",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",

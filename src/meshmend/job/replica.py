@@ -92,7 +92,7 @@ class Replica:
         about = {"step": step, "grid": self.grid.tolist(), "pending": pending}
         leaves, states = self.framework.leaves(), session.places.states if on_device else None
         lent = states.lend(leaves, self._digest.value()) if states is not None else None
-        return encode(leaves, lent, messages=session.messages(), **about)
+        return encode(leaves, lent, messages=session.room.format(), **about)
 
     def adopt(self, received: Any, session: WorkerSession | Solo) -> tuple[int, dict[str, Any] | None]:
         """Take another worker's replica, as it exported that: the step it stands before, and the line of the last."""
@@ -100,5 +100,5 @@ class Replica:
         leaves, about = decode(received, self.framework.template(), states.borrowed if states is not None else None)
         self.framework.adopt(leaves)
         self.restore(about["grid"])
-        session.adopt_messages(*about["messages"])
+        session.room.adopt(*about["messages"])
         return about["step"], about["pending"]
