@@ -49,8 +49,8 @@ LAW: dict[str, list[str]] = {
         "state", "device", "loop", "data",
     ],
     "job/device": [
-        "base", "stand_in", "ptx", "cuda", "passing", "trial", "sums", "states", "host_memory", "registered", "choose",
-        "places", "failures",
+        "base", "stand_in", "ptx", "cuda", "passing", "trial", "block_layout", "neighbours", "sums", "states",
+        "host_memory", "registered", "choose", "places", "failures",
     ],
     "job/transport": [
         "base", "carrier", "crew", "shared_memory", "pipeline", "device_memory", "library_mpi", "mesh_mpi", "choose",
