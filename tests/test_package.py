@@ -129,6 +129,10 @@ PURE = {"job/protocol": ["job/protocol"], "job/sharding": ["job/protocol", "job/
 """Folders of pure logic: what they import besides what computes, of Python's own library."""
 PURE_LIBRARIES = {"__future__", "bisect", "collections", "dataclasses", "enum", "functools", "itertools", "typing"}
 
+MOST_METHODS = 20
+LARGE = {"Job": "the public face: a method per word of the user's script, each of which only checks and passes it on"}
+"""Classes that may have more methods, and why."""
+
 SCRIPTS = {"digits.py"}
 """Training scripts, which nothing imports."""
 
@@ -203,6 +207,19 @@ def test_heavy_libraries_stay_in_files_and_folders_of_their_name() -> None:
                 assert HEAVY[library] in (*path.stem.split("_"), path.parent.name), (
                     f"{path.relative_to(SOURCE)} imports {name}"
                 )
+
+
+def test_no_class_grows_beyond_what_a_reader_holds_in_the_head() -> None:
+    """One with more is two ideas, or three: each wants a file of its own."""
+    found = set()
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                methods = [one.name for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+                if len(methods) > MOST_METHODS:
+                    found.add(node.name)
+                    assert node.name in LARGE, f"{path.relative_to(SOURCE)}: {node.name} has {len(methods)} methods"
+    assert found == LARGE.keys(), "an exception that is not needed any more"
 
 
 @pytest.mark.parametrize("folder", PURE)

@@ -39,6 +39,8 @@ from meshmend.job.state.values import from_bytes, to_bytes
 from meshmend.job.training import Training
 
 
+# More than 20 methods, because it is the whole public face: a method per word of a user's script, each of which only
+# checks what it is given and passes it on.
 class Job:
     """A training job over random-access data (`len(data)`, `data[ids]`; tuples and dicts of arrays are columns).
 
