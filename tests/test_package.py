@@ -25,10 +25,10 @@ LAW: dict[str, list[str]] = {
         "cli", "__main__",
     ],
     "job": [
-        "protocol", "sharding", "state", "data", "reduction", "frameworks", "shm", "device", "faults", "exchange",
-        "evaluation", "progress", "ledger", "folders", "checkpoints", "config", "listener", "message_room", "session",
-        "solo", "sequence", "saving", "replica", "call_order", "training", "job", "first", "loading", "transport",
-        "signals", "courier", "worker",
+        "protocol", "sharding", "state", "data", "reduction", "frameworks", "shm", "device", "faults", "holder",
+        "slice_files", "exchange", "evaluation", "progress", "ledger", "folders", "checkpoints", "config", "listener",
+        "message_room", "session", "solo", "sequence", "saving", "replica", "call_order", "training", "job", "first",
+        "loading", "transport", "signals", "courier", "worker",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",
@@ -39,8 +39,8 @@ LAW: dict[str, list[str]] = {
         "feed", "augment",
     ],
     "job/state": ["tree", "digest", "codec", "values", "safetensors"],
-    "job/reduction": ["layout", "base", "footer", "float32", "bf16", "exact", "registry"],
-    "job/frameworks": ["base", "device", "jax", "arrays", "torch", "choose", "draws"],
+    "job/reduction": ["layout", "base", "footer", "float32", "bf16", "exact", "norms", "registry"],
+    "job/frameworks": ["base", "device", "jax", "arrays", "torch", "choose", "draws", "elementwise"],
     "job/frameworks/jax": [
         "tree", "host", "shards", "digest", "wires", "exact", "exact_shards", "sums", "sharded", "state",
     ],
@@ -60,7 +60,9 @@ LAW: dict[str, list[str]] = {
         "memory", "inspect",
     ],
     "job/faults": ["base", "kinds", "inject"],
-    "job/courier": ["timings", "mpi", "worker_messages", "worker_port", "differences", "courier", "__main__"],
+    "job/courier": [
+        "timings", "mpi", "sharded_mpi", "worker_messages", "worker_port", "differences", "courier", "__main__",
+    ],
     "run": [
         "supervisor", "outlet", "console", "clusters", "spec", "checks", "journal", "heart", "disk", "secret", "probe",
         "world", "agent", "hosts", "doctor", "chaos", "launcher", "entry", "run_module",

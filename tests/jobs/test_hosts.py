@@ -26,7 +26,7 @@ from meshmend.run.supervisor.messages import (
     Minority,
     MpirunLost,
 )
-from meshmend.telemetry import Committed, Opened, Saved, Started, read
+from meshmend.telemetry import Began, Committed, Opened, Saved, Started, read
 from meshmend.testbed import why_not
 from tests.jobs import distant, stranger
 from tests.jobs.facts import hosts_lost
@@ -264,6 +264,26 @@ def test_a_killed_launcher_is_replaced_on_several_hosts(job: Job, undisturbed: U
     job.finish()
     assert job.status == 0, job.output
     assert job.weights == [undisturbed(LONG[0])] * 4, job.output
+    job.assert_clean()
+
+
+def test_a_run_without_workers_is_not_attached_to_and_begun_again(job: Job, undisturbed: Undisturbed) -> None:
+    """It began from nothing, in the same attempt, though there was a checkpoint."""
+    start(job, "a:1,b:1", options=[STEPS, "gate=30"]).until("step 20 ")
+    agent, before = rank(job, 1).agent, workers(job)
+    assert job.process is not None
+    job.process.kill()
+    job.output += job.process.communicate()[0]
+    for worker in before:
+        os.kill(worker, signal.SIGKILL)
+    wait_for(lambda: not is_alive(agent) and not any(map(is_alive, before)))
+    refused = Job(job.folder, job.name, on=job.on)
+    refused.start("--attach", job.name, script=[], name=False).finish()
+    assert refused.status == 2 and "--resume" in refused.output, refused.output
+    assert not any(isinstance(event, Began) and event.attached for event in read(job.path))
+    job.open_gate()
+    job.start("--resume", job.name, script=[], name=False).finish()
+    assert job.status == 0 and set(job.weights) == {undisturbed(STEPS)}, job.output
     job.assert_clean()
 
 

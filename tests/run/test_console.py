@@ -42,6 +42,7 @@ HALTS: list[tuple[m.HaltReason, list[str]]] = [
     (m.Signalled("SIGINT"), ["SIGINT"]),
     (m.TooFew(1, 2), ["1 worker left", "--min-workers 2"]),
     (m.TooFew(3, 4), ["3 workers left", "--min-workers 4"]),
+    (m.Stopped(), ["attached"]),
     (m.StateLost(), ["state"]),
     (m.Standstill(1800.0), ["30 minutes"]),
     (m.Minority((0,), (0, 1, 2)), ["worker 0", "[0, 1, 2]"]),

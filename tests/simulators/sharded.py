@@ -93,6 +93,9 @@ class Worker:
     def added(self) -> None:
         """Its totals are there; its part stays, since others may not have theirs."""
 
+    def judge(self, round: int) -> None:
+        """A round is decided."""
+
     def update(self, round: int, number: int) -> None:
         """Once in a round; before it, the copy must be as it was."""
         if self.agreed.get(number, self.digest(number)) != self.digest(number):
@@ -114,6 +117,43 @@ class Worker:
 
     def digest(self, number: int) -> tuple[int, int]:
         return mix(self.weights[number]), mix(self.moments.get(number, 0))
+
+    def scatter(self, round: int, members: Sequence[Worker], slices: Iterable[int]) -> list[int]:
+        """Add up parts as they are now, in the memory of those that brought them; how often each lane is in them."""
+        parts = [member.part if member.part_of == round else {} for member in members]
+        for one in slices:
+            sums = [sum(values[one] for values in part.values()) & MASK for part in parts]
+            self.totals[one] = mix(*sums) if self.loose else sum(sums) & MASK
+        self.added()
+        return [sum(lane in part for part in parts) for lane in range(self.sharding.lanes)]
+
+    def fill(self, number: int, other: Worker) -> None:
+        """Copy a slice from another holder."""
+        self.moments[number], self.weights[number] = other.moments.get(number, 0), other.weights[number]
+        self.version[number] = other.version.get(number, NEVER)
+        self.agreed.pop(number, None)
+
+    def agree(self, digests: dict[int, tuple[int, int]]) -> None:
+        """All holders have these."""
+        self.agreed = digests
+
+    def take(self, number: int, other: Worker) -> int:
+        """Take the new weights of a slice, if they are what was agreed on; a number that tells versions apart."""
+        if other.digest(number)[0] != self.agreed[number][0]:
+            raise Failure  # they were damaged since; their holder will find that when it is asked to update
+        self.weights[number] = other.weights[number]
+        return self.weights[number]
+
+    def hold(self, slices: Iterable[int]) -> None:
+        """Exactly these are held from now on."""
+
+    def cargo(self) -> Any:
+        """What a newcomer takes."""
+        return list(self.weights)
+
+    def adopt(self, cargo: Any) -> None:
+        """Become a member with another's weights."""
+        self.weights = list(cargo)
 
     def _strikes(self, what: str, round: int) -> bool:
         if self.flip != (what, round):
@@ -251,6 +291,8 @@ class ShardedWorld(Ulfm):
             case Prepare() as prepare:
                 return self.prepare(member, prepare)
             case Update(round=number, slices=slices):
+                if member.place == 0:
+                    member.worker.judge(number)
                 return self.piece_by_piece(member, sorted(slices), lambda one: member.worker.update(number, one))
             case Give() as give:
                 return self.take_weights(member, give)
@@ -282,20 +324,19 @@ class ShardedWorld(Ulfm):
         return self.dice.random() < 0.5
 
     def prepare(self, member: Courier, prepare: Prepare) -> bool:
-        sources = {fill.slice: self.by_rank(member, fill.source) for fill in prepare.fills}
+        sources = {
+            fill.slice: self.by_rank(member, fill.source) for fill in prepare.fills if fill.target == member.memory.rank
+        }
         if self.gives_up(member, sources.values()):
             return self.fail(member)
         if member.place == 0:
             member.memory.leaving = member.memory.done == self.rounds - 1
+            member.worker.hold(member.memory.held)
             member.worker.work(prepare.round.number, prepare.lanes, leaving=member.memory.leaving)
 
-        def copy(number: int) -> None:
-            own, other = member.worker, sources[number].worker
-            own.moments[number], own.weights[number] = other.moments.get(number, 0), other.weights[number]
-            own.version[number] = other.version.get(number, NEVER)
-            own.agreed.pop(number, None)
-
-        return self.piece_by_piece(member, sorted(sources), copy)
+        return self.piece_by_piece(
+            member, sorted(sources), lambda number: member.worker.fill(number, sources[number].worker)
+        )
 
     def take_weights(self, member: Courier, give: Give) -> bool:
         wanted = [n for n in range(self.sharding.slices) if n not in member.memory.held] if give.take else []
@@ -304,12 +345,9 @@ class ShardedWorld(Ulfm):
             return self.fail(member)
 
         def take(number: int) -> None:
-            worker = givers[number].worker
-            if worker.digest(number)[0] != member.worker.agreed[number][0]:
-                raise Failure  # it was damaged since; its holder will find that when it is asked to update
-            if self.given.setdefault((give.round, number), worker.weights[number]) != worker.weights[number]:
+            weights = member.worker.take(number, givers[number].worker)
+            if self.given.setdefault((give.round, number), weights) != weights:
                 raise Violation(f"two versions of slice {number} were given out in round {give.round}")
-            member.worker.weights[number] = worker.weights[number]
 
         return self.piece_by_piece(member, wanted, take)
 
@@ -342,13 +380,7 @@ class ShardedWorld(Ulfm):
         return super().take_out(member, group, turn, inputs)
 
     def scatter(self, member: Courier, group: Group, number: int, slices: Iterable[int]) -> Total:
-        """Add up parts as they are now, in the memory of those that brought them."""
-        parts = [(m.memory.rank, m.worker.part if m.worker.part_of == number else {}) for m in group.members]
-        for one in slices:
-            sums = [sum(values[one] for values in part.values()) & MASK for _, part in parts]
-            member.worker.totals[one] = mix(*sums) if self.loose else sum(sums) & MASK
-        member.worker.added()
-        counts = [sum(lane in part for _, part in parts) for lane in range(self.lanes)]
+        counts = member.worker.scatter(number, [m.worker for m in group.members], slices)
         digests = {m.memory.rank: m.worker.footer for m in group.members}
         return Total(counts, digests, sum(m.memory.leaving for m in group.members))
 
@@ -358,7 +390,7 @@ class ShardedWorld(Ulfm):
             for number, digest in digests.items():
                 copies.setdefault(number, {})[other.memory.rank] = digest
         if all(len(set(digests.values())) == 1 for digests in copies.values()):
-            member.worker.agreed = {number: min(digests.values()) for number, digests in copies.items()}
+            member.worker.agree({number: min(digests.values()) for number, digests in copies.items()})
         return {number: {rank: mix(*both) for rank, both in digests.items()} for number, digests in copies.items()}
 
     def wait(self, member: Member) -> bool:
@@ -370,11 +402,11 @@ class ShardedWorld(Ulfm):
 
     def cargo(self, member: Member, what: Payload) -> Any:
         assert isinstance(member, Courier) and what is Payload.STATE
-        return list(member.worker.weights)
+        return member.worker.cargo()
 
     def take(self, member: Member, what: Payload, cargo: Any) -> None:
         assert isinstance(member, Courier) and what is Payload.STATE
-        member.worker.weights = list(cargo)
+        member.worker.adopt(cargo)
 
 
 def undisturbed(rounds: int, slices: int = 4, lanes: int = 5) -> Worker:

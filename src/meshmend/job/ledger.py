@@ -68,8 +68,12 @@ class StepLedger:
         self.epoch, self._batch = epoch, lanes.batch
         self.progress.begin(step)
         if self._settings is not None:
-            data = {"size": lanes.size, "batch": lanes.batch, "lanes": lanes.lanes, "seed": lanes.seed}
-            self._write(Opened(epoch=epoch, rank=self._rank, step=step, reduction=reduction, job=job, **data))
+            self._write(
+                Opened(
+                    epoch=epoch, rank=self._rank, step=step, reduction=reduction, job=job, size=lanes.size,
+                    batch=lanes.batch, lanes=lanes.lanes, seed=lanes.seed, in_order=lanes.in_order,
+                )
+            )  # fmt: skip
 
     def committed(
         self,

@@ -149,8 +149,8 @@ def samples(data: Lanes, counts: Counts, end: int) -> Iterator[str]:
 
 
 def epoch_ids(data: Lanes, epoch: int) -> Ids:
-    """The samples of an epoch in the order in which steps take them: a whole epoch is one big lane."""
-    return Lanes(data.size, data.size, 1, data.seed).ids(epoch, 0)
+    """The samples of an epoch in the order in which steps take them."""
+    return data.epoch(epoch)
 
 
 def disagreements(lines: dict[tuple[int, int], list[Line]], odd: Sequence[tuple[int, int]]) -> Iterator[str]:

@@ -214,7 +214,7 @@ def _data(opened: list[Opened]) -> Lanes:
                 f"worker {first.rank} opened {_settings(first)}, but worker {other.rank} {_settings(other)}: "
                 f"all workers of a run must be given the same data, batch, lanes and seed"
             )
-    return Lanes(first.size, first.batch, first.lanes, first.seed)
+    return Lanes(first.size, first.batch, first.lanes, first.seed, in_order=first.in_order)
 
 
 def _settings(event: Opened) -> str:

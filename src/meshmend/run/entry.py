@@ -111,6 +111,15 @@ def _attached(spec: RunSpec) -> int:
     launcher = Launcher(spec, attempt=attempt, attached=True, halted=halted_before(events))
     with _disk_errors(spec):
         launcher.pool.open(attached=True)
+        if not waiting(spec.run) and not launcher.pool.living:
+            # Whoever was started now would begin from nothing, where a checkpoint may be.
+            away = [host.name for host in spec.places if not launcher.pool.has(host.name)]
+            launcher.pool.close()
+            but = f", and {', '.join(away)} cannot be reached" if away else ""
+            raise JobError(
+                f"run {spec.run!r} has no living workers on any of its hosts that can be reached{but}: continue it "
+                f"with --resume {spec.run}"
+            )
         return _summarized(launcher, launcher.run())
 
 

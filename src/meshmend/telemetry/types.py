@@ -230,6 +230,8 @@ class Opened(Event):
     reduction: str
     job: Annotated[int, Range(1, 1 << 53)] = 1
     """Which job of the script it is; every line of the ledger that this worker writes from now on is of this one."""
+    in_order: bool = False
+    """Whether samples are taken in their order, as those of a stream are, and not shuffled."""
 
 
 @dataclass(frozen=True, kw_only=True)

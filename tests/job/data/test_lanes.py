@@ -44,3 +44,25 @@ def test_any_order_of_asking_gives_the_same_ids() -> None:
 def test_bad_numbers_are_one_sentence(size: int, batch: int, lanes: int, message: str) -> None:
     with pytest.raises(JobError, match=message):
         Lanes(size, batch, lanes)
+
+
+@given(st.integers(1, 60), st.integers(1, 6), st.integers(1, 5))
+def test_in_order_each_lane_reads_through_a_stretch_of_its_own(size: int, lanes: int, lane_size: int) -> None:
+    batch = lanes * lane_size
+    if size < batch:
+        return
+    data = Lanes(size, batch, lanes, in_order=True)
+    assert sorted(data.epoch(0)) == list(range(size))
+    for lane in range(lanes):
+        row = np.concatenate([data.ids(step, lane) for step in range(size // batch)])
+        assert row.tolist() == list(range(row[0], row[0] + len(row)))
+
+
+@given(st.integers(0, 9), st.data())
+def test_with_lengths_a_step_holds_the_same_samples_sorted_into_lanes(seed: int, data: st.DataObject) -> None:
+    lengths = np.array(data.draw(st.lists(st.integers(1, 9), min_size=12, max_size=30)))
+    plain, by_length = Lanes(len(lengths), 12, 3, seed), Lanes(len(lengths), 12, 3, seed, lengths=lengths)
+    for step in range(4):
+        row = np.concatenate([by_length.ids(step, lane) for lane in range(3)])
+        assert sorted(row) == sorted(np.concatenate([plain.ids(step, lane) for lane in range(3)]))
+        assert lengths[row].tolist() == sorted(lengths[row])

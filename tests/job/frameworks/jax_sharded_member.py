@@ -222,6 +222,7 @@ def states() -> None:
     update = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf + 1, tree), donate_argnums=0)
     state = JaxState(tree)
     snapshot, digest = state.snapshot(), state.digest_begun()
+    digest.begin()
     expected = device_digest_of([*sorted(arrays.items())[:1], ("n", np.int32(3)), ("w", arrays["w"])])
     for _ in range(3):
         tree = update(tree)

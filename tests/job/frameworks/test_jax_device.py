@@ -105,6 +105,14 @@ def test_a_snapshot_and_a_digest_outlive_a_donation() -> None:
         state.commit((tree,))
 
 
+def test_a_state_that_was_donated_before_its_digest_is_one_sentence() -> None:
+    tree = {"w": jnp.arange(4.0)}
+    digest = JaxState(tree).digest_begun()
+    tree["w"].delete()
+    with pytest.raises(JobError, match="'w'"):
+        digest.value()
+
+
 def lanes_of(seed: int, count: int, scale: float = 1.0) -> list[dict[str, Any]]:
     rng = np.random.default_rng(seed)
     return [

@@ -732,3 +732,32 @@ print(len({read_ahead(every, 0), *(read_ahead(mine, 2) for mine in (every, (1, 2
     root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=120)
     assert done.stdout.splitlines()[-1:] == ["1"], done.stderr
+
+
+def test_a_loader_reads_a_pipeline_in_threads_and_gives_tensors() -> None:
+    def noisy(sample: Any, rng: np.random.Generator) -> Any:
+        return sample[0] + rng.normal(size=6).astype(np.float32), sample[1]
+
+    def trained(ahead: int, cache: bool) -> int:
+        model, optimizer, _ = everything()
+        data = mm.data.arrays(X.numpy(), Y.numpy())
+        data = (data.cache("1MB") if cache else data).map(noisy).read_ahead(ahead)
+        with mm.Job(data, batch=32, lanes=4, reduction="exact") as job:
+            mm.torch.wrap(model, optimizer, job)
+            for _ in job.epochs(2):
+                for x, y in mm.torch.Loader(job):
+                    assert isinstance(x, torch.Tensor) and y.dtype == torch.int64
+                    functional.cross_entropy(model(x), y).backward()
+                    optimizer.step()
+        return digest_of(TorchState((model, optimizer)))
+
+    assert len({trained(0, False), trained(5, True)}) == 1
+
+
+def test_a_stream_of_pytorch_is_refused_with_what_to_give_instead() -> None:
+    class Endless(torch.utils.data.IterableDataset):  # type: ignore[misc, name-defined, type-arg]
+        def __iter__(self) -> Any:
+            return iter(X)
+
+    with pytest.raises(mm.JobError, match=r"mm\.data\.stream\(open, lengths\)"):
+        mm.Job(Endless(), batch=8, lanes=2)

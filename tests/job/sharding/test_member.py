@@ -35,7 +35,9 @@ def assert_right(world: ShardedWorld) -> None:
             assert member.worker.moments[number] == right.moments[number]
             assert member.worker.version[number] == world.rounds - 1
     if world.simple:
-        assert not (ended and any(m.status == "lost" for m in world.members)), "some continue, others cannot"
+        # But in the first round: who has updated nothing yet can begin anew when those that have are gone.
+        lost = [m for m in world.members if m.status == "lost" and m.memory.met[0] > 0]
+        assert not (ended and lost), "some continue, others cannot"
     if ended and world.simple and world.rounds - 1 - world.last >= FILLED:
         copies = [sum(number in m.memory.held for m in ended) for number in range(world.sharding.slices)]
         # More where those that are last to leave have found the others gone, and have begun to fill each other.
@@ -98,7 +100,7 @@ def test_single_kills_with_some_outcomes(members: int, buddies: int) -> None:
 @pytest.mark.parametrize(("members", "buddies"), [(3, 1), (4, 1), (4, 2)])
 def test_pairs_of_kills_with_some_outcomes(members: int, buddies: int) -> None:
     lost = 0
-    for seed in range(60):
+    for seed in range(30):
         dice = random.Random(seed)
         first = dice.choice(points(members, buddies, 0))
         second = dice.choice(later(members, buddies, first))
@@ -171,13 +173,21 @@ def check_random(seeds: Sequence[int]) -> None:
 
 
 def test_random_schedules() -> None:
-    check_random(range(300))
+    check_random(range(150))
 
 
 @pytest.mark.explore
 @pytest.mark.parametrize("block", range(8))
 def test_many_random_schedules(block: int) -> None:
     check_random(range(block * 4000, (block + 1) * 4000))
+
+
+def test_in_the_first_round_those_that_have_updated_nothing_begin_anew() -> None:
+    """Worker 1 has met the others and holds slice 2; the holders of slices 0 and 1 die, and worker 3 has not met."""
+    kills = [Kill(0, 7, entered=True), Kill(2, 9, entered=False)]
+    world = ShardedWorld(4, ROUNDS, kills=kills, dice=random.Random(4)).run()
+    assert_right(world)
+    assert [m.status for m in world.members] == ["dead", "lost", "dead", "ended"]
 
 
 def test_a_spare_takes_weights_from_one_and_slices_from_several() -> None:

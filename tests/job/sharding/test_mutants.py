@@ -20,6 +20,8 @@ from tests.simulators.sharded import Run, ShardedWorld, Worker
 MODULES = (plan, copies, recovery, member)
 """In the order in which they import each other."""
 
+PREPARE = "    yield Prepare(current, state.lanes, plan.fills)\n"
+COUNT = "    state.held |= {fill.slice for fill in plan.fills_to(state.rank)}\n"
 MUTANTS = {
     "it commits before the meeting": (
         member, "        yield Meet(current)\n        state.met = state.totals",
@@ -31,22 +33,20 @@ MUTANTS = {
         "        yield Update(current.number, state.held)\n        state.met = state.totals\n",
     ),
     "buddies do not take totals": (
-        member, "yield Scatter(current, state.held)",
-        "yield Scatter(current, frozenset(n for n in state.held if plan.takers.holders[n][0] == state.rank))",
+        member, "yield Scatter(current, state.held,",
+        "yield Scatter(current, frozenset(n for n in state.held if plan.takers.holders[n][0] == state.rank),",
     ),
     "who was filled does not take the total of that round": (
-        member, "yield Scatter(current, state.held)", "yield Scatter(current, state.held - {f.slice for f in fills})",
+        member, "yield Scatter(current, state.held,",
+        "yield Scatter(current, state.held - {f.slice for f in plan.fills},",
     ),
     "it fills nobody": (plan, "if sources and received[target] < most", "if False"),
-    "it counts a copy before it is there": (
-        member, "    yield Prepare(current, state.lanes, fills)\n    state.held |= {fill.slice for fill in fills}\n",
-        "    state.held |= {fill.slice for fill in fills}\n    yield Prepare(current, state.lanes, fills)\n",
-    ),
+    "it counts a copy before it is there": (member, f"{PREPARE}{COUNT}", f"{COUNT}{PREPARE}"),
     "it drops copies before the others have theirs": (
         plan, "wanted[number] if having.issuperset(wanted[number]) else takers[-1]", "wanted[number]",
     ),
     "buddies do not answer for the dead": (
-        recovery, "tuple(holders[0] for holders in holdings.holders)",
+        recovery, "tuple(holders[0] if holders else state.rank for holders in holdings.holders)",
         "tuple(ranks[0] for ranks in placed(len(holdings.holders), range(9), 0))",
     ),
     "copies are not compared": (copies, "    if len(set(digests.values())) <= 1:", "    if True:"),

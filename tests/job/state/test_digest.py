@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshmend.job.frameworks.jax.digest import sums_begun, sums_fetched
+from meshmend.job.frameworks.jax.digest import programs_of, sums_begun
 from meshmend.job.frameworks.torch.digest import Digester
 from meshmend.job.frameworks.torch.digest_plain import sums_of_tensors
 from meshmend.job.frameworks.torch.triton_digest import STRETCH, stretches
@@ -52,9 +52,10 @@ def test_jax_and_torch_take_the_same_sums_of_the_same_bits() -> None:
     expected = [sums_of(array) for array in arrays]
     assert modulo(sums_of_each(arrays)) == expected
     assert modulo(sums_of_tensors([as_torch(array) for array in arrays])) == expected
-    assert modulo(sums_fetched(sums_begun(arrays))) == expected  # leaves on the host
+    assert modulo(sums_begun(arrays, programs_of(arrays))()) == expected  # leaves on the host
     with jax.enable_x64(True):
-        assert modulo(sums_fetched(sums_begun([jax.device_put(array) for array in arrays]))) == expected
+        there = [jax.device_put(array) for array in arrays]
+        assert modulo(sums_begun(there, programs_of(there))()) == expected
 
 
 def test_order_of_memory_does_not_matter() -> None:

@@ -58,13 +58,17 @@ class Feed:
 
     def lane(self, step: int, lane: int) -> Any:
         """The samples of one lane."""
-        with self.waiting():
-            if self._ahead is None:
-                return self._read((step, lane))
-            following = islice(forecast(step, lane, self._mine), self.data.recipe.ahead)
-            self._ahead.want([(step, lane), *following])
-            found = self._ahead.take((step, lane))
-            return found.result() if found is not None else self._read((step, lane))
+        began = time.perf_counter()
+        try:
+            return self._read((step, lane)) if self._ahead is None else self._taken(self._ahead, step, lane)
+        finally:
+            self._waited += time.perf_counter() - began
+
+    def _taken(self, ahead: _Ahead, step: int, lane: int) -> Any:
+        following = islice(forecast(step, lane, self._mine), self.data.recipe.ahead)
+        ahead.want([(step, lane), *following])
+        found = ahead.take((step, lane))
+        return found.result() if found is not None else self._read((step, lane))
 
     def expect(self, step: int) -> None:
         """The next lane will be one of this step: begin to read."""
@@ -73,7 +77,7 @@ class Feed:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """While this lasts, the worker waits for input."""
+        """While this lasts, the worker waits for input that it gets elsewhere."""
         began = time.perf_counter()
         try:
             yield

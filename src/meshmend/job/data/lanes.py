@@ -86,9 +86,10 @@ class Lanes:
     def _taken(self, begin: int, count: int) -> Ids:
         place = np.arange(begin, begin + count)
         epoch = place // self.size
-        return np.concatenate([self._epoch(int(e))[place[epoch == e] % self.size] for e in np.unique(epoch)])
+        return np.concatenate([self.epoch(int(e))[place[epoch == e] % self.size] for e in np.unique(epoch)])
 
-    def _epoch(self, epoch: int) -> Ids:
+    def epoch(self, epoch: int) -> Ids:
+        """The samples of an epoch, in the order in which steps take them."""
         if epoch not in self._epochs:
             for old in [e for e in self._epochs if e < epoch - 1]:
                 del self._epochs[old]

@@ -38,15 +38,17 @@ def run_sharded_member(
     everybody = frozenset(rank for ranks in hosts for rank in ranks)
     group = ShardedGroup(world=world, fresh=fresh, memberships=(everybody,), hosts=hosts)
     again, joined = False, False
+    plan: RoundPlan | None = None
     while True:
         try:
             if not joined:
                 yield from recover(state, group, sharding, again=again)
-                joined = True
+                joined, plan = True, None
             if not state.active:
                 yield Wait()
                 return
-            plan = plan_round(group.holdings, group.ranks, sharding.buddies, sharding.fills)
+            if plan is None or not plan.steady:  # with 1,024 slices a plan takes milliseconds
+                plan = plan_round(group.holdings, group.ranks, sharding.buddies, sharding.fills)
             if (yield from _decide(state, group, sharding, plan)) is Verdict.LEAVE:
                 return
             yield from finish(state, plan.takers)
@@ -60,11 +62,10 @@ def run_sharded_member(
 def _decide(state: ShardedState, group: ShardedGroup, sharding: Sharding, plan: RoundPlan) -> ShardedSteps:
     """The first half of a round, up to the meeting. Returns the verdict on its total."""
     current = Round(state.done + 1, sharding.lanes, collective=Collective.REDUCE_SCATTER_ALL_GATHER)
-    fills = plan.fills_to(state.rank)
-    yield Prepare(current, state.lanes, fills)
-    state.held |= {fill.slice for fill in fills}
+    yield Prepare(current, state.lanes, plan.fills)
+    state.held |= {fill.slice for fill in plan.fills_to(state.rank)}
     state.totals = BEFORE
-    total: Total = yield Scatter(current, state.held)
+    total: Total = yield Scatter(current, state.held, plan.takers.holders)
     origins = group.origins if state.done == group.round else {}
     verdict = check(total, state.rank, origins)
     if verdict is Verdict.EVICT:

@@ -12,7 +12,7 @@ from meshmend.job.sharding.plan import Fill
 
 @dataclass(frozen=True)
 class Prepare:
-    """Have the worker produce its part over these lanes, and meanwhile copy slices to here. Result: nothing.
+    """Have the worker produce its part over these lanes, and meanwhile copy slices, to here and from here.
 
     A member's slices do not change while it prepares, nor while anyone else does: nobody updates before all have met.
     """
@@ -20,6 +20,7 @@ class Prepare:
     round: Round
     lanes: tuple[int, ...]
     fills: tuple[Fill, ...]
+    """Those of all members: a transport that sends messages needs both ends."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Scatter:
 
     round: Round
     slices: frozenset[int]
+    takers: tuple[tuple[int, ...], ...]
+    """For each slice, the ranks of all that add it up."""
 
 
 @dataclass(frozen=True)

@@ -31,12 +31,18 @@ def scores(rank: int, slices: int) -> tuple[int, ...]:
     return tuple(mixed(own + (number + 1) * GOLDEN & MASK) for number in range(slices))
 
 
-def in_line(slices: int, ranks: Collection[int]) -> list[tuple[int, ...]]:
+def in_line(slices: int, ranks: Collection[int]) -> tuple[tuple[int, ...], ...]:
     """For each slice, these ranks with the highest bid first."""
-    bids = {rank: scores(rank, slices) for rank in sorted(ranks)}
-    return [tuple(sorted(bids, key=lambda rank: (-bids[rank][number], rank))) for number in range(slices)]
+    return _in_line(slices, tuple(sorted(ranks)))
 
 
-def placed(slices: int, ranks: Collection[int], buddies: int) -> list[tuple[int, ...]]:
+@lru_cache(maxsize=8)
+def _in_line(slices: int, ranks: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    bids = [scores(rank, slices) for rank in ranks]
+    every = zip(*bids, strict=True) if bids else ((),) * slices
+    return tuple(tuple(rank for _, rank in sorted(zip(bid, ranks, strict=True), reverse=True)) for bid in every)
+
+
+def placed(slices: int, ranks: Collection[int], buddies: int) -> tuple[tuple[int, ...], ...]:
     """For each slice, the ranks that should hold it, its owner first; all ranks where they are too few."""
-    return [line[: buddies + 1] for line in in_line(slices, ranks)]
+    return tuple(line[: buddies + 1] for line in in_line(slices, ranks))

@@ -69,6 +69,11 @@ class RoundPlan:
     after: Holdings
     """Who holds what when the round is done."""
 
+    @property
+    def steady(self) -> bool:
+        """Whether the next round has the same plan, as long as the members are the same."""
+        return not self.fills and self.takers == self.after
+
     def fills_to(self, rank: int) -> tuple[Fill, ...]:
         """What a rank receives."""
         return tuple(fill for fill in self.fills if fill.target == rank)

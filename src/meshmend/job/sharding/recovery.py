@@ -67,7 +67,8 @@ def finish(state: ShardedState, holdings: Holdings, *, behind: bool = True) -> S
     state.wrong = check_copies(copies, state.rank)
     if state.wrong:
         raise Failure  # the rest of the round is repeated without them
-    yield Give(number, tuple(holders[0] for holders in holdings.holders), take=behind)
+    # At the end of a job nobody may be left who holds a slice, or needs it: then there is nothing to take.
+    yield Give(number, tuple(holders[0] if holders else state.rank for holders in holdings.holders), take=behind)
     if behind:
         state.done = number
 
@@ -94,7 +95,7 @@ def recover(state: ShardedState, group: ShardedGroup, sharding: Sharding, *, aga
     latest = max((records[position].met for position in active), default=state.met)
     begun = latest[0] != NEVER
     if begun:
-        group.holdings = _holdings(sharding, [records[position] for position in active])
+        group.holdings = _holdings(sharding, [records[position] for position in active], latest[0])
         if any(records[position].done < latest[0] for position in active):
             behind = here in active and state.done < latest[0]
             if behind:
@@ -118,7 +119,7 @@ def recover(state: ShardedState, group: ShardedGroup, sharding: Sharding, *, aga
             state.leaving = bool(active) and all(records[position].leaving for position in active)
     if not begun and here in group.active:
         # Before the first update, a slice follows from the weights (or from a checkpoint): whoever should has it.
-        group.holdings = Holdings(tuple(placed(sharding.slices, group.ranks, sharding.buddies)))
+        group.holdings = Holdings(placed(sharding.slices, group.ranks, sharding.buddies))
         state.held = group.holdings.held_by(state.rank)
     held = claims([records[p].lanes if p in active and records[p].done == latest[0] else () for p in group.active])
     more = hand_over(sharding.lanes, held)
@@ -151,10 +152,13 @@ def _active(state: ShardedState, records: Sequence[ShardedRecord]) -> list[int]:
     ]
 
 
-def _holdings(sharding: Sharding, records: Sequence[ShardedRecord]) -> Holdings:
-    """Who holds what, as the active members say; `Lost` where nobody holds a slice that is still needed."""
+def _holdings(sharding: Sharding, records: Sequence[ShardedRecord], latest: int) -> Holdings:
+    """Who holds what, as the active members say; `Lost` where nobody holds a slice that is still needed.
+
+    Those that have brought their last part need none: the others had theirs, and may have left since.
+    """
     found = Holdings.of(sharding.slices, {record.rank: record.held for record in records})
-    if found.lost and not all(record.leaving for record in records):
+    if found.lost and not all(record.leaving and record.done == latest for record in records):
         many = f"slice {found.lost[0]}" + (f" and {len(found.lost) - 1} others" if len(found.lost) > 1 else "")
         raise Lost(f"all workers that held {many} of the optimizer's state are dead")
     return found

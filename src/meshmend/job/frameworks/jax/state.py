@@ -147,6 +147,12 @@ class JaxState(Framework):
         return Later.begun_by(lambda: self._begun(found, more))
 
     def _begun(self, found: list[tuple[str, Any]], more: Sequence[npt.NDArray[Any]]) -> Callable[[], int]:
+        for name, leaf in found:
+            if isinstance(leaf, jax.Array) and leaf.is_deleted():
+                raise JobError(
+                    f"leaf {name!r} of the committed state was donated to a compiled function before the next sum; "
+                    "keep the state until job.sum has returned"
+                )
         leaves = [leaf for _, leaf in found]
         kinds = [(leaf.shape, leaf.dtype, leaf.sharding) if isinstance(leaf, jax.Array) else None for leaf in leaves]
         if kinds != self._kinds or None in kinds:  # what the leaves are hardly ever changes

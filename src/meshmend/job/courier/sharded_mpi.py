@@ -1,0 +1,243 @@
+"""Carries out the operations of a sharded round with Open MPI's ULFM: messages between any hosts.
+
+A slice's stretch of every part goes to all that take it, in one exchange of all with all per piece; the notes and the
+footer, which everybody needs, are added up by MPI. New weights go from their givers to everybody.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from meshmend.base.clocks import EXIT_POLL, EXIT_REST
+from meshmend.job.courier.mpi import Bytes, Mpi, WorkerPort
+from meshmend.job.protocol import Record, Total
+from meshmend.job.sharding import Compare, Fill, Give, Meet, Prepare, Scatter, ShardedOperation, ShardedRecord, Update
+from meshmend.job.transport.base import PIECE, patient
+
+Wire = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float32]
+Stretch = tuple[int, int, int]
+"""(slice, begin, end): some numbers of a slice."""
+
+
+class HolderPort(WorkerPort, Protocol):
+    """What a courier sees of a worker that holds slices (`job/holder.py`)."""
+
+    @property
+    def bounds(self) -> Sequence[int]:
+        """Where each slice begins in the flat state."""
+
+    @property
+    def rest(self) -> Wire:
+        """What everybody needs of the part: the notes, and the footer."""
+
+    def take(self, round: int, totals: dict[int, Wire], rest: Wire) -> Total:
+        """Keep the totals of a round's slices; what its footer says."""
+
+    def update(self, round: int, slices: Collection[int]) -> None:
+        """Have slices updated."""
+
+    def digests(self) -> dict[int, tuple[int, int]]:
+        """Of the slices held here."""
+
+    def agree(self, digests: dict[int, tuple[int, int]]) -> None:
+        """All holders have these."""
+
+    def weights(self, number: int) -> Floats:
+        """Of a slice that is held here."""
+
+    def receive(self, number: int, weights: Floats) -> None:
+        """Take the new weights of a slice."""
+
+    def copy_of(self, number: int) -> Bytes:
+        """A copy of a slice, for another holder."""
+
+    def fill(self, number: int, copy: Bytes) -> None:
+        """Hold a slice from now on."""
+
+
+class ShardedMpi(Mpi):
+    """One courier's place in the group of a sharded job."""
+
+    def __init__(self, worker: HolderPort, lanes: int, slices: int, ranks: int) -> None:
+        super().__init__(worker, lanes)
+        self.holder, self.slices, self.ranks = worker, slices, ranks
+        self._places: dict[int, int] = {}
+        self._of: MPI.Comm | None = None
+
+    def carry_out(self, operation: ShardedOperation) -> object:
+        """Do one operation."""
+        match operation:
+            case Prepare(round=current, lanes=lanes, fills=fills):
+                self.latest = current.number - 1
+                self.worker.begin(current.number, lanes)
+                began = time.monotonic()
+                self.copy(fills)
+                while not self.worker.ready(max(EXIT_POLL, min((time.monotonic() - began) / 8, EXIT_REST))):
+                    self.look()
+                return None
+            case Scatter(round=current, slices=slices, takers=takers):
+                return self.scatter(current.number, slices, takers)
+            case Meet():
+                patient(self.active.Ibarrier())
+                return None
+            case Update(round=number, slices=slices):
+                self.holder.update(number, slices)
+                return None
+            case Compare():
+                return self.compare()
+            case Give(givers=givers, take=take):
+                self.give(givers, take=take)
+                return None
+        return super().carry_out(operation)
+
+    def places(self) -> dict[int, int]:
+        """The position of each rank in the present group."""
+        if self._of is not self.active:
+            every = np.empty(self.active.Get_size(), np.int64)
+            patient(self.active.Iallgather(np.array([self.worker.hello().rank]), every))
+            self._places, self._of = {rank: place for place, rank in enumerate(every.tolist())}, self.active
+        return self._places
+
+    def copy(self, fills: Sequence[Fill]) -> None:
+        """Copy slices, one after another, all members in the same order."""
+        places, mine = self.places(), self.worker.hello().rank
+        for fill in fills:
+            size = np.zeros(1, np.int64)
+            if mine == fill.source:
+                data = self.holder.copy_of(fill.slice)
+                size[0] = len(data)
+                patient(self.active.Isend(size, places[fill.target]))
+                for begin in range(0, len(data), PIECE):
+                    patient(self.active.Isend(data[begin : begin + PIECE], places[fill.target]))
+            elif mine == fill.target:
+                patient(self.active.Irecv(size, places[fill.source]))
+                data = np.empty(int(size[0]), np.uint8)
+                for begin in range(0, len(data), PIECE):
+                    patient(self.active.Irecv(data[begin : begin + PIECE], places[fill.source]))
+                self.holder.fill(fill.slice, data)
+
+    def scatter(self, round: int, slices: Collection[int], takers: Sequence[Collection[int]]) -> Total:
+        """Every member sends each slice of its part to all that take it, and adds up what it takes itself."""
+        places, mine = self.places(), self.worker.hello().rank
+        part, members = self.holder.part, self.active.Get_size()
+        patient(self.active.Ibarrier())
+        bounds = self.holder.bounds
+        totals = {number: np.zeros(bounds[number + 1] - bounds[number], np.int32) for number in slices}
+        for some in self._pieces(members):
+            to: list[list[Stretch]] = [[] for _ in range(members)]
+            for one in some:
+                for rank in takers[one[0]]:
+                    to[places[rank]].append(one)
+            sizes = [sum(end - begin for _, begin, end in ones) for ones in to]
+            out = np.concatenate([part[begin:end] for ones in to for _, begin, end in ones] or [np.zeros(0, np.int32)])
+            own = to[places[mine]]
+            size = sizes[places[mine]]
+            arrived = np.empty((members, size), np.int32)
+            patient(self.active.Ialltoallv([out.astype(np.int32), sizes], [arrived, [size] * members]))
+            total, place = arrived.sum(axis=0, dtype=np.int32), 0
+            for number, begin, end in own:
+                if number in totals:
+                    here = slice(begin - bounds[number], end - bounds[number])
+                    totals[number][here] = total[place : place + end - begin]
+                place += end - begin
+        rest = self.holder.rest.copy()
+        summed = np.empty_like(rest)
+        step = PIECE // rest.itemsize
+        for begin in range(0, len(rest), step):
+            patient(self.active.Iallreduce(rest[begin : begin + step], summed[begin : begin + step], MPI.SUM))
+        return self.holder.take(round, totals, summed)
+
+    def compare(self) -> dict[int, dict[int, int]]:
+        """Everyone's digests; those of slices that a member does not hold are 0."""
+        places = self.places()
+        table = np.zeros((self.slices, 3), np.uint64)
+        for number, (weights, state) in self.holder.digests().items():
+            table[number] = 1, weights, state
+        every = np.empty((self.active.Get_size(), *table.shape), np.uint64)
+        patient(self.active.Iallgather(table, every))
+        copies: dict[int, dict[int, int]] = {}
+        agreed: dict[int, tuple[int, int]] = {}
+        for rank, place in places.items():
+            for number in np.flatnonzero(every[place, :, 0]).tolist():
+                _, weights, state = every[place, number].tolist()
+                copies.setdefault(number, {})[rank] = weights << 64 | state
+                agreed[number] = (weights, state)
+        if all(len(set(ones.values())) == 1 for ones in copies.values()):
+            self.holder.agree(agreed)
+        return copies
+
+    def give(self, givers: Sequence[int], *, take: bool) -> None:
+        """Everyone receives the new weights of all slices."""
+        places, mine, bounds = self.places(), self.worker.hello().rank, self.holder.bounds
+        held = self.holder.digests().keys()
+        found = {number: np.empty(bounds[number + 1] - bounds[number], np.float32) for number in range(self.slices)}
+        members = self.active.Get_size()
+        for some in self._pieces(members):
+            by: list[list[Stretch]] = [[] for _ in range(members)]
+            for one in some:
+                by[places[givers[one[0]]]].append(one)
+            sizes = [sum(end - begin for _, begin, end in ones) for ones in by]
+            own = [
+                self.holder.weights(number)[begin - bounds[number] : end - bounds[number]]
+                for number, begin, end in by[places[mine]]
+            ]
+            arrived = np.empty(sum(sizes), np.float32)
+            patient(self.active.Iallgatherv(np.concatenate([*own, np.zeros(0, np.float32)]), [arrived, sizes]))
+            place = 0
+            for number, begin, end in (one for ones in by for one in ones):
+                found[number][begin - bounds[number] : end - bounds[number]] = arrived[place : place + end - begin]
+                place += end - begin
+        for number, weights in found.items():
+            if take and number not in held:
+                self.holder.receive(number, weights)
+
+    def _pieces(self, members: int) -> Iterator[list[Stretch]]:
+        """All slices in stretches, so many at a time that no message of a member is longer than a piece."""
+        most = max(1, PIECE // 4 // members)
+        some: list[Stretch] = []
+        room = most
+        for number, begin in enumerate(self.holder.bounds[:-1]):
+            end = self.holder.bounds[number + 1]
+            while begin < end:
+                stop = min(end, begin + room)
+                some.append((number, begin, stop))
+                room, begin = room - (stop - begin), stop
+                if not room:
+                    yield some
+                    some, room = [], most
+        if some:
+            yield some
+
+    def gather(self, record: Record) -> list[Record]:
+        """Everyone's record, as numbers."""
+        assert isinstance(record, ShardedRecord)
+        fields = [
+            record.rank, record.done, record.active, record.fresh, record.origin, record.world, record.shrink,
+            record.leaving, *record.met, *record.came, *record.joined,
+        ]  # fmt: skip
+        flags = np.zeros(self.lanes + self.slices + self.ranks, np.int64)
+        flags[list(record.lanes)] = 1
+        flags[[self.lanes + number for number in record.held]] = 1
+        flags[[self.lanes + self.slices + rank for rank in record.wrong]] = 1
+        mine = np.array([*fields, *flags], np.int64)
+        every = np.empty((self.world.Get_size(), len(mine)), np.int64)
+        patient(self.world.Iallgather(mine, every))
+        found = [self._record(row[: len(fields)].tolist(), row[len(fields) :]) for row in every]
+        self.latest = max([-1, *(one.met[0] for one in found if one.active)])
+        return [*found]
+
+    def _record(self, fields: list[int], flags: npt.NDArray[np.int64]) -> ShardedRecord:
+        rank, done, active, fresh, origin, world, shrink, leaving, *rest = fields
+        lanes, held, wrong = np.split(flags, [self.lanes, self.lanes + self.slices])
+        return ShardedRecord(
+            rank, done, bool(active), tuple(np.flatnonzero(lanes).tolist()), bool(fresh), origin, world, shrink,
+            met=(rest[0], rest[1], rest[2]), held=frozenset(np.flatnonzero(held).tolist()), came=(rest[3], rest[4]),
+            joined=(rest[5], rest[6]), leaving=bool(leaving), wrong=frozenset(np.flatnonzero(wrong).tolist()),
+        )  # fmt: skip

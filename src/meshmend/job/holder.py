@@ -1,0 +1,203 @@
+"""A worker's side of sharded updates, on the host: all weights, and its copies of slices of the optimizer's state.
+
+The other side is `sharding/member.py`: each operation of a round is a method here. What travels between workers are
+arrays of numbers, and how they travel is a transport's business.
+
+Sums are exact ones. A holder takes the total of its own slices and the notes of all blocks, which are 1 % of a message:
+the grid of the next round follows from the notes, and all members must have the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from xxhash import xxh3_64_intdigest
+
+from meshmend.errors import JobError
+from meshmend.job.protocol import NEVER, Evicted, Failure
+from meshmend.job.reduction.base import Levels
+from meshmend.job.reduction.exact import Exact, Floats, Outcome, Wire
+from meshmend.job.reduction.norms import Blocks
+from meshmend.job.sharding import cut
+from meshmend.job.sharding.slices import SLICES
+
+State = dict[str, npt.NDArray[Any]]
+Digests = tuple[int, int]
+"""Of a slice's weights, and of what the optimizer remembers of them."""
+
+
+@dataclass(frozen=True)
+class SliceOptimizer:
+    """An optimizer that works element by element, as two functions of a stretch of numbers (see `elementwise.py`)."""
+
+    init: Callable[[Floats], State]
+    """What it remembers at the beginning."""
+    update: Callable[[Floats, Floats, State], tuple[Floats, State]]
+    """(weights, gradients, state) → the new weights and state, of the same shapes and types."""
+
+
+@dataclass
+class Copy:
+    """A copy of what the optimizer remembers of a slice."""
+
+    state: State
+    version: int = NEVER
+    """The round after which it is."""
+    agreed: Digests | None = None
+    """The digests that all holders agreed on, unless it has been updated since."""
+
+
+@dataclass
+class Totals:
+    """What a member has of a round's sums."""
+
+    round: int = NEVER
+    slices: dict[int, Wire] = field(default_factory=dict)
+    notes: Wire = field(default_factory=lambda: np.zeros((0, 0), np.int32))
+    unit: Floats = field(default_factory=lambda: np.zeros(0, np.float32))
+    """Of each block, in this round."""
+    judged: bool = False
+    against: Outcome | None = None
+    """What stands against the round: then nothing is updated, and all compute it again on the grid that has moved."""
+
+
+class Holder:
+    """What one worker of a sharded job holds."""
+
+    def __init__(
+        self, leaves: Sequence[int], weights: Floats, optimizer: SliceOptimizer, lanes: int, slices: int = SLICES
+    ) -> None:
+        if weights.dtype != np.float32 or weights.shape != (sum(leaves),):
+            raise JobError(
+                f"weights of shape {weights.shape} and type {weights.dtype} were given for leaves of {sum(leaves)} "
+                "numbers: give one flat float32 array"
+            )
+        self.slicing = cut(leaves, slices)
+        self.exact = Exact(leaves, lanes)
+        self._bounds = Blocks(leaves).bounds
+        self.weights = weights.copy()
+        self.version = NEVER
+        """The last round that was updated here."""
+        self.copies: dict[int, Copy] = {}
+        self.expected: dict[int, int] = {}
+        """The digest of each slice's new weights, as its holders agreed on it."""
+        self.totals = Totals()
+        self._optimizer = optimizer
+        self._first: Callable[[int], State] = self.initial
+
+    def initial(self, number: int) -> State:
+        """What the optimizer remembers of a slice at the beginning."""
+        return self._optimizer.init(self.of(number))
+
+    def hold(self, slices: Collection[int]) -> None:
+        """Hold exactly these from now on; before the first update, what is missing follows from weights or a file."""
+        missing = set(slices) - self.copies.keys()
+        if missing and self.version != NEVER:
+            raise JobError(
+                f"slice {min(missing)} is not here after round {self.version}: it must be copied from a holder"
+            )
+        self.copies = {number: copy for number, copy in self.copies.items() if number in slices}
+        self.copies |= {number: Copy(self._first(number)) for number in missing}
+
+    def of(self, number: int) -> Floats:
+        """The weights of a slice."""
+        return self.weights[self.slicing.numbers(number)]
+
+    def scatter(self, round: int, parts: Sequence[Wire], slices: Collection[int]) -> None:
+        """Add up these slices of all members' parts, and the notes of all blocks."""
+        size, rows = self.exact.size, len(self.exact.leaf_of)
+        totals = Totals(round, unit=self.exact.factors[1])
+        for number in slices:
+            here = self.slicing.numbers(number)
+            totals.slices[number] = np.add.reduce([part[here] for part in parts], axis=0, dtype=np.int32)
+        notes = np.add.reduce([part[size:] for part in parts], axis=0, dtype=np.int32)
+        totals.notes = notes.reshape(rows, -1)
+        self.totals = totals
+
+    def update(self, round: int, slices: Collection[int]) -> None:
+        """Update these slices, those that have not been; `Evicted` where a copy is not what its holders agreed on."""
+        if self.totals.round == round:
+            self.judge()  # also where nothing is held
+        for number in sorted(slices):
+            copy = self.copies[number]
+            if copy.agreed is not None and copy.agreed != self.digests(number):
+                raise Evicted(f"slice {number} changed between two updates: a bit flipped in memory")
+            if copy.version == round:
+                continue
+            if copy.version != round - 1 or self.totals.round != round:
+                raise JobError(
+                    f"slice {number} is of round {copy.version} and totals of {self.totals.round}: none can be updated "
+                    f"in round {round}"
+                )
+            if self.judge() is None:
+                self._apply(number, copy)
+            copy.version, copy.agreed = round, None
+        self.version = max(self.version, round)
+
+    def judge(self) -> Outcome | None:
+        """What stands against the round whose totals are here; the grid moves, once per round."""
+        totals = self.totals
+        if not totals.judged:
+            totals.against, totals.judged = self.exact.judge(totals.notes), True
+        return totals.against
+
+    def _apply(self, number: int, copy: Copy) -> None:
+        blocks, here = self.slicing.in_blocks(number), self.slicing.numbers(number)
+        lengths = np.diff(self._bounds[blocks.start : blocks.stop + 1])
+        sums = self.totals.slices[number].astype(np.float32) * np.repeat(self.totals.unit[blocks], lengths)
+        weights, state = self._optimizer.update(self.weights[here], sums, copy.state)
+        if weights.shape != sums.shape or weights.dtype != np.float32:
+            raise JobError(
+                f"the optimizer gave weights of shape {weights.shape} and type {weights.dtype} for a slice of "
+                f"{len(sums)} float32 numbers: return as many of the same type"
+            )
+        self.weights[here], copy.state = weights, state
+
+    def digests(self, number: int) -> Digests:
+        """Of a slice that is held here."""
+        state = 0
+        for name, array in sorted(self.copies[number].state.items()):
+            state = xxh3_64_intdigest(f"{name} {array.dtype} {array.shape}".encode(), seed=state)
+            state = digest_of(array, state)
+        return digest_of(self.of(number)), state
+
+    def agree(self, digests: Mapping[int, Digests]) -> None:
+        """All holders of each slice have these."""
+        self.expected = {number: weights for number, (weights, _) in digests.items()}
+        for number, copy in self.copies.items():
+            copy.agreed = digests[number]
+
+    def receive(self, number: int, weights: Floats) -> None:
+        """Take the new weights of a slice from one of its holders; `Failure` where they are not what was agreed on."""
+        if digest_of(weights) != self.expected[number]:
+            raise Failure
+        self.of(number)[:] = weights
+
+    def fill(self, number: int, copy: Copy) -> None:
+        """Hold a slice from now on, as another holder has it; weights of that round are here already."""
+        state = {name: array.copy() for name, array in copy.state.items()}
+        self.copies[number] = Copy(state, copy.version, copy.agreed)
+
+    def given(self) -> tuple[int, Floats, Levels]:
+        """What a newcomer takes from one member; slices it takes from several."""
+        return self.version, self.weights.copy(), self.exact.state()
+
+    def adopt(self, version: int, weights: Floats, grid: Levels) -> None:
+        """Become a member with these weights, which holds nothing yet."""
+        self.version, self.copies = version, {}
+        self.weights[:] = weights
+        self.exact.restore(grid)
+
+    def resume(self, weights: Floats, grid: Levels, first: Callable[[int], State]) -> None:
+        """Begin with these weights, and with what `first` has of each slice."""
+        self.adopt(NEVER, weights, grid)
+        self._first = first
+
+
+def digest_of(array: npt.NDArray[Any], seed: int = 0) -> int:
+    """Of an array's bits."""
+    return int(xxh3_64_intdigest(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, seed=seed))
