@@ -34,11 +34,13 @@ from meshmend.job.config import JobConfig
 from meshmend.job.data.source import size_of
 from meshmend.job.evaluation import evaluate
 from meshmend.job.frameworks.choose import framework_of, source_of
-from meshmend.job.frameworks.draws import Draws
+from meshmend.job.frameworks.draws import Draws, say_if_different
 from meshmend.job.state.values import from_bytes, to_bytes
 from meshmend.job.training import Training
 
 
+# More than 20 methods, because it is the whole public face: a method per word of a user's script, each of which only
+# checks what it is given and passes it on.
 class Job:
     """A training job over random-access data (`len(data)`, `data[ids]`; tuples and dicts of arrays are columns).
 
@@ -138,9 +140,10 @@ class Job:
         Within an epoch, `job.steps()` gives its steps; the sampler of a wrapped PyTorch loop knows its epoch.
         """
         training = self.training
-        training.require_state("epochs")
-        training.expect(training.lanes.first_step(count))
-        begin = training.epochs_done = count if training.passing else training.first_epoch()
+        training.calls.check_shared("epochs")
+        training.progress.until = training.lanes.first_step(count)
+        stands = training.lanes.epoch_to_begin(training.step, training.epochs_done)
+        begin = training.epochs_done = count if training.passing else stands
         for epoch in range(begin, count):
             training.epoch = epoch
             yield epoch
@@ -157,7 +160,7 @@ class Job:
                 )
             count = training.lanes.first_step(training.epoch + 1)
         else:
-            training.expect(count)
+            training.progress.until = count
         if training.step >= count and not training.passing:
             training.say_repeat(f"the steps up to {count} were done")
         while training.step < count and not training.passing:
@@ -194,15 +197,17 @@ class Job:
             if self._check and lane == training.step == 0:
                 self._check = False
                 again = training.framework.lane(partial(compute, lane), training.key(lane))
-                training.say_if_different(tree, again)
+                say_if_different(training.framework, tree, again)
 
     def commit(self, *state: Any, **metrics: Any) -> None:
         """The step is done, and this is the state after it; metrics (numbers) are printed and kept in the ledger.
 
         PyTorch objects are known already, and need not be given again.
         """
-        self.training.check_process("commit")
-        begun = self.training.require_state("commit").number_begun
+        self.training.calls.check_process("commit")
+        self.training.calls.check_shared("commit")
+        assert self.training.framework is not None, "it was shared"
+        begun = self.training.framework.number_begun
         self.training.commit(state, {name: begun(value) or _number(name, value) for name, value in metrics.items()})
 
     def evaluate(self, data: Any, function: Callable[[Any], Any]) -> Any:
@@ -213,9 +218,10 @@ class Job:
         had to compute, the others compute.
         """
         training = self.training
-        rows = training.opened(source_of(data))
+        rows = training.input.opened(source_of(data))
         exchange = partial(training.exchange, "evaluate")
-        return evaluate(rows, size_of(data), training.lanes.lane_size, self.rank, training.ticked(function), exchange)
+        compute = partial(_ticked, function, training)
+        return evaluate(rows, size_of(data), training.lanes.lane_size, self.rank, compute, exchange)
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all workers, in the order of their ranks: numbers, text, lists, dicts, small arrays.
@@ -248,12 +254,13 @@ class Job:
 
         Newcomers and resumed runs find them too, so a loop that keeps the best state need not remember its loss.
         """
-        return self.training.saved(name)
+        self.training.calls.check_shared("saved")
+        return self.training.saver.saved(name)
 
     @contextmanager
     def pause(self) -> Iterator[None]:
         """While this lasts, a worker that does something slow between two steps does not count as hung."""
-        self.training.check_process("pause")
+        self.training.calls.check_process("pause")
         with self.training.session.pause():
             yield
 
@@ -261,6 +268,11 @@ class Job:
 def _computed(function: Callable[..., Any], draws: bool, training: Training, lane: int) -> Any:
     samples = training.lane(lane)
     return function(samples, Draws(*training.key(lane))) if draws else function(samples)
+
+
+def _ticked(function: Callable[[Any], Any], training: Training, chunk: Any) -> Any:
+    training.session.tick()  # a sign of progress: the others wait for this work, which is outside a sum
+    return function(chunk)
 
 
 def _number(name: str, value: Any, word: str = "commit") -> float:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from meshmend.errors import MeshmendError
+from meshmend.base.env import Settings
+from meshmend.errors import JobError, MeshmendError
 from meshmend.job.checkpoints import Checkpoints
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.ledger import StepLedger
@@ -16,11 +18,24 @@ State = tuple[Framework, int, dict[str, Any]]
 """What holds the state, how many steps are committed, and what a checkpoint says about its job."""
 
 
+def check_name(name: str) -> None:
+    """Refuse a name of a checkpoint that cannot be one of a file, or could be one of the run's own."""
+    if not re.fullmatch(r"[A-Za-z0-9_][\w.-]*", name, re.ASCII) or name.startswith("step-"):
+        raise JobError(f'job.save got the name {name!r}; give letters, digits, ".", "_" and "-", such as "best"')
+
+
 class Saver:
     """Writes the last committed state, which `state` gives; None before there is one."""
 
-    def __init__(self, checkpoints: Checkpoints, ledger: StepLedger, state: Callable[[], State | None]) -> None:
-        self._checkpoints, self._ledger, self._state = checkpoints, ledger, state
+    def __init__(self, settings: Settings | None, ledger: StepLedger, state: Callable[[], State | None]) -> None:
+        self._settings, self._ledger, self._state = settings, ledger, state
+        self._named: set[str] = set()
+        """Checkpoints that this worker has saved under a name."""
+        self.open(1)
+
+    def open(self, job: int) -> None:
+        """The checkpoints are those of this job of the script."""
+        self.checkpoints = Checkpoints(self._settings, self._ledger, job)
 
     def now(self, name: str = "", metrics: Mapping[str, float] | None = None) -> bool:
         """Write a checkpoint, with these numbers; whether that succeeded."""
@@ -28,7 +43,7 @@ class Saver:
         if found is None:
             return True
         framework, step, about = found
-        return self._checkpoints.now(framework, step, {**about, "metrics": dict(metrics)} if metrics else about, name)
+        return self.checkpoints.now(framework, step, {**about, "metrics": dict(metrics)} if metrics else about, name)
 
     def halted(self) -> bool:
         """The run is halted, and this worker ends; whether the state is saved."""
@@ -47,17 +62,28 @@ class Saver:
             found = session.exchange(b"saved" if saved else b"")
             self._ledger.confirm()
             if found[min(found)]:
-                return
+                break
             if min(found) == rank:
                 with session.waits_for_room():
                     self.now(name, metrics)
                 saved = True
+        if name:
+            self._named.add(name)
 
-    def after_error(self, session: WorkerSession | Solo) -> None:
-        """Write the last committed state: where all workers raise the same, it would be lost with them.
+    def saved(self, name: str) -> dict[str, float]:
+        """The numbers that a checkpoint was saved with; see `Job.saved`."""
+        # With plain python, what lies there may be another run's: nothing is resumed then.
+        return self.checkpoints.metrics(name) if self._settings is not None or name in self._named else {}
 
-        Where others continue, it is a checkpoint more.
+    def after_error(self, session: WorkerSession | Solo, *, summed: bool) -> None:
+        """Write the last committed state, if it is there: where all workers raise the same, it would be lost with them.
+
+        It is not where PyTorch's objects have changed since, or JAX's arrays were donated. Where others continue, it is
+        a checkpoint more.
         """
+        found = self._state()
+        if found is None or not found[0].holds(summed=summed):
+            return
         try:
             with session.waits_for_room():
                 self._ledger.confirm()

@@ -1,18 +1,16 @@
 """A worker's session with its courier: it answers the courier's questions, and waits for totals.
 
-The main thread brings parts of rounds. A second thread wakes it when the doorbell rings, and exports the state when the
-courier asks for it, also while the main thread computes. The handshake is drawn in `shm/mailbox.py`.
+It belongs to the main thread, which brings parts of rounds. A second thread wakes it when the doorbell rings, and
+exports the state: see `listener.py`, which has all that both threads use. The handshake is drawn in `shm/mailbox.py`.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from meshmend.base.clocks import OWNER_POLL
 from meshmend.base.env import Settings
 from meshmend.base.status import HALTED
 from meshmend.errors import JobError
@@ -21,13 +19,10 @@ from meshmend.job.exchange import exchange
 from meshmend.job.faults import Fault, Faults, Point
 from meshmend.job.faults.kinds import COURIER, FLIP
 from meshmend.job.frameworks.base import Accumulator
-from meshmend.job.protocol import NEVER, Total, divide
-from meshmend.job.reduction.base import WireFormat
-from meshmend.job.reduction.float32 import Float32
+from meshmend.job.listener import Export, Listener
+from meshmend.job.message_room import MessageRoom
+from meshmend.job.protocol import Total, divide
 from meshmend.job.reduction.footer import Footer, Note
-from meshmend.job.reduction.registry import wire_format
-from meshmend.job.shm.buffers import make_buffers
-from meshmend.job.shm.home import free, too_small
 from meshmend.job.shm.mailbox import ALL, WorkerSide
 from meshmend.job.shm.records import Order, PartWanted
 from meshmend.job.shm.segment import open_as_worker
@@ -53,19 +48,11 @@ class WorkerSession:
         self._footer = Footer(lanes, self._segment.agent.ranks)
         self.places = Places(self._segment, self._footer.size, self._end)
         """Where parts go and totals come from."""
-        self._round = NEVER + 1
-        self._digested = NEVER - 1
-        """The round whose state is final."""
+        self._listener = Listener(self._segment, self.places, self._end)
+        self.room = MessageRoom(self._segment, self.places, self._footer.size, lambda: self._listener.round)
         self._digest, self._step = Later.of(0), 0
-        self._joined = False
-        """Whether this worker has taken the state that it was given, if it was given one."""
-        self._made = self._fits = False
-        """Whether there are buffers of this job, and whether they are those of its sums."""
         self._have: set[int] = set()
         """The lanes in the part, of the round that goes on."""
-        self._export: Callable[[bool], list[Any]] | None = None
-        """The state as pieces of bytes; in device memory, as far as that can be, if it is told so."""
-        self._news = threading.Condition()
         self.save: Callable[[], bool] = lambda: True
         """Writes a checkpoint of the last committed state when the run is halted; returns whether it could."""
         self.faults: Faults | None = None
@@ -80,38 +67,11 @@ class WorkerSession:
         """The lanes that this worker was asked for last; before that, those it may expect."""
         self._job = 0
         """Its number in the script, once it is shared."""
-        self._closed = False
-        self._listener = threading.Thread(target=self._listen, name="meshmend", daemon=True)
 
     @property
     def first(self) -> bool:
         """Whether this worker speaks for all: it has the lowest rank of those that took part in the last round."""
         return min(self._members, default=-1) == self._segment.rank
-
-    def _listen(self) -> None:
-        """Wake the main thread when the courier rings; use the device and export the state when it asks for that."""
-        while not self._closed:
-            self._segment.worker_bell.wait(OWNER_POLL)
-            self.places.serve()
-            with self._news:
-                self.places.take_pieces(self._round)
-                request = self._side.state_request()
-                if request is not None and self._may_export(request.body.round):
-                    assert self._export is not None
-                    self._give(request, self._export(request.body.on_device))
-                self._news.notify_all()
-
-    def _may_export(self, round: int) -> bool:
-        """Whether the state after a round is final, and is this worker's own or one that it has taken over."""
-        taken = self._joined or not self._side.has_given()
-        return self._export is not None and taken and self._digested >= round
-
-    def _give(self, request: Any, state: list[Any]) -> None:
-        """Export the state; a worker that cannot is of no use to the others, who would wait for it."""
-        try:
-            self._side.give_state(request, self._digested, state)
-        except OSError as error:
-            self._end(f"handing its state out {too_small(nbytes(state), error)}")
 
     def _end(self, why: str) -> NoReturn:
         """End this worker, in whichever thread it is; the others continue."""
@@ -119,9 +79,7 @@ class WorkerSession:
         os._exit(1)
 
     def _wait(self, until: Callable[[], bool]) -> None:
-        with self._news:
-            while not until() and self._side.halt() is None:
-                self._news.wait(2 * OWNER_POLL)
+        self._listener.wait(until)
         self._obey()
 
     def _obey(self) -> None:
@@ -138,15 +96,14 @@ class WorkerSession:
         self._own.halted = True  # an agent that takes over cannot ask for the exit status of a process not its child
         os._exit(HALTED)
 
-    def share(self, job: int, export: Callable[[bool], list[Any]]) -> Any | None:
+    def share(self, job: int, export: Export) -> Any | None:
         """Offer this state and wait to become a member; the state of another worker, if this one must take that.
 
         `Unneeded` where the job is over before.
         """
         own = self._own
-        with self._news:
-            self._export, self._job = export, job
-        self._listener.start()
+        self._job = job
+        self._listener.start(export)
         own.lanes, own.step = self._lanes, self._step
         own.summed_world = own.summed_shrink = 0
         self.places.begin()
@@ -158,17 +115,13 @@ class WorkerSession:
         agent, courier = self._segment.agent, self._segment.courier
         self.epoch = Epoch(agent.attempt, courier.world, courier.shrink)
         given = self._side.take_given()
-        with self._news:
-            self._round = self._segment.courier.done + 1
-            if given is not None:
-                self._digested = NEVER - 1  # what this worker has offered is not its state any more
-            self._joined = True
+        self._listener.join(given=given is not None)
         return given
 
     def digested(self, step: int, digest: Later[int]) -> None:
         """The state after the last round is final, it is the one before this step, and this is its digest."""
-        with self._news:
-            self._digest, self._digested, self._step = digest, self._round - 1, step
+        self._digest, self._step = digest, step
+        self._listener.finalize()
         if self._job:
             self._own.summed_world, self._own.summed_shrink = self.epoch.world, self.epoch.shrink
             self._own.step = step
@@ -196,19 +149,19 @@ class WorkerSession:
                 self._have = set()
             if not self._have:
                 self.places.choose()
-            if not wanted and self._made:
+            if not wanted and self.room.made:
                 self.places.bring_nothing()
             own.inside = True
             own.progress += 1
             # Even a member without lanes brings a part: it computes one lane to learn how large that is.
             sums = None
-            for lane in wanted or (() if self._fits else (0,)):
+            for lane in wanted or (() if self.room.fits else (0,)):
                 if lane not in self._have:
                     self.strike(Point.COMPUTE)
                     tree = yield lane
                     sums = prepare(tree)
-                    if not self._fits:
-                        self._make_buffers(sums)
+                    if not self.room.fits:
+                        self.room.fit_sums(sums.reduction, self._listener.state_nbytes)
                         self.places.choose()
                     if lane in wanted:
                         sums.accumulate(tree, self.places.part(sums.reduction.size), first=not self._have)
@@ -238,8 +191,7 @@ class WorkerSession:
             question = self._asked()
             if question is None:
                 return self._take_total()[2]
-            if not self._made:
-                self._replace_buffers(WireFormat(Float32, self._footer.size), 0)
+            self.room.fit_notes()
             part, rank = self._segment.buffers.part, self._segment.rank
             self._footer.write(part, question.body.lanes, rank, self._digest.value(), note=note)
             self._own.progress += 1
@@ -247,7 +199,7 @@ class WorkerSession:
 
     def _asked(self) -> Mail[PartWanted] | None:
         """The courier's question for this worker's part; None when the total is there."""
-        side, number = self._side, self._round
+        side, number = self._side, self._listener.round
         while True:
             self._wait(lambda: side.has_total(number) or side.question(number) is not None)
             if side.has_total(number):
@@ -257,43 +209,15 @@ class WorkerSession:
 
     def _take_total(self) -> tuple[Any, Total, dict[int, Note]]:
         """The total of the round that is done, what its footer says, and the notes in it."""
-        total = self._segment.buffers.total(self._round)
+        number = self._listener.round
+        total = self._segment.buffers.total(number)
         found, notes = self._footer.read(total), self._footer.notes(total)
         self._members = tuple(found.digests)
         if not notes:
-            total = self.places.total(self._round)
-        with self._news:
-            self.epoch = self._segment.epoch
-            if notes and self._digested == self._round - 1:
-                self._digested = self._round  # it has changed nothing
-            self._round += 1
+            total = self.places.total(number)
+        self.epoch = self._segment.epoch
+        self._listener.advance(unchanged=bool(notes))
         return total, found, notes
-
-    def _make_buffers(self, sums: Accumulator) -> None:
-        """The size of the gradients is known; so find out now, and not after a death, if the state fits too."""
-        self._fits = True
-        self._replace_buffers(sums.reduction.wire_format(self._footer.size), sums.reduction.layout.number)
-        needed = nbytes(self._export(False)) if self._export is not None and self._segment.agent.ranks > 1 else 0
-        if needed > free():
-            raise JobError(f"handing the state of rank {self._segment.rank} to a replacement {too_small(needed)}")
-
-    def _replace_buffers(self, wire: WireFormat, layout: int) -> None:
-        """Have buffers for such messages, from this round on; those that fit already stay."""
-        wanted = (wire.kind.number, wire.size, wire.head, layout)
-        if self.messages() != wanted or self.places.wire != wire:
-            self.places.make(wire)
-            make_buffers(self._segment.files, self._own, wire, layout, self._round)
-            self._made = True
-
-    def messages(self) -> tuple[int, int, int, int]:
-        """What messages are like, for a newcomer that takes part in an exchange before its first sum."""
-        own = self._own
-        return (own.kind, own.numbers, own.head, own.layout) if self._made else (0, 0, 0, 0)
-
-    def adopt_messages(self, kind: int, numbers: int, head: int, layout: int) -> None:
-        """Make buffers like those of the others, which tell their messages."""
-        if kind:
-            self._replace_buffers(wire_format(kind, numbers, head), layout)
 
     def tick(self) -> None:
         """Make progress known."""
@@ -329,11 +253,11 @@ class WorkerSession:
 
     def leave(self) -> None:
         """No more steps: stay until all the others have the last total too."""
-        side, buffers = self._side, self._segment.buffers
-        while self._made and not side.is_over():  # without buffers, it came too late for any step
-            self._wait(lambda: side.is_over() or side.has_total(self._round) or side.question(self._round) is not None)
-            question = side.question(self._round)
-            if side.has_total(self._round):
+        side, buffers, here = self._side, self._segment.buffers, self._listener
+        while self.room.made and not side.is_over():  # without buffers, it came too late for any step
+            self._wait(lambda: side.is_over() or side.has_total(here.round) or side.question(here.round) is not None)
+            question = side.question(here.round)
+            if side.has_total(here.round):
                 self._take_total()  # a newcomer had something to say before it leaves
             elif question is not None:
                 buffers.part[:] = 0
@@ -343,9 +267,7 @@ class WorkerSession:
 
     def _close(self) -> None:
         """For this worker, this job is over: the next one has a session of its own."""
-        self._closed = True
-        self._segment.worker_bell.ring()
-        self._listener.join()
+        self._listener.close()
         self.places.close()
         self._own.left = self._job
 
@@ -353,8 +275,3 @@ class WorkerSession:
         """End this worker as if its script had ended well."""
         self._own.finished = True
         os._exit(0)
-
-
-def nbytes(pieces: list[Any]) -> int:
-    """How many bytes these are."""
-    return sum(piece.nbytes if hasattr(piece, "nbytes") else len(piece) for piece in pieces)

@@ -28,17 +28,10 @@ class Solo:
 
     def __init__(self, lanes: int) -> None:
         self.account = Total([1] * lanes, {0: 0}, 0, [0] * lanes)
-        self.places = SimpleNamespace(note=str)
-        """Nobody sums with this worker."""
+        self.places, self.room = SimpleNamespace(note=str), SimpleNamespace()
+        """Nobody sums with this worker, or is sent a message."""
         self.mine = tuple(range(lanes))
         """The lanes that this worker was asked for last."""
-
-    def messages(self) -> tuple[int, int, int, int]:
-        """Nobody asks."""
-        return 0, 0, 0, 0
-
-    def adopt_messages(self, kind: int, numbers: int, head: int, layout: int) -> None:
-        """Nobody tells."""
 
     def share(self, job: int, export: Callable[[bool], list[Any]]) -> Any | None:
         """Nobody else is there."""

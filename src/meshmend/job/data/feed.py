@@ -43,13 +43,18 @@ class Feed:
     """A worker's data, lane by lane; `mine` says which lanes it is asked for."""
 
     def __init__(self, data: Any, lanes: Lanes, mine: Callable[[], Sequence[int]], place: Place) -> None:
-        self.data, self._lanes, self._mine = data, lanes, mine
+        self.data, self._lanes, self._mine, self._place = data, lanes, mine, place
         self._waited = 0.0
         self._ahead: _Ahead | None = None
+        self.opened(data)
+        if isinstance(data, Data) and data.recipe.ahead:
+            self._ahead = _Ahead(self._read, data.recipe.threads)
+
+    def opened(self, data: Any) -> Any:
+        """Data ready to be read on this worker: the job's, or other."""
         if isinstance(data, Data):
-            data.open(place)
-            if data.recipe.ahead:
-                self._ahead = _Ahead(self._read, data.recipe.threads)
+            data.open(self._place)
+        return data
 
     def lane(self, step: int, lane: int) -> Any:
         """The samples of one lane."""

@@ -65,6 +65,16 @@ class Lanes:
         """The epoch that a step begins in."""
         return step * self.batch // self.size
 
+    def epoch_to_begin(self, step: int, done: int | None) -> int:
+        """The epoch in which a loop begins before this step, if it has left `done` epochs and all that follows them.
+
+        After the last step of an epoch the loop is still in it (an evaluation may follow), but only a checkpoint says
+        so. Newcomers begin with the next one, since the others may be anywhere in the rest.
+        """
+        epoch = self.epoch_of(step)
+        rest = done == epoch - 1 and step == self.first_step(epoch)
+        return epoch - 1 if rest else epoch
+
     def ids(self, step: int, lane: int) -> Ids:
         """The samples of one lane of one step."""
         if self.lengths is None:

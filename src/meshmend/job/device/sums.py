@@ -1,51 +1,33 @@
 """A worker's sums in device memory: what its courier, which has no device, asks it to do, and where totals come from.
 
-    block   │ part │ total of even rounds │ total of odd rounds │        one per worker, mapped by all members
-
 As through the host's memory, each member adds up one slice of all parts into its own total, and takes the other slices
 from the totals of the others. It takes them by itself when the round is done, also those of a member that is dead by
-then: its memory stays as long as it is mapped here. Mappings of former members are dropped with the next round's total.
+then: its memory stays as long as it is mapped here (`neighbours.py`). Mappings of former members are dropped with the
+next round's total. What lies where in a block is in `block_layout.py`.
 
 The courier's requests are served by the thread that hears the doorbell; totals are taken by the main thread.
 """
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from meshmend.errors import DeviceError, JobError
 from meshmend.job.device.base import Block, Memory, Place
-from meshmend.job.device.passing import About, Offer, fetch
+from meshmend.job.device.block_layout import BlockLayout
+from meshmend.job.device.neighbours import Neighbours, Who
+from meshmend.job.device.passing import About, Offer
 from meshmend.job.protocol import NEVER
 from meshmend.job.reduction.base import WireFormat, slices
 from meshmend.job.shm.mailbox import WorkerSide
 from meshmend.job.shm.records import DeviceWanted, Outcome, Task
-from meshmend.job.shm.segment import Segment, WorkerSegment, open_to_read
-
-ALIGNED = 512
-"""Bytes that every part and total begins on a multiple of."""
-
-Who = tuple[int, int]
-"""(rank, birth) of a member."""
+from meshmend.job.shm.segment import WorkerSegment
 
 
 class Overtaken(Exception):
     """The others have gone on without this worker, and their device memory holds later totals already."""
-
-
-@dataclass(frozen=True)
-class Neighbour:
-    """A member's block, mapped here."""
-
-    block: Block
-    generation: int
-    segment: Segment
 
 
 class DeviceSums:
@@ -61,23 +43,20 @@ class DeviceSums:
         self._staged = staged
         """Whether parts and totals go through the host, because the framework's sums are there."""
         self._block: Block | None = None
-        self._neighbours: dict[Who, Neighbour] = {}
-        self._group: tuple[Who, ...] = ()
-        """The members whose memory was asked for last."""
+        self._neighbours = Neighbours(segment, memory)
         self._made: dict[int, tuple[Who, ...]] = {}
         """By whom the total of a round was made; those of the last two rounds."""
-        self._why = ""
         self._offer: Offer | None = None
 
     @property
     def own(self) -> Who:
         """Who this is."""
-        return self._segment.rank, self._segment.birth
+        return self._neighbours.own
 
     @property
     def why(self) -> str:
         """Why the memory of another member could not be mapped; "" if it could."""
-        return self._why
+        return self._neighbours.why
 
     # the worker's own memory
 
@@ -87,11 +66,10 @@ class DeviceSums:
             if self._block is not None:
                 self._block.close()
                 self._block = None
-            self._wire, self._size = wire, size
-            self._stride = -(-size * wire.kind.dtype.itemsize // ALIGNED) * ALIGNED
+            self._layout = BlockLayout(wire, size)
             self._made = {}
             self._segment.worker.adding = NEVER  # who has the old block mapped keeps its totals
-            self._block = self.memory.allocate(3 * self._stride)
+            self._block = self.memory.allocate(self._layout.nbytes)
             self._host = np.zeros(size, wire.kind.dtype) if self._staged else None
         if self._offer is None:
             self._offer = Offer(self._segment.files.folder, self._segment.rank, self._describe)
@@ -102,7 +80,7 @@ class DeviceSums:
             self._offer.close()
             self._offer = None
         with self._lock, self._making:
-            self._drop(list(self._neighbours))
+            self._neighbours.keep()
             if self._block is not None:
                 self._block.close()
                 self._block = None
@@ -117,17 +95,17 @@ class DeviceSums:
     @property
     def part(self) -> Any:
         """Where the framework puts this worker's part."""
-        return self._host if self._host is not None else self._view(self._part(self._own_block))
+        return self._host if self._host is not None else self._view(self._layout.part(self._own_block))
 
     def publish(self) -> None:
         """The part is whole: have it complete on the device before anybody is told so."""
         if self._host is not None:
-            self.memory.upload(self._host, self._part(self._own_block))
+            self.memory.upload(self._host, self._layout.part(self._own_block))
         self.memory.finish(everything=True)
 
     def zero(self) -> None:
         """Bring nothing."""
-        self.memory.zero(self._part(self._own_block), self._nbytes(self._size))
+        self.memory.zero(self._layout.part(self._own_block), self._layout.bytes_of(self._layout.size))
         self.memory.finish()
 
     # what the courier asks for
@@ -143,124 +121,72 @@ class DeviceSums:
         over = wanted.round != self._segment.courier.done + 1
         match wanted.task:
             case Task.MAP:
-                return self._map(tuple(zip(wanted.members[::2], wanted.members[1::2], strict=False)))
+                members = tuple(zip(wanted.members[::2], wanted.members[1::2], strict=False))
+                return self._neighbours.map(members, self._own_block.nbytes)
             case Task.ADD:
                 return Outcome.GONE if over else self._add(wanted.round)
             case Task.LOWER:
-                self.memory.download(self._part(self._own_block), self._segment.buffers.part[: self._size])
+                self.memory.download(
+                    self._layout.part(self._own_block), self._segment.buffers.part[: self._layout.size]
+                )
             case Task.RAISE:
-                self.memory.upload(self._segment.buffers.part[: self._size], self._part(self._own_block))
+                self.memory.upload(self._segment.buffers.part[: self._layout.size], self._layout.part(self._own_block))
             case Task.EXPORT:
                 return self._export(wanted.round)
         self.memory.finish()
         return Outcome.DONE
 
-    def _map(self, members: tuple[Who, ...]) -> Outcome:
-        """Map the memory of all members that are not mapped yet."""
-        self._why = ""
-        if self.own not in members:
-            return Outcome.GONE
-        for who in members:
-            try:
-                if who != self.own and not self._reach(who):
-                    return Outcome.GONE
-            except DeviceError as error:
-                self._why = str(error)
-                return Outcome.CANNOT
-        self._group = members
-        return Outcome.DONE
-
-    def _reach(self, who: Who) -> bool:
-        """Have a member's memory mapped; False if it is dead."""
-        rank, birth = who
-        try:
-            segment = open_to_read(self._segment.run, rank)
-        except (JobError, OSError):
-            return False
-        before = self._neighbours.get(who)
-        if segment.birth != birth:
-            return False
-        if before is not None and before.generation == segment.worker.generation:
-            return True
-        process = segment.agent.worker
-        found = fetch(self._segment.files.folder, rank, lambda: process.visible and process.exiting)
-        if found is None:
-            return False
-        about, file = found
-        try:
-            if (about.birth, about.generation) != (birth, segment.worker.generation):
-                return False  # another worker has the rank by now
-            if (about.kind, about.nbytes) != (self.memory.number, self._own_block.nbytes):
-                raise DeviceError(f"rank {rank} has device memory of another kind or size")
-            block = self.memory.attach(file, about.nbytes)
-        finally:
-            os.close(file)
-        self._drop([who])
-        self._neighbours[who] = Neighbour(block, about.generation, segment)
-        return True
-
     def _add(self, round: int) -> Outcome:
         """Add up this member's slice of all parts."""
-        if not self._group:
+        group, layout = self._neighbours.group, self._layout
+        if not group:
             return Outcome.GONE
         self._segment.worker.adding = round
-        mine = slices(0, self._size, len(self._group))[self._group.index(self.own)]
-        at = self._nbytes(mine.start)
-        parts = [_moved(self._part(self._block_of(who)), at) for who in self._group]
-        out = _moved(self._total(self._own_block, round), at)
-        self.memory.add(self._wire, parts, out, mine.start, mine.stop - mine.start)
+        mine = slices(0, layout.size, len(group))[group.index(self.own)]
+        parts = [layout.part(self._block_of(who), mine.start) for who in group]
+        out = layout.total(self._own_block, round, mine.start)
+        self.memory.add(layout.wire, parts, out, mine.start, mine.stop - mine.start)
         self.memory.finish()
-        self._made = {number: group for number, group in self._made.items() if number == round - 1}
-        self._made[round] = self._group
+        self._made = {number: made for number, made in self._made.items() if number == round - 1}
+        self._made[round] = group
         return Outcome.DONE
 
     def _export(self, round: int) -> Outcome:
         """Copy a total to the host; one of other buffers was nobody's sum."""
-        group = self._made.get(round)
+        group, layout = self._made.get(round), self._layout
         if group is None:
             return Outcome.DONE
         total = self._segment.buffers.total(round)
-        for who, one in zip(group, slices(0, self._size, len(group)), strict=True):
-            source = _moved(self._total(self._block_of(who), round), self._nbytes(one.start))
-            self.memory.download(source, total[one])
+        for who, one in zip(group, slices(0, layout.size, len(group)), strict=True):
+            self.memory.download(layout.total(self._block_of(who), round, one.start), total[one])
         self.memory.finish()
-        return Outcome.GONE if self._overtaken(group, round) else Outcome.DONE
+        return Outcome.GONE if self._neighbours.overtaken(group, round) else Outcome.DONE
 
     # totals
 
     def take(self, round: int) -> Any:
         """The total of a round that is done, where the framework wants it."""
         with self._lock:
-            group = self._made[round]
-            own = self._total(self._own_block, round)
-            for who, one in zip(group, slices(0, self._size, len(group)), strict=True):
+            group, layout, own = self._made[round], self._layout, self._own_block
+            for who, one in zip(group, slices(0, layout.size, len(group)), strict=True):
                 if who != self.own:
-                    at, size = self._nbytes(one.start), self._nbytes(one.stop - one.start)
-                    self.memory.copy(_moved(own, at), _moved(self._total(self._block_of(who), round), at), size)
+                    into = layout.total(own, round, one.start)
+                    source = layout.total(self._block_of(who), round, one.start)
+                    self.memory.copy(into, source, layout.bytes_of(one.stop - one.start))
+            total = layout.total(own, round)
             if self._host is not None:
                 self.memory.finish()
-                self.memory.download(own, self._host)
+                self.memory.download(total, self._host)
             self.memory.finish()
-            if self._overtaken(group, round):
+            if self._neighbours.overtaken(group, round):
                 raise Overtaken
-            self._drop([who for who in self._neighbours if who not in group])
-            return self._host if self._host is not None else self._view(own)
+            self._neighbours.keep(group)
+            return self._host if self._host is not None else self._view(total)
 
     def release(self) -> None:
         """A round was summed elsewhere: give back the others' memory."""
         with self._lock:
-            self._drop(list(self._neighbours))
-
-    def _overtaken(self, group: tuple[Who, ...], round: int) -> bool:
-        """Whether a member has begun to put a later total in the place of this one."""
-        return any(self._neighbours[who].segment.worker.adding >= round + 2 for who in group if who != self.own)
-
-    def _drop(self, whom: Sequence[Who]) -> None:
-        for who in whom:
-            if who in self._neighbours:
-                self._neighbours.pop(who).block.close()
-                if who in self._group:
-                    self._group = ()
+            self._neighbours.keep()
 
     # places
 
@@ -270,20 +196,7 @@ class DeviceSums:
         return self._block
 
     def _block_of(self, who: Who) -> Block:
-        return self._own_block if who == self.own else self._neighbours[who].block
-
-    def _nbytes(self, numbers: int) -> int:
-        return numbers * self._wire.kind.dtype.itemsize
-
-    def _part(self, block: Block) -> Place:
-        return block, 0
-
-    def _total(self, block: Block, round: int) -> Place:
-        return block, (1 + round % 2) * self._stride
+        return self._own_block if who == self.own else self._neighbours.block(who)
 
     def _view(self, place: Place) -> Any:
-        return self.memory.view(place, self._size, self._wire)
-
-
-def _moved(place: Place, nbytes: int) -> Place:
-    return place[0], place[1] + nbytes
+        return self.memory.view(place, self._layout.size, self._layout.wire)

@@ -51,3 +51,15 @@ def difference(framework: Framework, once: Any, twice: Any) -> str | None:
         if framework.host(a).tobytes() != framework.host(b).tobytes():
             return name
     return None
+
+
+def say_if_different(framework: Framework, once: Any, twice: Any) -> None:
+    """Say that two results of one lane differ, if they do."""
+    name = difference(framework, once, twice)
+    if name is not None:
+        print(
+            f"the function given to job.sum gave two results for one lane that differ in leaf {name!r}, so a dead "
+            "worker's lane would not come out the same again; draw random numbers from its second argument, "
+            "function(lane, draws), or turn this check off with mm.Job(check=False)",
+            flush=True,
+        )

@@ -3,24 +3,22 @@
 As `state.py`, with these differences, all of them so that the processor never waits for the device within a step:
 
 * gradients stay tensors; those of a world of one are the very tensors that `backward` made;
-* the changes of buffers are taken for all buffers of a type together: some operations, not some for each;
-* what a lane must not do (change a buffer of truth values, move an integer by more than a float32 holds) is looked for
-  on the device, and told one step later;
+* the changes of buffers are taken together, and what a lane must not do is told one step later (`buffer_changes.py`);
 * a commit keeps the buffers in the same memory, and lists the tensors; they are fetched when somebody looks at them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from meshmend.errors import JobError
 from meshmend.job.frameworks.arrays import leaves_of, rebuilt
 from meshmend.job.frameworks.base import OBJECTS, Accumulator
+from meshmend.job.frameworks.torch.buffer_changes import BufferChanges, copy_all
 from meshmend.job.frameworks.torch.digest import Digester
 from meshmend.job.frameworks.torch.host import Copies, array_begun, borrowed, numpy_type
 from meshmend.job.frameworks.torch.listed import Listed
@@ -28,7 +26,6 @@ from meshmend.job.frameworks.torch.state import TorchState
 from meshmend.job.frameworks.torch.state_dict import array_of
 from meshmend.job.frameworks.torch.sums import TorchSums
 from meshmend.job.reduction.base import Reduction
-from meshmend.job.reduction.layout import WHOLE
 from meshmend.job.state.digest import Facts, Later, finished, opening
 from meshmend.job.state.tree import Leaves, OnDevice
 
@@ -51,12 +48,8 @@ class DeviceTorchState(TorchState):
         self._opening: tuple[Any, int] = (None, 0)
         self._list: Listed | None = None
         self._digested: list[Any] = []
-        self._lanes = 1
-        self._doubts: list[Any] = []
-        """For each lane of this step, whether it did what it must not do: numbers on the device."""
-        self._told: tuple[list[str], Callable[[], npt.NDArray[Any]]] | None = None
-        """The same of the last step: what each number is about, and how to get them."""
         super().__init__(objects)
+        self._changes = BufferChanges([*self._buffers], self._fixed, self._changed)
 
     @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
     def commit(self, state: tuple[Any, ...] = ()) -> None:
@@ -65,7 +58,7 @@ class DeviceTorchState(TorchState):
         live = {name: value.detach() for name, value in self._live().items()}
         same = {name: (value.shape, value.dtype) for name, value in live.items()}
         if same == {name: (value.shape, value.dtype) for name, value in self._kept.items()}:
-            _copy([*self._kept.values()], [*live.values()])
+            copy_all([*self._kept.values()], [*live.values()])
         else:
             self._kept = {name: value.clone() for name, value in live.items()}
             self._list = None
@@ -147,12 +140,7 @@ class DeviceTorchState(TorchState):
         self._random_again()
         self._check_frozen()
         grads = [self._every[name].grad for name in self._trained]
-        changes: dict[str, Any] = {}
-        for names in self._kinds().values():
-            changes |= self._parts(self._change(names), names)
-        if self._fixed:
-            live = self._live()
-            self._doubts.append(torch.stack([(live[name] != self._kept[name]).any() for name in self._fixed]).float())
+        changes = self._changes.of_lane(self._live(), self._kept)
         found = leaves_of(result)
         self._tensors = [isinstance(value, torch.Tensor) for _, value in found]
         shaped = zip(self._trained, grads, strict=True)
@@ -170,34 +158,11 @@ class DeviceTorchState(TorchState):
         value = value.detach().to(self._where, copy=True)
         return value.to(torch.float32) if value.is_floating_point() else value
 
-    def _kinds(self) -> dict[Any, list[str]]:
-        """The buffers that are summed, by their type."""
-        found: dict[Any, list[str]] = {}
-        for name in self._buffers:
-            found.setdefault(self._kept[name].dtype, []).append(name)
-        return found
-
-    def _parts(self, flat: Any, names: list[str]) -> dict[str, Any]:
-        """Values of these buffers, given one after another."""
-        shapes = [self._kept[name].shape for name in names]
-        parts = flat.split([shape.numel() for shape in shapes])
-        return {name: part.view(shape) for name, part, shape in zip(names, parts, shapes, strict=True)}
-
-    def _change(self, names: list[str]) -> Any:
-        """How much a lane changed these buffers, one after another: as `_change` of `state.py`."""
-        live, kept = _flat(self._live(), names), _flat(self._kept, names)
-        if not live.is_floating_point():
-            change = (live.to(torch.int64) - kept.to(torch.int64)).to(torch.float32)
-            self._doubts.append((change.abs().amax() > WHOLE // self._lanes).float().reshape(1))
-            return change
-        same = (live == kept) | (live.isnan() & kept.isnan())
-        return torch.where(same, 0.0, live - kept).to(torch.float32)
-
     @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
     def take(self, total: Any, lanes: int, *, mean: bool = False) -> Any:
         """Fill `.grad`, and move each buffer by the mean of its changes."""
         self._clear()
-        self._tell()
+        self._changes.tell(self._kept)
         # A tensor: a number of Python would be multiplied by its reciprocal.
         divisor = torch.full((), float(lanes), device=self._where)
         given = [name for name, count in zip(self._trained, total["found"], strict=True) if count > 0]
@@ -207,61 +172,26 @@ class DeviceTorchState(TorchState):
         for name, grad in zip(given, grads, strict=True):
             parameter = self._every[name]
             parameter.grad = grad if grad.dtype == parameter.dtype else grad.to(parameter.dtype)
-        live = self._live()
-        for names in self._kinds().values():
-            old, change = _flat(live, names), _flat(total["buffers"], names) / divisor
-            change = (change if old.is_floating_point() else change.round()).to(old.dtype)
-            new = [*self._parts(torch.where(change == 0, old, old + change), names).values()]  # -0.0 + 0.0 is 0.0
-            _copy([live[name] for name in names], new)
-            _copy([self._kept[name] for name in names], new)
+        self._changes.move(self._live(), self._kept, total["buffers"], divisor)
         values = [_mean(value, divisor, lanes) if mean else value for _, value in leaves_of(total["metrics"])]
         return rebuilt(total["metrics"], values)
-
-    def _tell(self) -> None:
-        """Raise what a lane of the last step did that it must not do, and ask the same about this step."""
-        if self._told is not None:
-            (names, fetch), self._told = self._told, None
-            for name, doubt in zip(names, fetch(), strict=True):
-                if doubt and name in self._fixed:
-                    raise self._changed(name)
-                if doubt:
-                    raise JobError(
-                        f"a lane changed an integer buffer ({name}) by more than {WHOLE // self._lanes}, whose mean "
-                        "would not be exact; make it a float buffer"
-                    )
-        if self._doubts:
-            whole = [names[0] for kind, names in self._kinds().items() if not kind.is_floating_point]
-            names = [*whole, *self._fixed]
-            each = torch.cat(self._doubts).view(-1, len(names)).amax(dim=0)
-            self._told = names, array_begun(each)
-        self._doubts = []
 
     def drop(self) -> None:
         """Restore what was there before the lane."""
         super().drop()
-        self._doubts = []
+        self._changes.forget()
 
     @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
     def _clear(self) -> None:
         for parameter in self._every.values():
             parameter.grad = None
         live = self._live()
-        _copy([*live.values()], [self._kept[name] for name in live])
+        copy_all([*live.values()], [self._kept[name] for name in live])
 
     def accumulator(self, kind: type[Reduction], tree: Any, lanes: int) -> Accumulator:
         """Adds up lanes on the device."""
-        self._lanes = lanes
+        self._changes.lanes = lanes
         return TorchSums(kind, tree, lanes, self._where)
-
-
-def _copy(to: list[Any], values: list[Any]) -> None:
-    """Copy many tensors at once."""
-    if to:
-        torch._foreach_copy_(to, values)
-
-
-def _flat(tensors: dict[str, Any], names: list[str]) -> Any:
-    return torch.cat([tensors[name].detach().reshape(-1) for name in names])
 
 
 def _float32(grad: Any, parameter: Any) -> Any:

@@ -1,0 +1,116 @@
+"""The thread of a worker that hears the doorbell, and what it shares with the main thread.
+
+When the courier rings, it wakes the main thread, uses the device if the courier asks for that, and exports the state,
+also while the main thread computes. The rules of the lock, `_news`:
+
+* What both threads use is in here: the round, the export, which state is final. The main thread alone changes it, and
+  holds the lock then; so it may read it without. The listener reads it with the lock.
+* An export keeps the lock: the main thread cannot go on to another round, and change the state, in the middle of one.
+* The device is served without it: that may wait for other workers, and `device/` has locks of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from meshmend.base.clocks import OWNER_POLL
+from meshmend.job.device.places import Places
+from meshmend.job.protocol import NEVER
+from meshmend.job.shm.home import too_small
+from meshmend.job.shm.mailbox import WorkerSide
+from meshmend.job.shm.records import StateWanted
+from meshmend.job.shm.segment import WorkerSegment
+from meshmend.job.shm.words import Mail
+
+Export = Callable[[bool], list[Any]]
+"""Gives the state as pieces of bytes; in device memory, as far as that can be, if it is told so."""
+
+
+class Listener:
+    """Hears the doorbell of one worker, from `start` to `close`; `end` ends the worker."""
+
+    def __init__(self, segment: WorkerSegment, places: Places, end: Callable[[str], NoReturn]) -> None:
+        self._segment, self._places, self._end = segment, places, end
+        self._side = WorkerSide(segment)
+        self._news = threading.Condition()
+        self.round = NEVER + 1
+        """The round that goes on, or comes next."""
+        self._final = NEVER - 1
+        """The round whose state is final."""
+        self._joined = False
+        """Whether this worker has taken the state that it was given, if it was given one."""
+        self._export: Export | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._listen, name="meshmend", daemon=True)
+
+    def start(self, export: Export) -> None:
+        """Listen from now on; this gives the state."""
+        with self._news:
+            self._export = export
+        self._thread.start()
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._closed = True
+        self._segment.worker_bell.ring()
+        self._thread.join()
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        """Have the main thread wait for something that the courier rings for, or until the run is halted."""
+        with self._news:
+            while not until() and self._side.halt() is None:
+                self._news.wait(2 * OWNER_POLL)
+
+    def join(self, *, given: bool) -> None:
+        """Be a member from the next round on; given a state, what this worker has offered is not its own any more."""
+        with self._news:
+            self.round = self._segment.courier.done + 1
+            if given:
+                self._final = NEVER - 1
+            self._joined = True
+
+    def finalize(self) -> None:
+        """The state after the last round is final."""
+        with self._news:
+            self._final = self.round - 1
+
+    def advance(self, *, unchanged: bool) -> None:
+        """The round is done; if it has left the state unchanged, the state is as final as before."""
+        with self._news:
+            if unchanged and self._final == self.round - 1:
+                self._final = self.round
+            self.round += 1
+
+    def state_nbytes(self) -> int:
+        """How many bytes the state takes in the host's memory."""
+        return _nbytes(self._export(False)) if self._export is not None else 0
+
+    def _listen(self) -> None:
+        while not self._closed:
+            self._segment.worker_bell.wait(OWNER_POLL)
+            self._places.serve()
+            with self._news:
+                self._places.take_pieces(self.round)
+                request = self._side.state_request()
+                if request is not None and self._may_export(request.body.round):
+                    assert self._export is not None
+                    self._give(request, self._export(request.body.on_device))
+                self._news.notify_all()
+
+    def _may_export(self, round: int) -> bool:
+        """Whether the state after a round is final, and is this worker's own or one that it has taken over."""
+        taken = self._joined or not self._side.has_given()
+        return self._export is not None and taken and self._final >= round
+
+    def _give(self, request: Mail[StateWanted], state: list[Any]) -> None:
+        """Export the state; a worker that cannot is of no use to the others, who would wait for it."""
+        try:
+            self._side.give_state(request, self._final, state)
+        except OSError as error:
+            self._end(f"handing its state out {too_small(_nbytes(state), error)}")
+
+
+def _nbytes(pieces: list[Any]) -> int:
+    return sum(piece.nbytes if hasattr(piece, "nbytes") else len(piece) for piece in pieces)
