@@ -17,7 +17,7 @@ BEGIN = """
 import os, sys
 import mpi4py
 mpi4py.rc.initialize = False  # no world is needed for this
-from meshmend.job.courier import worker_port
+from meshmend.job.courier import worker_messages, worker_port
 from meshmend.job.shm import open_as_courier, open_as_worker
 from meshmend.job.shm.mailbox import WorkerSide
 
@@ -25,8 +25,8 @@ segment, worker = open_as_courier(sys.argv[1], 0), open_as_worker(sys.argv[1], 0
 """
 ENDS = """
 dying, killed = False, []
-worker_port.ExitProbe.is_exiting = lambda self: dying
-worker_port.os.kill = lambda process, how: killed.append((process, how))
+worker_messages.ExitProbe.is_exiting = lambda self: dying
+worker_messages.os.kill = lambda process, how: killed.append((process, how))
 port, side = worker_port.WorkerPort(segment, None, None), WorkerSide(worker)
 port.begin(0, (0,))
 assert not port.ready(0.0)
@@ -37,7 +37,7 @@ assert port.ready(0.0)  # the last part of a dying worker may be summed
 print(len(killed))
 port.begin(1, (0,))
 port.ready(0.0)
-print(len(killed), killed[0] == (os.getpid(), worker_port.signal.SIGKILL))
+print(len(killed), killed[0] == (os.getpid(), worker_messages.signal.SIGKILL))
 """
 ENLISTS = """
 from meshmend.job.courier.mpi import Mpi
