@@ -20,13 +20,6 @@ from tests.job.device.test_memory import check_sums_have_the_bits_of_numpy
 WIRE = WireFormat(Float32, 100)
 
 
-@pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
-    made = Driver()
-    monkeypatch.setattr(cuda, "driver", lambda: made)
-    return made
-
-
 def test_blocks_are_made_exported_mapped_and_given_back(driver: Driver) -> None:
     memory = CudaMemory(0)
     values = np.arange(100, dtype=np.float32)

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from meshmend.base import cuda
 from meshmend.errors import DeviceError, JobError
 from meshmend.job.device import choose, host_memory
 from meshmend.job.device.choose import host_memory_of, memory_of
@@ -24,13 +23,6 @@ from tests.job.device.fake_driver import Driver
 from tests.job.shm.conftest import home as home
 
 WIRE = WireFormat(Float32, 100)
-
-
-@pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
-    made = Driver()
-    monkeypatch.setattr(cuda, "driver", lambda: made)
-    return made
 
 
 def test_buffers_are_registered_once_and_given_back_before_others_are(driver: Driver) -> None:

@@ -49,7 +49,7 @@ def recover(state: MemberState, group: Group, lanes: int, wanted: int, *, again:
         group.shrink += 1
     else:
         group.position = yield Begin()
-    records: list[Record] = yield Gather(_record(state, group))
+    records: list[Record] = yield Gather(record_of(state, group))
     # A member may have repeated a shrink that the others saw succeed: all count the most that any one counted.
     group.shrink = max(record.shrink for record in records)
     here = group.position
@@ -98,7 +98,8 @@ def recover(state: MemberState, group: Group, lanes: int, wanted: int, *, again:
     group.origins, group.round = origins, latest
 
 
-def _record(state: MemberState, group: Group) -> Record:
+def record_of(state: MemberState, group: Group) -> Record:
+    """What a member tells the others."""
     return Record(
         rank=state.rank,
         done=state.done,

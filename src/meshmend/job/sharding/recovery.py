@@ -28,7 +28,7 @@ from meshmend.job.protocol import (
     Shrink,
 )
 from meshmend.job.protocol.agreement import CAUSES, claims, hand_over, may_go_on
-from meshmend.job.protocol.recovery import Group
+from meshmend.job.protocol.recovery import Group, record_of
 from meshmend.job.sharding.copies import check_copies
 from meshmend.job.sharding.operations import Compare, Give, ShardedSteps, Update
 from meshmend.job.sharding.placement import placed
@@ -172,14 +172,7 @@ def _become_member(state: ShardedState, latest: Attempt, origin: int) -> None:
 
 def _record(state: ShardedState, group: ShardedGroup) -> ShardedRecord:
     return ShardedRecord(
-        rank=state.rank,
-        done=state.done,
-        active=state.active,
-        lanes=state.lanes,
-        fresh=group.fresh,
-        origin=state.origin,
-        world=group.world,
-        shrink=group.shrink,
+        **vars(record_of(state, group)),
         met=state.met,
         held=state.held,
         came=state.came,

@@ -37,9 +37,9 @@ class Crew:
         """How many threads may work now."""
         if self._cores <= self._couriers:
             return 1
-        idle, now = _idle(), time.monotonic()
-        before, then = self._seen
+        (before, then), now = self._seen, time.monotonic()
         if now - then >= INTERVAL:
+            idle = _idle()  # not each time: with many cores, the kernel writes a long page for it
             share = int((idle - before) / (now - then)) // self._couriers
             self._hands = max(1, min(self._cores // self._couriers, 1 + share))
             self._seen = idle, now
