@@ -271,6 +271,8 @@ class Training:
                 self.saver.together(self.session, self._rank)
             self.session.leave()
             self._ledger.confirm()
+        elif together:
+            self._ledger.confirm()  # alone, the last step may not be printed yet
         elif shared and self.session.first and self.step > self.began:
             self.saver.after_error(self.session, summed=self.calls.summed)
         if shared:
