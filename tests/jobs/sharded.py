@@ -1,11 +1,14 @@
 """Two matrices that are cut over the devices of a worker. All arithmetic is exact, so any sharding gives the same bits.
 
-python sharded.py [steps=12] [devices=4] [other=RANK]     the worker of that rank shards in another way
+python sharded.py [steps=12] [devices=4] [other=RANK] [gate=STEP]
+
+The worker of rank `other` shards in another way; after step `gate` all wait until there is a file called `open`.
 """
 
 import hashlib
 import os
 import sys
+import time
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
@@ -33,7 +36,7 @@ def update(state: dict, grads: dict) -> dict:
     return {"weights": weights, "step": state["step"] + 1}
 
 
-def main(steps: int = 12, devices: int = 4, other: int = -1) -> None:
+def main(steps: int = 12, devices: int = 4, other: int = -1, gate: int = -1) -> None:
     random = np.random.default_rng(1)
     data = random.integers(-2, 3, (256, 8)).astype(np.float32)
     mesh = Mesh(np.array(jax.local_devices()[:devices]), ("model",))
@@ -46,10 +49,12 @@ def main(steps: int = 12, devices: int = 4, other: int = -1) -> None:
     }
     with mm.Job(data, batch=32, lanes=8, reduction="exact") as job:
         state = job.share({"weights": weights, "step": jnp.int32(0)})
-        for _ in job.steps(steps):
+        for step in job.steps(steps):
             value, grads = job.sum(lambda lane, state=state: gradient(state["weights"], lane))
             state = update(state, grads)
             job.commit(state, loss=value / job.batch)
+            while step == gate and not os.path.exists("open"):
+                time.sleep(0.01)
     found = state["weights"]
     kept = all(leaf.sharding.is_equivalent_to(NamedSharding(mesh, cuts[name]), 2) for name, leaf in found.items())
     print(f"{devices} devices, sharding {'kept' if kept else 'lost'}")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from meshmend.run.console import sentence
+from meshmend.run.supervisor.messages import Halting, TooFew
 from meshmend.testing import Fault
 from tests.jobs.jobs import Job
 
@@ -49,7 +51,9 @@ def test_a_death_changes_no_bit_and_no_sharding(
 @pytest.mark.jobs
 def test_a_run_is_resumed_with_another_sharding(job: Job, expected: str) -> None:
     job.faults = [Fault(rank=1, step=6)]
-    job.run("--on-failure", "shrink", "--min-workers", "2", "-n", "2", script=[SCRIPT])
+    job.start("--on-failure", "shrink", "--min-workers", "2", "-n", "2", script=[SCRIPT, "gate=9"])
+    job.until(sentence(Halting(TooFew(1, 2), checkpoint=True))).open_gate()
+    job.finish()
     assert job.status == 75, job.output
     job.faults = []
     job.start("--resume", job.name, "-n", "2", script=[SCRIPT, "devices=2"], name=False).finish()

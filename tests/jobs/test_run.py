@@ -215,9 +215,10 @@ def test_everything_dies_and_is_resumed(job: Job, undisturbed: Undisturbed) -> N
 def test_too_few_are_left(job: Job, undisturbed: Undisturbed) -> None:
     options = ["steps=40"]
     job.faults = [kill(1, 10), kill(2, 20)]
-    job.run(*SHRINK, "-n", "2:3", script=[SCRIPT, *options])
+    job.start(*SHRINK, "-n", "2:3", script=[SCRIPT, *options, "gate=30"])
+    job.until(sentence(Halting(TooFew(1, 2), checkpoint=True))).open_gate()
+    job.finish()
     assert job.status == 75, job.output
-    assert sentence(Halting(TooFew(1, 2), checkpoint=True)) in job.output
     assert [event.step for event in read(job.path) if isinstance(event, Saved)][-1] >= 20
     job.faults = []
     job.start("--resume", job.name, script=[], name=False).finish()
