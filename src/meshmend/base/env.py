@@ -7,7 +7,7 @@
 | MESHMEND_FOLDER | launcher | where the run keeps its files on this host |
 | MESHMEND_ATTEMPT | launcher | how often the run has been resumed from a checkpoint |
 | MESHMEND_RESUME | launcher | the checkpoint to start from |
-| MESHMEND_PASSED | launcher | how many jobs of the script are over, of those that it has one after another |
+| MESHMEND_PASSED | launcher | how many jobs of the script are already over |
 | MESHMEND_EVERY | launcher | how often to write a checkpoint: "60s", "5min", "100" (steps) or "auto" |
 | MESHMEND_LOG_EVERY | user, launcher | how often a step is printed: "1s" (the default), "0" (every step) or "never" |
 | MESHMEND_STATE | user | where states and gradients are: "device" or "host"; "device" for accelerators and if sharded |
