@@ -1,4 +1,4 @@
-"""`meshmend chaos`: strikes a run on this host at random, to see that it survives."""
+"""`meshmend chaos`: injects random failures into a run on this host, to show that it survives."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from meshmend.run.spec import load_spec
 from meshmend.telemetry import UNKNOWN, Ended, Log, Part, Struck, folder_of, read
 
 SETTLE = 10.0
-"""Seconds in which a worker with a wrong state should be found out."""
+"""Seconds within which the run should detect a worker with a wrong state."""
 
 
 def wreak(run: str, *, every: float, kinds: Sequence[str], count: int | None, seed: int) -> int:
-    """Strike until the run ends, or so often; 0 if the run is still there or ended well."""
+    """Strike until the run ends, or `count` times; return 0 if the run is still alive or succeeded."""
     known = chaos_kinds()
     if not kinds or not set(kinds) <= set(known) or every <= 0:
         raise JobError(
@@ -27,7 +27,7 @@ def wreak(run: str, *, every: float, kinds: Sequence[str], count: int | None, se
         )
     load_spec(run)
     if not members(run):
-        raise JobError(f"run {run!r} has no workers on this host: start it first, and then chaos beside it")
+        raise JobError(f"run {run!r} has no workers on this host: start it first, and run chaos while it trains")
     dice, log, struck = random.Random(seed), Log(folder_of(run), "chaos"), 0
     victims: set[int] = set()
     next_ = time.monotonic() + dice.expovariate(1 / every)
@@ -50,7 +50,7 @@ def wreak(run: str, *, every: float, kinds: Sequence[str], count: int | None, se
 
 
 def _strike(run: str, kind: FaultKind, dice: random.Random, log: Log, victims: set[int]) -> Member | None:
-    """Strike a member that has not been struck yet; None where too few are left to survive that."""
+    """Strike a member that has not been struck yet; None if too few are left to survive that."""
     left = [one for one in members(run) if one.active and one.alive and one.worker not in victims]
     if len(left) < kind.members or not all(one.has_courier for one in left):
         return None
@@ -59,15 +59,15 @@ def _strike(run: str, kind: FaultKind, dice: random.Random, log: Log, victims: s
     log.write(Struck(epoch=victim.epoch, what=kind.part, fault=kind.name, rank=rank, process=process, step=victim.step))
     if not kind.of_run:
         victims.add(victim.worker)
-    assert kind.outside is not None, "only such kinds were let in"
+    assert kind.outside is not None, "only such kinds were accepted"
     kind.outside(Target(run, victim.rank, victim.worker, victim.courier, victim.mpirun, victim.agent, victim.agent))
     return victim
 
 
 def _await_end(victim: Member, process: int) -> None:
-    """Wait until a worker with a wrong state is found out, or until another launcher is there.
+    """Wait until the run has detected a worker with a wrong state, or until another launcher has taken over.
 
-    Meanwhile, failures of others could leave a wrong state a majority, or go unnoticed.
+    Until then, further failures could turn a wrong state into the majority, or go unnoticed.
     """
     deadline = time.monotonic() + SETTLE
     while time.monotonic() < deadline:

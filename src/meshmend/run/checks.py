@@ -1,4 +1,4 @@
-"""What is checked before a run starts and needs a look at files, or a plan: each mistake is one sentence."""
+"""Checks before a run starts that need files or a plan: each mistake is one sentence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check(spec: RunSpec) -> None:
 
 
 def check_script(script: str) -> None:
-    """Refuse what is not a script, or does not exist."""
+    """Refuse a script that does not exist, or is none."""
     if re.fullmatch(r"python[\d.]*", os.path.basename(script)):
         raise JobError(f"{script!r} is not a script: leave it out; meshmend run -n 4 train.py starts Python itself")
     if not os.path.exists(script):
@@ -29,7 +29,7 @@ def check_script(script: str) -> None:
 
 
 def check_mesh(spec: RunSpec) -> None:
-    """Refuse a mesh whose chips are not the workers, or that this algorithm has no plan for."""
+    """Refuse a mesh that does not have one live chip per worker, or for which this algorithm has no plan."""
     mesh = Mesh.parse(spec.mesh)
     mesh.require_connected()
     chips = len(mesh.live)

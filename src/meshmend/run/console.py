@@ -1,7 +1,8 @@
 """What a run prints: the workers' lines with their ranks, each exception once, and the supervisor's messages in words.
 
 Every sentence about a run in progress is here, made from a typed message; nothing depends on the wording. A sentence
-says what happened, to whom, and what follows, so that it can be understood at night and pasted into a search engine.
+says what happened, to which worker, and what follows, so that it is clear at 3 a.m. and can be pasted into a search
+engine.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ from meshmend.run.supervisor.messages import (
 from meshmend.run.supervisor.observations import Cause
 
 MANY = 100
-"""Lines that are written at once, at most."""
+"""The most lines in one write."""
 FEW = 4
 """How many hosts or workers a message lists one by one."""
-SLOW = "do what takes long inside `with job.pause():`, or divide it among all workers with `job.evaluate`"
+SLOW = "wrap slow code in `with job.pause():`, or divide it among all workers with `job.evaluate`"
 SHOWN = 16
 """How many processes a message lists."""
 CAUSES = {
@@ -70,44 +71,44 @@ CAUSES = {
     Cause.REPLACED: "its rank was started again",
     Cause.RUN_ENDED: "the run ended",
 }
-"""Why a worker was killed, where that was the supervisor's decision."""
+"""Why the supervisor killed a worker."""
 
 
 class Console:
-    """The output of one run; a `log` keeps all of it, whatever becomes of the terminal."""
+    """The output of one run; `log` keeps all of it, whatever happens to the terminal."""
 
     def __init__(self, log: Path | None = None) -> None:
         self.outlet = Outlet(log)
         self._told: dict[str, int] = {}
-        """Exceptions that were shown, and the rank that raised each first."""
+        """Exceptions that were shown, and the rank that first raised each."""
 
     def lines(self, printed: Sequence[tuple[int, str]]) -> None:
-        """Pass on (rank, line) that workers have printed, many at once: each write is a call of the system."""
+        """Print (rank, line) of the workers, many lines per write: each write is a system call."""
         for begin in range(0, len(printed), MANY):
             some = printed[begin : begin + MANY]
             self.outlet.write(sys.stdout, "".join(f"[{rank}] {text}\n" for rank, text in some))
 
     def say(self, text: str) -> None:
-        """Print a sentence of the launcher's own."""
+        """Print a sentence of the launcher."""
         self.outlet.write(sys.stderr, f"meshmend: {text}\n")
 
     def keep(self, text: str) -> None:
-        """Write something to the log alone."""
+        """Write something only to the log."""
         self.outlet.write(None, text)
 
     def drain(self) -> None:
-        """Wait until everything is written, as long as somebody reads it."""
+        """Wait until everything is written, as long as the reader reads."""
         self.outlet.drain()
 
     def tell(self, message: Message) -> None:
-        """Print a message of the supervisor's."""
+        """Print a message of the supervisor."""
         if isinstance(message, WorkerRaised):
             self._raised(message)
         else:
             self.say(sentence(message))
 
     def _raised(self, message: WorkerRaised) -> None:
-        """Print an exception in full when it is raised first, and one line when other workers raise the same."""
+        """Print an exception in full the first time, and one line when other workers raise the same one."""
         rank, error = message.rank, message.error
         first = self._told.get(error.error)
         self._told.setdefault(error.error, rank)
@@ -213,7 +214,7 @@ def world_reason(reason: WorldReason) -> str:
 
 
 def ending(status: int) -> str:
-    """How a process ended: "status 1", "SIGKILL", "signal 35"."""
+    """Say how a process ended: "status 1", "SIGKILL", "signal 35"."""
     if status >= 0:
         return f"status {status}"
     try:
@@ -223,7 +224,7 @@ def ending(status: int) -> str:
 
 
 def workers(ranks: Sequence[int]) -> str:
-    """Such as "worker 3", "workers 1 and 2", "no workers"."""
+    """Name workers, as in "worker 3", "workers 1 and 2", "no workers"."""
     if len(ranks) < 2:
         return f"worker {ranks[0]}" if ranks else "no workers"
     if len(ranks) > FEW and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
@@ -232,7 +233,7 @@ def workers(ranks: Sequence[int]) -> str:
 
 
 def processes(found: Mapping[int, int]) -> str:
-    """The end of a sentence that names the processes of these ranks: whoever wants to kill one need not search."""
+    """End a sentence with the processes of these ranks, so that a user who wants to kill one need not search."""
     if not found:
         return ""
     some = [str(process) for process in list(found.values())[:SHOWN]] + ["…"] * (len(found) > SHOWN)

@@ -1,8 +1,8 @@
 """Says once that the disk of a run is full, and once that there is room again.
 
-A run waits for room instead of ending: workers hold the step that they cannot write down, the launcher its events, and
-a checkpoint that cannot be written is written later. All of them may be unable to say so, because what they print goes
-to the same disk; the launcher has a terminal.
+A run waits for room instead of ending: workers hold the step that they cannot record, the launcher its events, and a
+checkpoint that cannot be written is written later. Workers may be unable to say so, because their output goes to the
+same disk; the launcher has a terminal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class DiskWatch:
         self._looked = 0.0
 
     def look(self, written: bool, now: float) -> str | None:
-        """What is new, in words; `written`: whether the launcher itself could write all it had to."""
+        """Return a sentence if something changed; `written`: whether the launcher itself could write everything."""
         if written and not self._full and now - self._looked < ROOM_POLL:
             return None
         self._looked = now

@@ -21,7 +21,7 @@ from meshmend.telemetry import Began, Died, Ended, Formed, read, steps_done, unw
 
 
 def launch(spec: RunSpec) -> int:
-    """Start a run; the exit status is 0 if the job was done."""
+    """Start a run; return the exit status, 0 if the job finished."""
     check(spec)
     if (spec.folder / "run.json").exists():
         raise JobError(
@@ -39,7 +39,7 @@ def launch(spec: RunSpec) -> int:
 
 
 def resume(spec: RunSpec) -> int:
-    """Resume a run from its last checkpoint, in new processes; one that is done only if its script has changed."""
+    """Resume a run from its last checkpoint, in new processes; a finished run only if its script has changed."""
     check(spec)
     clean_stale()
     with manage(spec.run):
@@ -63,7 +63,7 @@ def _resumed(spec: RunSpec) -> int:
     launcher.state.resume = str(checkpoint or "")
     with _disk_errors(spec):
         launcher.pool.open()
-        if isinstance(last, Began) and launcher.pool.living:  # that launcher was killed, and they wait for another
+        if isinstance(last, Began) and launcher.pool.living:  # that launcher was killed, and its workers wait
             return _attached_instead(launcher)
         say(f"resuming from {checkpoint.name if checkpoint else 'the beginning: there is no checkpoint'}")
         spec.save()
@@ -71,17 +71,17 @@ def _resumed(spec: RunSpec) -> int:
 
 
 def _attached_instead(launcher: Launcher) -> int:
-    """Attach to a run whose workers live on other hosts: their state is newer than any checkpoint."""
+    """Attach to a run whose workers are alive on other hosts: their state is newer than any checkpoint."""
     spec, living = launcher.spec, launcher.pool.living
     launcher.pool.close()
     where = ", ".join(f"{_processes(numbers)} on {host}" for host, numbers in living.items())
     saved = load_saved(spec.run)
     if saved.version != VERSION or RunSpec(**saved.values) != spec:
         raise JobError(
-            f"run {spec.run!r} still has living workers, whose state is newer than any checkpoint ({where}): continue "
-            f"with --attach {spec.run}, or end them first with kill -9"
+            f"run {spec.run!r} still has live workers, whose state is newer than any checkpoint ({where}): continue "
+            f"with --attach {spec.run}, or kill them first with kill -9"
         )
-    launcher.console.say(f"run {spec.run} still has living workers ({where}): attaching to them instead of resuming")
+    launcher.console.say(f"run {spec.run} still has live workers ({where}): attaching to them instead of resuming")
     return _attached(spec)
 
 
@@ -89,10 +89,10 @@ def attach(spec: RunSpec) -> int:
     """Take over a run whose launcher was killed, with the workers that are alive."""
     check(spec)
     version = load_saved(spec.run).version
-    if version != VERSION:  # its workers and their shared memory are of that version
+    if version != VERSION:  # its workers and their shared memory have that version
         raise JobError(
             f"run {spec.run!r} was started by meshmend {version}, and this is meshmend {VERSION}: attach with meshmend "
-            f"{version}, or end its workers and use --resume {spec.run}"
+            f"{version}, or kill its workers and use --resume {spec.run}"
         )
     with manage(spec.run):
         require_alone(spec.run, spec.folder)
@@ -100,7 +100,7 @@ def attach(spec: RunSpec) -> int:
         if left and not spec.hosts and not any(worker.visible for worker in left):
             raise JobError(f"the workers of run {spec.run!r} are in another container: use --attach {spec.run} there")
         if not left and not spec.hosts:
-            raise JobError(f"run {spec.run!r} has no living workers on this host: continue it with --resume {spec.run}")
+            raise JobError(f"run {spec.run!r} has no live workers on this host: continue it with --resume {spec.run}")
         with beating(spec.folder):
             return _attached(spec)
 
@@ -112,19 +112,19 @@ def _attached(spec: RunSpec) -> int:
     with _disk_errors(spec):
         launcher.pool.open(attached=True)
         if not waiting(spec.run) and not launcher.pool.living:
-            # Whoever was started now would begin from nothing, where a checkpoint may be.
+            # Workers that were started now would begin from scratch, although there may be a checkpoint.
             away = [host.name for host in spec.places if not launcher.pool.has(host.name)]
             launcher.pool.close()
             but = f", and {', '.join(away)} cannot be reached" if away else ""
             raise JobError(
-                f"run {spec.run!r} has no living workers on any of its hosts that can be reached{but}: continue it "
+                f"run {spec.run!r} has no live workers on any of its hosts that can be reached{but}: continue it "
                 f"with --resume {spec.run}"
             )
         return _summarized(launcher, launcher.run())
 
 
 def _summarized(launcher: Launcher, status: int) -> int:
-    """Print a last sentence for a run that is done; the same status."""
+    """Print a last sentence for a run that is done; return the same status."""
     run, folder = launcher.spec.run, launcher.spec.folder
     steps = steps_done(folder) if status == 0 else 0
     if steps:
@@ -141,7 +141,7 @@ def _summarized(launcher: Launcher, status: int) -> int:
 
 @contextlib.contextmanager
 def _disk_errors(spec: RunSpec) -> Iterator[None]:
-    """Make one sentence of a full or read-only disk, wherever it is met."""
+    """Report a full or read-only disk in one sentence, wherever it shows up."""
     try:
         yield
     except OSError as error:
@@ -151,31 +151,31 @@ def _disk_errors(spec: RunSpec) -> Iterator[None]:
 
 
 def _require_free_name(run: str) -> None:
-    """Refuse the name of a run that lives on this host; dead ones have just been cleaned up."""
+    """Refuse the name of a run that is alive on this host; dead runs have just been cleaned up."""
     if ranks_of(run):
         who = _named(waiting(run)) or "one of its processes"
         raise JobError(
-            f"run {run!r} is already alive on this host ({who} waits for --attach {run}): give another --name, or stop "
-            "that run first"
+            f"run {run!r} is already alive on this host ({who}, waiting for --attach {run}): give another --name, or "
+            "stop that run first"
         )
 
 
 def _require_no_workers(spec: RunSpec) -> None:
-    """Refuse to resume a run whose workers wait for a launcher: they know more than any checkpoint.
+    """Refuse to resume a run whose workers wait for a launcher: their state is newer than any checkpoint.
 
-    Those on other hosts are seen when their agents are there. After a run that was halted, there may be some behind a
-    broken network, which their agent ends.
+    Agents report workers on other hosts once they are connected. After a run was halted, workers may be left on hosts
+    that were cut off; the agents there kill them.
     """
     left = [one for one in waiting(spec.run) if (is_here(one.number) if one.visible else not spec.hosts)]
     if left:
         raise JobError(
-            f"run {spec.run!r} still has living workers, whose state is newer than any checkpoint ({_named(left)}): "
-            f"continue with --attach {spec.run}, or end them first with kill -9"
+            f"run {spec.run!r} still has live workers, whose state is newer than any checkpoint ({_named(left)}): "
+            f"continue with --attach {spec.run}, or kill them first with kill -9"
         )
 
 
 def _named(workers: list[Identity]) -> str:
-    """Such as "processes 11 12"."""
+    """Name processes, as in "processes 11 12"."""
     seen = [worker.number for worker in workers if worker.visible]
     if not seen:
         return "processes in another container" if workers else ""

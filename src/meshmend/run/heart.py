@@ -1,9 +1,9 @@
-"""Whether the launcher of a run lives, for another host: a note in the run's folder, and a beat.
+"""The launcher's heartbeat, by which other hosts know that it is alive: a note in the run's folder.
 
-On one host a lock says that (job/shm/presence.py), but no other host sees it. So a launcher writes down who it is, and
-a thread of its own gives the note a new time every `HEART` seconds. That needs no room on a full disk, and it is seen
-to change without trusting anybody's clock. Who finds a note of another host watches it for a while before it takes
-over.
+Within one host a lock shows that (job/shm/presence.py), but no other host sees it. So a launcher writes a note that
+identifies it, and a thread touches the note every `HEART` seconds. That needs no room on a full disk, and readers see
+it change without trusting any clock. A launcher that finds a note of another host watches it for a while before it
+takes over.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def beating(folder: Path, note: Note | None = None) -> Iterator[None]:
 
     def beat() -> None:
         while not ended.wait(HEART):
-            with contextlib.suppress(OSError):  # a file system that is away for a moment
+            with contextlib.suppress(OSError):  # the file system is unavailable for a moment
                 os.utime(path)
 
-    with contextlib.suppress(OSError):  # a full disk is told elsewhere, and keeps nobody from training
+    with contextlib.suppress(OSError):  # a full disk is reported elsewhere, and must not prevent training
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(asdict(note or Note())))
     thread = threading.Thread(target=beat, name="meshmend heart", daemon=True)
@@ -59,10 +59,10 @@ def beating(folder: Path, note: Note | None = None) -> Iterator[None]:
 
 
 def require_alone(run: str, folder: Path, patience: float = HEART_STOPPED) -> None:
-    """Refuse to take over a run whose launcher lives on another host."""
+    """Refuse to take over a run whose launcher is alive on another host."""
     found = _look(folder)
     if found is None or found[0].process.visible:
-        return  # if it lived, it would hold the lock of this host
+        return  # if it were alive, it would hold the lock on this host
     note, before = found
     until = time.monotonic() + patience
     while time.monotonic() < until:
@@ -78,7 +78,7 @@ def require_alone(run: str, folder: Path, patience: float = HEART_STOPPED) -> No
 
 
 def _look(folder: Path) -> tuple[Note, int] | None:
-    """The note and its time; opened again each time, since only then a network file system looks again."""
+    """Return the note and its time; opens it again each time, which makes a network file system fetch it again."""
     try:
         with (folder / NOTE).open() as file:
             return checked(Note, loads(file.read())), os.fstat(file.fileno()).st_mtime_ns

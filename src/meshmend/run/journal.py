@@ -1,4 +1,4 @@
-"""What the launcher writes down: the supervisor's decisions as events of the run."""
+"""What the launcher records: the supervisor's decisions as events of the run."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Journal:
         self.epoch = Epoch(attempt)
 
     def note(self, action: actions.Action) -> None:
-        """Write an action down, if it is one of those."""
+        """Record an action, if it is one that is to be recorded."""
         match action:
             case actions.NoteAttempt():
                 self._begin(action)
@@ -86,23 +86,23 @@ class Journal:
                 self._write(Died(epoch=self.epoch, what=Part.MPIRUN, how=LOSSES[how]))
 
     def started(self, rank: int, process: int, host: str) -> None:
-        """A worker was started."""
+        """Record that a worker was started."""
         self._write(Started(epoch=self.epoch, rank=rank, process=process, host=host))
 
     def entered(self, enter: actions.EnterWorld) -> None:
-        """A world was let in."""
+        """Record that a world was entered."""
         self.epoch = Epoch(self.epoch.attempt, enter.number)
         joined = [*enter.reason.ranks] if isinstance(enter.reason, Joined) else []
         self._write(Formed(epoch=self.epoch, ranks=[*enter.ranks], why=WHY[type(enter.reason)], joined=joined,
                            job=enter.job))  # fmt: skip
 
     def ended(self, finish: actions.Finish) -> None:
-        """The run is over."""
+        """Record that the run is over."""
         why = halt_reason(finish.reason) if finish.reason is not None else ""
         self._write(Ended(epoch=self.epoch, status=finish.status, why=why))
 
     def flush(self) -> bool:
-        """Write what a full disk kept back; whether nothing is left."""
+        """Write what a full disk held back; return whether nothing is left."""
         return self._log.flush()
 
     def _begin(self, begin: actions.NoteAttempt) -> None:
@@ -117,9 +117,9 @@ class Journal:
 
 
 def halted_before(events: Iterable[Event]) -> tuple[HaltReason, int] | None:
-    """Why the launcher before this one was halting the run, and who was to write the checkpoint; None if it was not.
+    """Return why the previous launcher was halting the run, and which rank writes the checkpoint; None if it was not.
 
-    Where it could not reach most of the workers, those may be what this launcher is to go on with.
+    A halt because most workers could not be reached does not count: this launcher may be there to continue with those.
     """
     found: Halting | None = None
     for event in events:
@@ -137,7 +137,7 @@ def halted_before(events: Iterable[Event]) -> tuple[HaltReason, int] | None:
 
 
 def _how(seen: RankSeen) -> tuple[How, int]:
-    """How a worker ended, and its status or signal where it was not us."""
+    """Return how a worker ended, and its status or signal if we did not kill it."""
     if seen.cause in HOW:
         return HOW[seen.cause], 0
     status = seen.status or 0

@@ -1,8 +1,9 @@
-"""`meshmend run`: the shell around the supervisor. It observes, has `decide` decide, and acts.
+"""`meshmend run`: the shell around the supervisor. It observes, lets `decide` decide, and acts.
 
-The launcher keeps nothing that a run needs: when it is killed, workers wait, and another one attaches to them. So its
-own errors must never cost the workers their state. What cannot be carried out (no memory, no process) is a failed
-attempt that the supervisor sees; after any other error the launcher leaves the workers alive and says how to attach.
+The launcher keeps nothing that a run needs: if it is killed, workers wait, and another launcher attaches to them. So
+its own errors must never cost the workers their state. An action that cannot be carried out (no memory, no process) is
+a failed attempt that the supervisor observes; after any other error the launcher leaves the workers alive and says how
+to attach.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from meshmend.run.world.world import World, open_world, why_none
 
 
 class Launcher:
-    """One run, on this launcher's watch."""
+    """The launcher of one run."""
 
     def __init__(
         self, spec: RunSpec, *, attempt: int = 0, resume: str = "", attached: bool = False,
@@ -56,18 +57,18 @@ class Launcher:
         if halted is not None:
             self.state.halt_reason, self.state.writer = halted
         self._worlds: dict[int, World | None] = {}
-        """Those that were opened; None: mpirun could not be started."""
+        """The worlds that were opened; None: mpirun could not be started."""
         self._signal = 0
         self._hung_up = False
         self._trouble = ""
-        """What was said last about an action that could not be carried out."""
+        """The last error message about an action that could not be carried out."""
         self._disk = DiskWatch(spec.folder)
         self._probes: list[Probe] | None = None
         self._expelled: dict[str, bool] = {}
         self._checkpoint: str | None = None
 
     def run(self) -> int:
-        """From the first worker to the last: the exit status."""
+        """Run until the last worker has exited; return the exit status."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._interrupted)
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
@@ -88,7 +89,7 @@ class Launcher:
         return finish.status
 
     def _abandon(self, error: Exception) -> int:
-        """Leave the workers alive after an error of the launcher's own: they wait for another one."""
+        """Leave the workers alive after an error in the launcher: they wait for another launcher."""
         self.console.keep("".join(traceback.format_exception(error)))
         said = traceback.format_exception_only(error)[-1].strip()
         self.console.say(
@@ -100,7 +101,7 @@ class Launcher:
         return ABANDONED
 
     def last_checkpoint(self) -> Path | None:
-        """The newest one that is whole; damaged ones are named."""
+        """Return the newest intact checkpoint; report damaged ones."""
         return newest(self.spec.folder, lambda error: self.console.say(f"skipping a damaged checkpoint: {error}"))
 
     def _watch(self) -> actions.Finish:
@@ -109,7 +110,7 @@ class Launcher:
             began = time.time_ns()
             for action in todo:
                 if isinstance(action, actions.Finish):
-                    self._observe()  # what workers printed last
+                    self._observe()  # forwards the workers' last output
                     return action
                 self._try(action, began)
             self._mind_disk()
@@ -117,17 +118,17 @@ class Launcher:
                 self._wait()
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
-        """Once: halt with a checkpoint. Twice: at once."""
+        """The first signal halts the run with a checkpoint, the second one immediately."""
         del frame
         self._signal = number
 
     def _lost_terminal(self, number: int, frame: FrameType | None) -> None:
-        """The run goes on without a terminal."""
+        """Continue without a terminal."""
         del number, frame
         self._hung_up = True
 
     def _mind_disk(self) -> bool:
-        """Write down what a full disk kept back, and say once that it is full; whether all is written."""
+        """Write what a full disk held back, and say once that it is full; return whether everything is written."""
         written = self._journal.flush()
         news = self._disk.look(written and self.console.outlet.flush(), time.monotonic())
         if news is not None:
@@ -145,7 +146,7 @@ class Launcher:
         number, self._signal = self._signal, 0
         expelled, self._expelled = self._expelled, {}
         checkpoint, self._checkpoint = self._checkpoint, None
-        # Before the ranks: a world ends with the last step too, and then they must be seen to be over.
+        # Before the ranks: a world also ends after the last step, and then the ranks must be seen to be over.
         ended = frozenset(number for number, world in self._worlds.items() if world is None or world.ended)
         return Observations(
             ranks=self._look(reachable),
@@ -165,7 +166,7 @@ class Launcher:
         for host in hosts:
             agent = self.pool.agents[host]
             seen |= {view.rank: view for view in agent.look() if 0 <= view.rank < self.spec.ranks}
-            with contextlib.suppress(OSError):  # a file system that is away for a moment: later
+            with contextlib.suppress(OSError):  # the file system is unavailable for a moment: try later
                 self.console.lines(agent.output())
         return seen
 
@@ -176,7 +177,7 @@ class Launcher:
         return frozenset(probe.host for probe in probes if not probe.answer)
 
     def _wait(self) -> None:
-        """Until the next look, or a death on this host."""
+        """Wait until the next poll, or a death on this host."""
         here = [agent for agent in self.pool.agents.values() if isinstance(agent, Agent)]
         if here:
             here[0].wait()
@@ -186,7 +187,7 @@ class Launcher:
     # ── act ──
 
     def _try(self, action: actions.Action, began: int) -> None:
-        """Carry out an action; where that fails, the next observations show it, and the supervisor decides again."""
+        """Carry out an action; if that fails, the next observations show it, and the supervisor decides again."""
         try:
             self._act(action, began)
         except (OSError, JobError) as error:
@@ -215,7 +216,7 @@ class Launcher:
                 self._tell_all(messages.Clear())
             case actions.OpenWorld(number=number, members=members):
                 repair = POLICIES[self.spec.on_failure].repairs
-                self._worlds[number] = None  # until it is there
+                self._worlds[number] = None  # until mpirun has started
                 network = "" if has_chosen() else self.pool.network(members)
                 self._worlds[number] = open_world(
                     self.spec, number, members, self.console.say, repair=repair, network=network
@@ -264,7 +265,7 @@ class Launcher:
         self._tell_all(message)
 
     def _tell(self, host: str, command: messages.Command) -> None:
-        """Have one agent do something; where it is gone, the next observations show it."""
+        """Send a command to one agent; if the agent is gone, the next observations show it."""
         if host in self.pool.agents:
             self.pool.agents[host].act(command)
 

@@ -1,8 +1,8 @@
 """Where the lines of a run go: to the terminal or pipe that the launcher was given, and always to a file too.
 
-Nothing that a reader does may end a run or hold it up. A reader that is gone (EPIPE, EIO) gets nothing more. For one
-that does not read (a stopped `less`, a terminal after Ctrl-S) a thread waits, so the launcher need not: lines queue up,
-those that find no room are left out with a note, and the file has them all, the oldest packed (base/packing.py).
+Nothing that a reader does may end a run or block it. A reader that is gone (EPIPE, EIO) gets nothing more. A thread
+waits for a reader that does not read (a stopped `less`, a terminal after Ctrl-S), so the launcher need not: lines queue
+up, lines that find no room are skipped with a note, and the file has them all, the oldest compressed (base/packing.py).
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ class Outlet:
         self._news = threading.Condition()
         self._written = self._left_out = 0
         self._unread = False
-        """Nobody reads any more, and nothing is written there."""
+        """The reader has stopped reading, and nothing more is written to it."""
         self._unkept = bytearray()
-        """What the file has not got yet, because the disk is full."""
+        """What is not in the file yet, because the disk is full."""
         self._thread: threading.Thread | None = None
         self._packer: threading.Thread | None = None
         self._packed = 0
-        """Pieces of the file that have been packed away, or are being."""
+        """Pieces of the file that have been compressed, or are being compressed."""
 
     def write(self, stream: TextIO | None, text: str) -> None:
-        """Write whole lines, to the file at once and to the stream as soon as its reader takes them."""
+        """Write whole lines, to the file immediately and to the stream as soon as its reader takes them."""
         with self._news:
             if len(self._unkept) < KEPT:
                 self._unkept += text.encode(errors="replace")
@@ -55,14 +55,14 @@ class Outlet:
             return
         try:
             number = stream.fileno()
-        except (OSError, ValueError, AttributeError):  # not a real file: nobody can hold up who writes there
+        except (OSError, ValueError, AttributeError):  # not a real file: writing to it cannot block
             stream.write(text)
             stream.flush()
             return
         data = text.encode(stream.encoding or "utf-8", "replace")
         with self._news:
             if self._left_out and len(self._waiting) < ROOM // 2:
-                note = f"meshmend: left out {self._left_out} lines that nobody read here; they are in {self.path}\n"
+                note = f"meshmend: skipped {self._left_out} lines that were not read in time; they are in {self.path}\n"
                 self._waiting.append((number, note.encode()))
                 self._left_out = 0
             if self._left_out or len(self._waiting) >= ROOM:
@@ -76,7 +76,7 @@ class Outlet:
             atexit.register(self.drain)
 
     def drain(self) -> None:
-        """Wait until all is written, as long as somebody reads; whoever does not gets no more."""
+        """Wait until everything is written, as long as the reader reads; write no more to a reader that does not."""
         with self._news:
             written, since = self._written, time.monotonic()
             while self._waiting:
@@ -90,7 +90,7 @@ class Outlet:
                     self._unread = True
 
     def flush(self) -> bool:
-        """Write to the file what a full disk kept back; whether nothing is left."""
+        """Write to the file what a full disk held back; return whether nothing is left."""
         with self._news:
             if self.path is None:
                 self._unkept.clear()
@@ -106,10 +106,10 @@ class Outlet:
             return True
 
     def _pack(self, size: int) -> None:
-        """Have a file that has become long packed, by a thread: nobody waits for that."""
+        """Compress a file that has become long, in a thread, so that the launcher does not wait."""
         if size // FULL > self._packed and self.path is not None and not (self._packer and self._packer.is_alive()):
             self._packer = threading.Thread(target=pack_away, args=(self.path, size), name="packing", daemon=True)
-            with contextlib.suppress(RuntimeError):  # no room for another thread: later
+            with contextlib.suppress(RuntimeError):  # no room for another thread: try later
                 self._packer.start()
                 self._packed = size // FULL
 
@@ -122,7 +122,7 @@ class Outlet:
             written = _write(number, data)
             with self._news:
                 if self._unread:
-                    return  # given up meanwhile: the number may be another file's by now
+                    return  # the reader was given up meanwhile: the number may belong to another file by now
                 if not written:
                     _cut(number)
                 self._waiting.popleft()
@@ -131,12 +131,12 @@ class Outlet:
 
 
 def _write(number: int, data: bytes) -> bool:
-    """Write to a file that may be a terminal or a pipe; whether somebody is still there."""
+    """Write to a file that may be a terminal or a pipe; return whether its reader is still there."""
     view = memoryview(data)
     while view:
         try:
             view = view[os.write(number, view) :]
-        except BlockingIOError:  # whoever shares the pipe has made it so
+        except BlockingIOError:  # another process that shares the pipe has made it non-blocking
             select.select([], [number], [], READER)
         except OSError:
             return False
@@ -144,7 +144,7 @@ def _write(number: int, data: bytes) -> bool:
 
 
 def _cut(number: int) -> None:
-    """Have a file lead nowhere: also what others print there, or Python when it exits, must not fail or wait."""
+    """Redirect a file to /dev/null: nothing that others print there, or Python at its exit, may fail or block."""
     with contextlib.suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, number)

@@ -1,17 +1,18 @@
 """Whether a host can be reached over the network that sums use: its agent listens on a port, the launcher connects.
 
-A launch agent may reach a host over another network, for management. So an agent that answers its launcher does not
+A launch agent may reach a host over a separate management network. So an agent that answers its launcher does not
 prove that mpirun, which runs on the launcher's host, can reach the daemons and couriers of that host.
 
-Both sides prove that they know the run's secret (secret.py), and say nothing else:
+Both sides prove that they know the run's secret (secret.py), and exchange nothing else:
 
     LAUNCHER                                 AGENT
-                     ◄── a number ──         of each connection its own
+                     ◄── a number ──         a new one for each connection
     ── another number, and a proof ──►       drops the connection if that is wrong
                      ◄── its own proof ──
 
-Anybody may connect to the port. An agent keeps few connections, each for a short time, and reads no more from one than
-a proof is long, in a thread of its own: who does not know the secret holds up neither the agent nor other probes.
+Anyone may connect to the port. An agent keeps few connections, each for a short time, and reads no more from one than
+the length of a proof, in a separate thread: a client that does not know the secret blocks neither the agent nor other
+probes.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from meshmend.base.clocks import PROBE_REROUTE, PROBE_SILENCE
 from meshmend.run.secret import AGENT, LAUNCHER, NUMBER, SIZE, new_number, proof, proves
 
 MOST = 64
-"""Connections that are kept at once; another one takes the place of the oldest."""
+"""How many connections are kept; a new one replaces the oldest."""
 
 
 class Imposter(OSError):
-    """Somebody answered who does not know the run's secret."""
+    """Another process answered, which does not know the run's secret."""
 
 
 @dataclass
@@ -56,7 +57,7 @@ class ProbeListener:
         self._closed = False
 
     def begin(self, secret: bytes) -> None:
-        """Answer from now on; whoever has connected before has waited."""
+        """Answer from now on, including clients that connected earlier and have waited."""
         self._thread = threading.Thread(target=self._serve, args=[secret], name="probes", daemon=True)
         self._thread.start()
 
@@ -86,7 +87,7 @@ class ProbeListener:
     def _accept(self, events: selectors.BaseSelector) -> None:
         try:
             line = self._socket.accept()[0]
-        except OSError:  # it is gone again; or there are too many open files, which others may close
+        except OSError:  # the client is gone again; or there are too many open files, which may change
             time.sleep(0.01)
             return
         if len(self._callers) == MOST:
@@ -99,7 +100,7 @@ class ProbeListener:
             line.send(caller.number)
 
     def _hear(self, caller: _Caller, secret: bytes) -> bool:
-        """Read what has come, and answer a proof; whether the connection is of no more use."""
+        """Read what has arrived, and answer a proof; return whether the connection is finished."""
         try:
             data = caller.line.recv(NUMBER + SIZE - len(caller.said))
         except BlockingIOError:
@@ -122,10 +123,10 @@ class ProbeListener:
 
 
 def _listen(host: str) -> socket.socket:
-    """Listen on the address of a host, as its name is known here.
+    """Listen on the address to which a host's name resolves here.
 
-    Where that is no address of this host (its name means another one here), loopback does: a connection that is refused
-    shows as well that the host is there.
+    If that is not an address of this host (its name means another host here), listen on loopback: a refused connection
+    also shows that the host is reachable.
     """
     with contextlib.suppress(OSError):
         for family, *_, address in socket.getaddrinfo(host.rpartition("@")[2], 0, type=socket.SOCK_STREAM):
@@ -135,12 +136,12 @@ def _listen(host: str) -> socket.socket:
 
 
 class Probe:
-    """One attempt to reach the agent of a host, in a thread of its own."""
+    """One attempt to reach the agent of a host, in a separate thread."""
 
     def __init__(self, host: str, port: int, secret: bytes, address: str = "") -> None:
         self.host = host
         self.answer: bool | None = None
-        """Whether the host can be reached; None while that is not known yet."""
+        """Whether the host can be reached; None while that is unknown."""
         where = address or host.rpartition("@")[2], port
         self._thread = threading.Thread(target=self._try, args=(where, secret), name=f"probe of {host}", daemon=True)
         self._thread.start()
@@ -156,16 +157,16 @@ class Probe:
             try:
                 _meet(where, secret)
                 self.answer = True
-            except ConnectionError:  # refused, or closed at once: the host is there
+            except ConnectionError:  # refused, or closed immediately: the host is reachable
                 self.answer = True
-            except OSError:  # silence, no route, somebody else, or a name that only the launch agent knows
+            except OSError:  # silence, no route, another process, or a name that only the launch agent knows
                 if time.monotonic() - began > PROBE_REROUTE:
                     self.answer = False
                 time.sleep(PROBE_REROUTE / 10)
 
 
 def _meet(where: tuple[str, int], secret: bytes) -> None:
-    """Connect to an agent and have it prove that it is one of this run's."""
+    """Connect to an agent and have it prove that it belongs to this run."""
     until = time.monotonic() + PROBE_SILENCE
     with socket.create_connection(where, PROBE_SILENCE) as line:
         numbers = _receive(line, NUMBER, until) + new_number()
@@ -175,7 +176,7 @@ def _meet(where: tuple[str, int], secret: bytes) -> None:
 
 
 def _receive(line: socket.socket, size: int, until: float) -> bytes:
-    """So many bytes, by then."""
+    """Receive this many bytes, before a deadline."""
     found = b""
     while len(found) < size:
         line.settimeout(max(until - time.monotonic(), 0.001))

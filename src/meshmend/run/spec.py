@@ -1,6 +1,6 @@
-"""What was asked for: the options of a run, saved in its folder (`run.json`) so that it can be attached to and resumed.
+"""The options of a run, saved in its folder (`run.json`) so that it can be attached to and resumed.
 
-A spec is data. What can only be known by looking at files or by planning is checked in checks.py.
+A spec is data. Checks that need files or a plan are in checks.py.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class RunSpec:
     run: str
     script: Sequence[str]
     workers: int
-    """How many should be active."""
+    """How many workers take part in sums."""
     least: int = 1
-    """With fewer than these, the run is halted with a checkpoint."""
+    """With fewer workers than this, the run is halted with a checkpoint."""
     spares: int = 0
     on_failure: str = "replace"
     """The name of a policy."""
@@ -44,13 +44,13 @@ class RunSpec:
     every: str = ""
     """How often a checkpoint is written."""
     mesh: str = ""
-    """Where workers are chips of a mesh: which."""
+    """The mesh whose chips are the workers, if any."""
     algorithm: str = "trees"
     """How sums go over it."""
     log_every: str = ""
     """How often a step is printed."""
     verbose: bool = False
-    """Whether the commands that are run are printed too."""
+    """Whether to print the commands that are run."""
 
     def __post_init__(self) -> None:
         if not self.script:
@@ -132,7 +132,7 @@ def load_spec(run: str, **changes: Any) -> RunSpec:
 
 
 def load_saved(run: str) -> Saved:
-    """Read `run.json`; one that is damaged, or in a format that this version does not read, is refused."""
+    """Read `run.json`; refuse it if it is damaged or in a format that this version does not read."""
     path = folder_of(run) / "run.json"
     if not path.exists():
         raise JobError(f"there is no run {run!r}: expected {path}, which meshmend run writes in the folder it runs in")

@@ -225,7 +225,7 @@ FOUR = Case(workers=4, hosts=2)
 APART = Case(spares=1, hosts=2, apart=True, steps=3, load=2.0, tail=2.0)
 KNOWN = [
     Known(
-        "A host was cut off just when its workers got the state, which nobody saw",
+        "A host was cut off just when its workers got the state, which the launcher could no longer see",
         (
             Case(
                 workers=4, hosts=2, apart=True, steps=3, seed=6123, tail=2.0,
@@ -257,28 +257,28 @@ KNOWN = [
         mutant=_stopped_couriers_look_alive,
     ),
     Known(
-        "Mpirun was stopped and then a worker died",
+        "mpirun was stopped and then a worker died",
         at_all(SHRINK, Fault(Kind.MPIRUN_STOP, 0), Fault(Kind.KILL, 0, 1, after=0.01), begin=30, step=5),
         mutant=_stopped_couriers_look_alive,
     ),
     Known(
-        "A member that was left out of the last sum was let go with its own",
+        "A member that was left out of the last sum was told to leave with its own sum after the others",
         at_all(Case(policy="shrink", hosts=2, steps=3), Fault(Kind.CUT_MPI, 0, 1, lasts=6.0), begin=40, step=1),
         mutant=_patch(deaths, "_sum_of", lambda rank: rank.seen.step),
     ),
     Known(
-        "A member lacked the last step when the others had done it without it and left",
+        "A member lacked the last step because the others had done it without that member and left",
         at_all(Case(policy="shrink", hosts=2, steps=3), Fault(Kind.CUT_MPI, 0, 1, lasts=6.0), begin=40, step=3),
         mutant=_patch(decide_module, "release_rest", lambda _: None),
     ),
     Known(
-        "A spare was stopped, and kept a run from ending that was done",
+        "A stopped spare kept a finished run from ending",
         at_all(SPARE, Fault(Kind.STOP, 0, 2), begin=70),
         seconds=60.0,
         mutant=_patch(deaths, "RELEASE", 1e9),
     ),
     Known(
-        "The courier of a spare that had left already was stopped, and the last member waited for it",
+        "The courier of a spare that had already left was stopped, and the last member waited for it",
         (
             Case(
                 policy="spare", workers=2, spares=1, least=2, steps=2, seed=6160,
@@ -290,7 +290,7 @@ KNOWN = [
         mutant=_patch(deaths, "RELEASE", 1e9),
     ),
     Known(
-        "A launcher that attached between two jobs killed a worker that had gone on to the second",
+        "A launcher that attached between two jobs killed a worker that had moved on to the second",
         (
             Case(
                 policy="spare", spares=1, jobs=2, steps=3, seed=8558, load=2.0,
@@ -301,8 +301,8 @@ KNOWN = [
         ),
     ),
     Known(
-        "A worker was killed when its first world had been opened and nobody had the state yet: its successor was in "
-        "no world",
+        "A worker was killed after its first world had been opened and before any worker had the state: its successor "
+        "was in no world",
         (
             Case(
                 workers=2, jobs=2, steps=3, seed=10676, load=2.0,
@@ -315,7 +315,7 @@ KNOWN = [
         mutant=_patch(deaths, "end_world", lambda _: None),
     ),
     Known(
-        "A launcher that attached to a run that was being halted did not know that it was",
+        "A launcher that attached to a run that was being halted knew neither that nor the reason",
         (
             Case(
                 policy="spare", spares=1, jobs=2, seed=11364, load=2.0, exit=3.0, tail=2.0,
@@ -349,57 +349,57 @@ KNOWN = [
         mutant=_nobody_is_seen_to_halt,
     ),
     Known(
-        "A host was started again before it counted as lost, and the next agent found no workers there",
+        "A host rebooted before it counted as lost, and the next agent found no workers there",
         at_all(replace(THREE, steps=8), Fault(Kind.HOST, 0, 1, lasts=1.0), begin=10, step=9),
         mutant=_patch(decide_module, "_see", _see_what_is_there),
     ),
     Known(
-        "An agent was told to kill a worker that it did not find",
+        "An agent that was told to kill a worker that did not exist failed, and so did the next agent",
         at_all(replace(SPARE, hosts=2, exit=3.0), Fault(Kind.HOST, 0, 1, lasts=1.0), begin=10, step=9),
     ),
     Known(
-        "With `--on-failure restart`, a worker that came too late for any step was replaced for ever",
+        "With `--on-failure restart`, a worker that joined too late for any step was replaced forever",
         at_all(Case(policy="restart", workers=2, hosts=2), Fault(Kind.EXIT, 0, 1), begin=60, step=3),
     ),
     Known(
-        "A worker was stopped just when a run began and its state was to be everybody's first one",
+        "A worker was stopped just when a run began and its state was to become everyone's first state",
         at_all(replace(THREE, spares=1), Fault(Kind.STOP, 0, 0), begin=15, end=40, step=2),
     ),
     Known(
-        "A worker hung after the others had left: it was the only one, so all were still",
+        "A worker hung after the others had left",
         at_all(Case(workers=2, steps=3), Fault(Kind.HANG, 0, 1), begin=58, end=70, step=1)
         + at_all(Case(workers=3, steps=3), Fault(Kind.HANG, 0, 1), begin=85, end=105, step=1),
     ),
     Known(
-        "With `--on-failure restart`, couriers that ended because the network broke took their workers along",
+        "With `--on-failure restart`, couriers that exited because the network broke took their workers",
         at_all(replace(FOUR, policy="restart", spares=1, steps=6), Fault(Kind.CUT, 0, 1), begin=20, step=9),
         mutant=_lost_is_lost_alone,
     ),
     Known(
-        "The answer that a host was cut off came when the job was done",
+        "The probe reported that a host was cut off when the job was already done, and the run was",
         at_all(replace(TWO, tail=4.0, steps=2), Fault(Kind.CUT_MPI, 0, 1), begin=8, step=3),
     ),
     Known(
-        "A launcher was attached when the job was done, but for a worker that was missing",
+        "A launcher attached when the job was done except for one missing worker, and waited for that",
         at_all(
             replace(TWO, policy="shrink", steps=3), Fault(Kind.CUT_MPI, 0, 1, lasts=25.0),
             Fault(Kind.LAUNCHER, 41, after=1.0, lasts=0.5), begin=4, end=30, step=2,
         ),
     ),
     Known(
-        "A launcher was attached to a run whose other members were done, and formed a world of those left behind",
+        "A launcher attached to a run most of whose members were done, and formed a world of the",
         at_all(
             Case(policy="spare", workers=4, spares=1, hosts=3, steps=3), Fault(Kind.KILL, 0, 0),
             Fault(Kind.LAUNCHER, 22, lasts=0.5), begin=60, end=140, step=2,
         ),
     ),
     Known(
-        "SIGTERM that came when the last step was done made status 1 of it",
+        "A SIGTERM that arrived when the last step was done changed the exit status to 1",
         at_all(Case(steps=2), Fault(Kind.SIGNAL, 0), begin=50, end=90, step=1),
         or_status=HALTED,
     ),
     Known(
-        "A spare that was let go made status 0 of a run whose other workers had all been killed",
+        "A run exited with status 0 because of a released spare, although its other workers had all",
         at_all(SPARE, Fault(Kind.KILL, 0, 0), Fault(Kind.KILL, 0, 1), begin=84, end=92, step=1),
         status=FAILED,
         or_status=DONE,
@@ -412,13 +412,13 @@ KNOWN = [
         ),
     ),
     Known(
-        "A host was cut off in the moment in which a run began, and trained and finished there",
+        "A host was cut off just when a run began, and its workers trained and finished there",
         at_all(replace(SPARE, hosts=2, apart=True, steps=3), Fault(Kind.CUT, 0, 0), begin=9, end=60, step=2),
         status=FAILED,
         or_status=HALTED,
     ),
     Known(
-        "A member that was left behind was let go by one launcher, and waited for by the next",
+        "One launcher told a member that was left behind to leave, and the next launcher waited for it",
         at_all(
             Case(policy="spare", workers=4, spares=1, hosts=3), Fault(Kind.SLOW, 0, 2, lasts=60.0),
             Fault(Kind.COURIER, 11, 2), Fault(Kind.LAUNCHER, 0, after=0.5, lasts=0.5), begin=80, end=120, step=1,
@@ -439,7 +439,7 @@ KNOWN = [
         status=FAILED,
     ),
     Known(
-        "After a cut network healed, couriers behind the break took resets for deaths",
+        "After a network partition healed, couriers on the far side took connection resets for deaths",
         at_all(replace(THREE, steps=8, policy="shrink"), Fault(Kind.CUT_MPI, 0, 1, lasts=9.0), begin=40, step=3),
         mutant=_patch(recovery, "may_go_on", lambda *_: True),
     ),
@@ -463,7 +463,7 @@ KNOWN = [
         mutant=_patch(halting, "begin_halt", _anybody_writes),
     ),
     Known(
-        "All workers on this side of a cut had been killed to start again",
+        "All workers on this side of a partition had been killed for a restart, and the run ended with",
         (Case(
             policy="checkpoint", workers=4, spares=1, hosts=3, steps=3, seed=10612, load=2.0, tail=2.0,
             faults=(Fault(Kind.CUT, 93, target=1), Fault(Kind.COURIER, 10, target=1, after=1.0)),
@@ -502,7 +502,7 @@ KNOWN = [
         mutant=_saving_does_not_count,
     ),
     Known(
-        "A script that failed after its last step ended with status 0",
+        "A run whose script failed after the last step exited with status 0",
         (Case(tail_status=1),),
         status=FAILED,
         mutant=_patch(decide_module, "exit_status", _status_of_the_job_alone),
@@ -549,7 +549,7 @@ KNOWN = [
         at_all(Case(exit=1.5, steps=8), Fault(Kind.MPIRUN, 0), Fault(Kind.KILL, 0, 1), begin=40, step=9),
     ),
     Known(
-        "A newcomer that was not needed any more kept a run from ending",
+        "A newcomer that was no longer needed kept a run from ending when its script failed after the",
         at_all(
             Case(load=1.0, lane=0.03, steps=20), Fault(Kind.KILL, 0, 1), Fault(Kind.STOP, 0, 1, after=1.5), begin=60,
             step=20,
@@ -564,7 +564,7 @@ KNOWN = [
         mutant=_patch(decide_module, "exit_status", _done_when_somebody_ended),
     ),
     Known(
-        "A worker that took long to give back its memory counted as dead before its exit status was",
+        "A worker whose memory took long to free counted as dead before its exit status was known",
         at_all(Case(workers=1, policy="checkpoint", exit=1.5, steps=6), Fault(Kind.KILL, 0, 0), begin=20, end=50),
         mutant=_exiting_is_dead,
     ),

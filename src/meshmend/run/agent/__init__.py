@@ -1,1 +1,1 @@
-"""One process per host that owns its workers and couriers."""
+"""One agent per host, which starts its workers and watches them and their couriers."""

@@ -35,9 +35,9 @@ from meshmend.run.supervisor.observations import RankSeen
 
 
 def main(run: str, folder: str, address: str) -> None:
-    """Serve until the launcher closes the line or falls silent; workers live on."""
+    """Serve until the launcher closes the connection or falls silent; the workers stay alive."""
     ignore_stops()
-    signal.alarm(AGENT_ALONE)  # it also ends an agent that is stuck writing into a dead line
+    signal.alarm(AGENT_ALONE)  # it also ends an agent that is stuck writing to a dead connection
     agent, probes = Agent(run, Path(folder)), ProbeListener(address)
     known = "" if probes.address.startswith(LOOPBACK) else probes.address
     living = [worker.number for worker in waiting(run) if worker.visible and is_here(worker.number)]
@@ -71,7 +71,7 @@ if __name__ == "__main__":
         require_usual()
         main(*sys.argv[1:])
     except FormatError as error:
-        sys.exit(f"meshmend: what the launcher sent is no message ({error}): install the same meshmend on all hosts")
+        sys.exit(f"meshmend: the launcher sent an invalid message ({error}): install the same meshmend on all hosts")
     except JobError as mistake:
         sys.exit(f"meshmend: {mistake}")
     finally:

@@ -1,8 +1,8 @@
-"""Looks after the workers of one host: starts them, sees them die or stand still, passes on what they print.
+"""Watches the workers of one host: starts them, detects when they die or hang, forwards what they print.
 
 The launcher has one for its own host, and one on every other host (`python -m meshmend.run.agent`, over ssh), which it
-talks to through that command's input and output (`messages.py`). An agent keeps nothing to itself: all it knows is in
-shared memory. So a new one can take over from a dead one, and workers live on meanwhile.
+talks to through that command's input and output (`messages.py`). An agent keeps no state of its own: everything it
+knows is in shared memory. So a new agent can take over from a dead one, and the workers stay alive meanwhile.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Agent:
     def __init__(self, run: str, folder: Path, *, alone: bool = True) -> None:
         self.run, self.folder = run, folder
         self.alone = alone
-        """Whether nothing but these workers has to be looked at in time."""
+        """Whether there is nothing but these workers to poll."""
         self.workers: dict[int, LocalWorker] = {}
         self._unstarted: dict[int, str] = {}
-        """Why the last start of a rank failed, where it did."""
+        """Why the last start of a rank failed, if it did."""
         self._exits = ExitWaiter()
         self._attempt = -1
         (folder / "output").mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ class Agent:
                 except (OSError, ValueError) as error:  # no room in /dev/shm or on the disk, too many processes
                     self._unstarted[rank] = str(error)
             case messages.Kill(rank=rank, cause=cause):
-                if rank in self.workers:  # one that is not there needs no killing
+                if rank in self.workers:  # a worker that does not exist needs no killing
                     self.workers[rank].kill(cause)
             case messages.Clear(only=only):
                 self._clear(only)
@@ -65,7 +65,7 @@ class Agent:
                 self._enter(command)
             case messages.Release(rank=rank, job=job):
                 if rank in self.workers:
-                    with contextlib.suppress(JobError):  # its memory is damaged: the next look ends it
+                    with contextlib.suppress(JobError):  # its memory is damaged: the next poll kills it
                         tell(self.workers[rank].segment, Order.RELEASE, job)
             case messages.Halt(writer=writer):
                 for worker in self._living():
@@ -75,22 +75,22 @@ class Agent:
                 self._remove()
 
     def _adopt(self, ranks: Sequence[int]) -> None:
-        """Take over the workers that another agent of this host has left."""
+        """Take over the workers that another agent of this host has left behind."""
         for rank in set(ranks) & set(ranks_of(self.run)):
             try:
                 segment = open_as_agent(self.run, rank)
             except JobError:
-                continue  # it has just been removed, or cannot be read: that must not cost the other ranks
+                continue  # it has just been removed, or cannot be read: that must not affect the other ranks
             worker, owner = LocalWorker(rank, segment), segment.agent.owner
             if worker.hidden:
                 continue
             if owner.number in set(running("meshmend.run.agent", self.run, str(self.folder))) - {os.getpid()}:
-                owner.kill()  # an agent that has not noticed yet that the line to it is dead
+                owner.kill()  # an agent that has not noticed yet that its connection is dead
             segment.agent.owner = Identity.of(os.getpid())
             self.workers[rank] = worker
 
     def _end_earlier(self, attempt: int) -> None:
-        """End what an earlier attempt has left on this host, also in ranks that this attempt does not have."""
+        """Kill what an earlier attempt has left on this host, even in ranks that this attempt does not have."""
         if attempt == self._attempt:
             return
         self._attempt = attempt
@@ -102,7 +102,7 @@ class Agent:
                     worker.segment.files.remove()
 
     def _start(self, start: messages.Start) -> None:
-        """Start a worker on fresh memory; one that was left waiting there, behind a broken network, is killed."""
+        """Start a worker on new memory; kill an old one that was left waiting there when the host was cut off."""
         rank = start.rank
         self._end_earlier(start.attempt)
         if rank not in self.workers:
@@ -130,7 +130,7 @@ class Agent:
         self.workers[rank] = LocalWorker(rank, segment, child)
 
     def _clear(self, only: Sequence[int] | None = None) -> None:
-        """Kill the couriers of the world that works."""
+        """Kill the couriers of the present world."""
         for worker in self.workers.values():
             if only is None or worker.rank in only:
                 worker.clear()
@@ -146,7 +146,7 @@ class Agent:
         remove_worlds(self.run, before=enter.world)
 
     def _remove(self) -> None:
-        """End everything, and leave nothing behind."""
+        """Kill everything, and leave nothing behind."""
         self._clear()
         for worker in self._living():
             worker.kill(Cause.RUN_ENDED)
@@ -158,7 +158,7 @@ class Agent:
         self._unstarted.clear()
         deadline, mine = time.monotonic() + COURIER_EXIT, (self.run, str(self.folder))
         while not ranks_of(self.run) and time.monotonic() < deadline:
-            # also those that were just starting, and first of all the daemons that start them
+            # including couriers that were just starting, and first of all the daemons that start them
             left = [Identity.of(one) for one in [*self._daemons(), *running("meshmend.job.courier", *mine)]]
             for one in left:
                 one.kill()
@@ -167,18 +167,18 @@ class Agent:
             time.sleep(AGENT_POLL)
 
     def _daemons(self) -> list[int]:
-        """Those of mpirun on this host; where mpirun is gone, they notice it only after a while."""
+        """Return mpirun's daemons on this host; they notice only after a while that mpirun is gone."""
         found = [one for folder in worlds_of(self.run) for one in running("prte_remote_tmpdir_base", str(folder))]
         return [one for one in found if name(one) == DAEMON]
 
     def wait(self, *others: int) -> None:
-        """Until the next look: sooner if a worker or a courier dies, or something comes from one of the other files."""
+        """Wait until the next poll; less if a worker or a courier dies, or one of the other files becomes readable."""
         rests = [worker.rest for worker in self.workers.values()] if self.alone else [0.0]
         seconds = max(AGENT_POLL, min([AGENT_REST, *rests])) if rests else AGENT_POLL
         self._exits.wait([process for worker in self._living() for process in worker.processes], seconds, *others)
 
     def look(self) -> list[RankSeen]:
-        """See which workers have died or make no progress; how all of them are."""
+        """Check which workers have died or make no progress; return the observations of all."""
         now = time.monotonic()
         seen = {worker.rank: worker.look(now) for worker in self.workers.values()}
         for rank, why in self._unstarted.items():
@@ -186,7 +186,7 @@ class Agent:
         return list(seen.values())
 
     def output(self) -> list[tuple[int, str]]:
-        """(rank, line) that workers have printed since the last time."""
+        """Return (rank, line) for everything that workers have printed since the last call."""
         found = [(worker.rank, worker.read_output(self._output(worker.rank))) for worker in self.workers.values()]
         return [(rank, line) for rank, lines in found for line in lines]
 

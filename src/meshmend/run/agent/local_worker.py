@@ -24,9 +24,9 @@ from meshmend.run.agent.pulse import CourierPulse, Pulse
 from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, WorkerError
 
 LEFT = 5.0
-"""Seconds after the end of a worker in which something may follow from it."""
+"""Seconds after the end of a worker in which the agent keeps polling often, because something may follow from it."""
 DAEMON = "prted"
-"""What mpirun starts on other hosts; couriers are its children there."""
+"""The daemon that mpirun starts on other hosts; couriers are its children there."""
 
 
 @dataclass
@@ -44,37 +44,37 @@ class LocalWorker:
     still: int = 0
     tail: Tail = field(default_factory=Tail)
     seen: RankSeen | None = None
-    """How it was when it was looked at last."""
+    """The last observation."""
     packed: int = 0
-    """Pieces of its output that have been packed away."""
+    """Pieces of its output that have been compressed."""
     ended: float = 0.0
-    """When it was seen that it had ended."""
+    """When its end was detected."""
 
     @property
     def processes(self) -> list[int]:
-        """Those whose end the agent must notice."""
+        """The processes whose exit the agent must notice."""
         courier = self.segment.courier.process.number if self.segment.has_courier() else 0
         return [self.segment.agent.worker.number, courier]
 
     @property
     def hidden(self) -> bool:
-        """Whether it is in another container: whether it lives cannot be seen from here."""
+        """Whether it is in another container, so that this process cannot tell whether it is alive."""
         worker = self.segment.agent.worker
         return worker.number > 0 and not worker.visible
 
     @property
     def elsewhere(self) -> bool:
-        """Whether another host is to look after it, which has this memory in common with us."""
+        """Whether it belongs to another host that shares this memory."""
         worker = self.segment.agent.worker
         return self.hidden or (worker.alive and not is_here(worker.number))
 
     @property
     def done(self) -> bool:
-        """Whether it ended as it should after the last step."""
+        """Whether it exited properly after the last step."""
         return self.status == 0 and is_over(self.segment)
 
     def look(self, now: float) -> RankSeen:
-        """See whether it has died or makes no progress; how it is. One whose shared memory is damaged is killed."""
+        """Check whether it has died or makes no progress; return the observation. Kill it if its memory is damaged."""
         try:
             if self.status is None:
                 self.poll_exit()
@@ -85,7 +85,7 @@ class LocalWorker:
             return self._condemn(error)
 
     def _condemn(self, error: JobError) -> RankSeen:
-        """End it, with its courier: nothing that they say can be relied on. Its successor gets memory of its own."""
+        """Kill it and its courier: nothing they report can be trusted. Its successor gets new memory."""
         if self.status is None:
             self.end()
             self.status, self.ended = KILLED, time.monotonic()
@@ -94,7 +94,7 @@ class LocalWorker:
         return self.seen
 
     def poll_exit(self) -> None:
-        """See whether it has ended; then kill what it has started, unless it ended as it should."""
+        """Check whether it has exited; then kill what it has started, unless it exited properly."""
         agent = self.segment.agent
         if self.child is not None:
             status = self.child.poll()
@@ -110,13 +110,13 @@ class LocalWorker:
             agent.worker.kill_group()
 
     def poll_pulse(self, now: float) -> None:
-        """See whether it makes progress."""
+        """Check whether it makes progress."""
         worker, process = self.segment.worker, self.segment.agent.worker.number
         owing = self.status is None and owes(self.segment) and not worker.paused
         self.still = self.pulse.still(worker.progress, worker.inside, owing, now, lambda: doing(process))
 
     def end_courier(self) -> None:
-        """Kill the courier of a dead worker (even one that starts late), so that ULFM reports it to the others."""
+        """Kill the courier of a dead worker (even one that starts late), so that ULFM reports it to its peers."""
         if self.status is not None and not self.done:
             self._kill_courier()
 
@@ -124,29 +124,29 @@ class LocalWorker:
         self.segment.courier.process.kill()
 
     def clear(self) -> None:
-        """Kill the courier of the world that works; from now on, this world is over here."""
+        """Kill the courier of the present world; from now on, this world is over for this rank."""
         worked = self.segment.has_courier()
-        self.segment.agent.cleared = self.segment.agent.world  # first: a courier that enters just now sees it and ends
+        self.segment.agent.cleared = self.segment.agent.world  # first: a courier that enters just now sees it and exits
         daemon = self.segment.courier.daemon
         if worked and name(daemon.number) == DAEMON:
-            daemon.kill()  # cut off from mpirun, it would stay for long
+            daemon.kill()  # cut off from mpirun, it would linger
         self._kill_courier()
 
     def kill(self, cause: Cause) -> None:
-        """Kill it, unless it already exits: then that is how it ended."""
+        """Kill it, unless it is already exiting: then its own exit status counts."""
         worker = self.segment.agent.worker
         if not worker.exiting:
             self.cause = cause
             worker.kill()
 
     def end(self) -> None:
-        """Kill it with its courier and all that it has started; nobody asks how it ended."""
+        """Kill it, its courier and everything it has started, without recording a cause."""
         self.clear()
         self.segment.agent.worker.kill()
         self.segment.agent.worker.kill_group()
 
     def observe(self) -> RankSeen:
-        """How it is; looked at again where it opens its next job in this moment."""
+        """Return the observation; observe again if it opened its next job meanwhile."""
         job = self.segment.worker.ready
         seen = self._observe()
         return seen if self.segment.worker.ready == job else self._observe()
@@ -193,7 +193,7 @@ class LocalWorker:
 
     @property
     def rest(self) -> float:
-        """Seconds in which nothing is missed if nobody looks at it, as long as no process ends."""
+        """How many seconds the agent may go without polling it and miss nothing, as long as no process exits."""
         seen = self.seen
         if seen is None or (seen.status is not None and time.monotonic() - self.ended < LEFT):
             return 0.0
@@ -210,7 +210,7 @@ class LocalWorker:
         return courier.phase is Phase.NEEDS_WORLD or (courier.phase is Phase.REPAIRING and late)
 
     def read_output(self, path: Path) -> list[str]:
-        """The next lines that it has printed; all of them once it has ended."""
+        """Return the next lines that it has printed; all of them once it has exited."""
         agent, ended = self.segment.agent, self.status is not None
         agent.shown = max(agent.shown, 0)
         with contextlib.suppress(FileNotFoundError):
@@ -237,7 +237,7 @@ class LocalWorker:
 
 
 def _error(values: dict[str, Any] | None) -> WorkerError | None:
-    """What a worker put down when it ended; None if it was killed in the middle of that."""
+    """Parse the error that a worker recorded when it failed; None if it was killed while writing it."""
     try:
         return None if values is None else checked(WorkerError, values)
     except FormatError:

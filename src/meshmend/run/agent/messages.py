@@ -1,10 +1,10 @@
-"""What a launcher and the agent on another host say to each other: typed messages, a JSON object per line.
+"""What a launcher and the agent on another host send each other: typed messages, a JSON object per line.
 
     agent     Hello (once), then Report whenever something has changed, and at least every `BEAT` seconds
-    launcher  Secret (once), then commands; the agent counts in its reports those that it has carried out, not Beat
+    launcher  Secret (once), then commands; the agent's reports count the commands it has carried out, except Beat
 
 `VERSION` is raised with every change to these messages. The launcher refuses an agent of another version. Either side
-gives up the other if it says something that it cannot have meant (`FormatError`).
+drops the other after an invalid message (`FormatError`).
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from meshmend.run.supervisor.observations import Cause, RankSeen
 
 VERSION = 6
 LONGEST = 16 << 20
-"""Bytes of a line, at most."""
+"""The largest number of bytes in a line."""
 PRINTED = 1 << 20
-"""Characters of output after which the next report is begun; one line more fits in any case."""
+"""Characters of output after which a new report is begun; one more line always fits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hello:
-    """The agent is there."""
+    """The agent's first message."""
 
     port: int
-    """Where it answers probes."""
+    """The port on which it answers probes."""
     version: int = 1
-    """One without a version is from before there were versions."""
+    """A hello without a version is older than versions."""
     address: str = ""
-    """The address that it listens on; empty where its host is not known by an address of its own."""
+    """The address that it listens on; empty if its host's name does not resolve to an address of the host."""
     living: list[int] = field(default_factory=list)
-    """Processes of the run's workers that have been there before it."""
+    """Processes of the run's workers that were alive there before it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """How the ranks of a host are."""
+    """The observations of a host's ranks."""
 
     observations: Sequence[RankSeen] | None = None
-    """All of them, or None if nothing has changed."""
+    """All observations, or None if nothing has changed."""
     did: int = 0
-    """Commands that were carried out since the last report; what they changed is in its observations."""
+    """Commands carried out since the last report; the observations show their effects."""
     output: Sequence[tuple[int, str]] = ()
     """(rank, line) that workers have printed."""
 
@@ -67,14 +67,14 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True)
 class Secret(Command):
-    """What proves that somebody belongs to the launcher (run/secret.py)."""
+    """The secret by which launcher and agents recognise each other (run/secret.py)."""
 
     secret: Annotated[str, Rule(f"{2 * SIZE} hexadecimal digits", re.compile(f"[0-9a-f]{{{2 * SIZE}}}").fullmatch)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adopt(Command):
-    """Take over the workers of these ranks that another agent of the host has left."""
+    """Take over the workers of these ranks that another agent of the host has left behind."""
 
     ranks: Sequence[int]
 
@@ -104,7 +104,7 @@ class Kill(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Clear(Command):
-    """Kill the couriers of the world that works."""
+    """Kill the couriers of the present world."""
 
     only: Sequence[int] | None = None
     """Of these ranks, or of all."""
@@ -124,7 +124,7 @@ class Enter(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Release(Command):
-    """Let a worker go: this job is over, and those before it."""
+    """Tell a worker to leave: this job and all earlier ones are over."""
 
     rank: int
     job: int = 1
@@ -132,24 +132,24 @@ class Release(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Halt(Command):
-    """Have all workers end."""
+    """Have all workers stop."""
 
     writer: int
-    """The rank that writes a checkpoint first; -1 if none does."""
+    """The rank that first writes a checkpoint; -1: none does."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Remove(Command):
-    """End everything, and leave nothing behind."""
+    """Kill everything, and leave nothing behind."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Beat(Command):
-    """The launcher is still there."""
+    """The launcher is still alive."""
 
 
 def pack(message: Hello | Report | Command) -> dict[str, Any]:
-    """A message as a JSON object; enums travel by their names."""
+    """Return a message as a JSON object; enums travel by name."""
     kind = {"command": type(message).__name__} if isinstance(message, Command) else {}
     return {**kind, **asdict(message, dict_factory=_plain)}
 
@@ -159,7 +159,7 @@ def _plain(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def unpack_command(values: Mapping[str, Any]) -> Command:
-    """A launcher's message."""
+    """Read a launcher's message."""
     kind = values.get("command")
     if not isinstance(kind, str) or kind not in Command.kinds:
         raise wrong("command", kind, f"one of {', '.join(Command.kinds)}")
@@ -167,12 +167,12 @@ def unpack_command(values: Mapping[str, Any]) -> Command:
 
 
 def unpack(values: Mapping[str, Any]) -> Hello | Report:
-    """An agent's message; of another version's hello, only the version matters."""
+    """Read an agent's message; of a hello of another version, only the version matters."""
     return checked(Hello, values, others=True) if "port" in values else checked(Report, values)
 
 
 def reports(output: Sequence[tuple[int, str]]) -> Iterator[Report]:
-    """What workers have printed, in messages that are not too long."""
+    """Split the workers' output into messages of limited length."""
     some: list[tuple[int, str]] = []
     size = 0
     for rank, line in output:
@@ -186,12 +186,12 @@ def reports(output: Sequence[tuple[int, str]]) -> Iterator[Report]:
 
 
 def misunderstood(host: str, error: FormatError) -> str:
-    """Why an agent that says such things is of no use."""
-    return f"the agent on {host} sent what is no message ({error}): install the same meshmend on all hosts"
+    """Say why an agent that sends such a message cannot be used."""
+    return f"the agent on {host} sent an invalid message ({error}): install the same meshmend on all hosts"
 
 
 def refusal(host: str, version: int) -> str:
-    """Why the agent of another version is of no use."""
+    """Say why an agent of another version cannot be used."""
     return (
         f"the agent on {host} speaks version {version} and this launcher version {VERSION}: install the same meshmend "
         "on all hosts"
@@ -206,9 +206,9 @@ def write_line(file: int, value: dict[str, Any]) -> None:
 
 
 def read_lines(file: int, buffer: bytearray) -> list[dict[str, Any]] | None:
-    """The objects that have come, once something has; None at the end. An incomplete line stays in the buffer.
+    """Wait for data and return the objects that have arrived; None at the end. Keeps an incomplete line in `buffer`.
 
-    Lines that do not begin as objects do are left out: a login shell may print a greeting.
+    Lines that do not begin like an object are skipped: a login shell may print a greeting.
     """
     data = os.read(file, 1 << 16)
     if not data:
@@ -217,7 +217,7 @@ def read_lines(file: int, buffer: bytearray) -> list[dict[str, Any]] | None:
     if b"\n" not in data:
         if len(buffer) > LONGEST:
             raise FormatError(f"a line has more than {LONGEST} bytes")
-        return []  # a long line comes in many pieces
+        return []  # a long line arrives in many pieces
     *whole, rest = bytes(buffer).split(b"\n")
     buffer[:] = rest
     return [loads(line) for line in whole if line.startswith(b"{")]

@@ -1,15 +1,15 @@
-"""Finds a worker that makes no progress, with no timeout for the user to choose.
+"""Detects a worker that makes no progress, with no timeout for the user to choose.
 
 A worker is judged by its own pace: the longest recent pause between two signs of progress, counted separately inside a
 lane and outside (an update, an evaluation). Before it has shown a pace (the first rounds compile) it is not judged,
 unless it is stopped.
 
-A busy machine must not look like a hang. So once a pause is longer than any before, only the worker's *own* time counts
-on: time in which it is stopped or waits for something other than the processor, and processor time it uses. A process
-that is ready to run but does not get the processor accumulates nothing.
+A busy machine must not look like a hang. So once a pause is longer than any before, only the worker's *own* time
+counts: time in which it is stopped or waits for something other than the processor, and processor time it uses. A
+process that is ready to run but does not get the processor accumulates nothing.
 
-The launcher, which sees all workers, decides whether to kill one that hangs: where all of them hang, the cause is
-outside (a file system, an evaluation), and where one after another hangs in the same step, it may be the lane.
+The launcher, which sees all workers, decides whether to kill one that hangs: if all of them hang, the cause is outside
+(a file system, an evaluation), and if one after another hangs in the same step, the lane itself may be slow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SEEN = 8
 """Signs of progress before a worker is judged."""
 RECENT = 64
 LOOKS = 4
-"""Looks in the longest pause of a worker: a hang is found at most a quarter of that later than by always looking."""
+"""Polls per longest pause of a worker: a hang is detected at most a quarter of that later than by constant polling."""
 
 
 @dataclass
@@ -36,9 +36,9 @@ class Pulse:
     progress: int = -1
     inside: bool = False
     owing: float | None = None
-    """When it began to owe something without a sign of progress."""
+    """Since when it has owed something without a sign of progress."""
     signs: int = 0
-    """Signs since the first look; several may come between two looks."""
+    """Signs since the first poll; several may come between two polls."""
     own: float = 0.0
     """Own time since it became suspicious."""
     pauses: dict[bool, deque[float]] = field(
@@ -48,13 +48,13 @@ class Pulse:
 
     @property
     def rest(self) -> float:
-        """Seconds in which nothing is missed if nobody looks at it: a part of its own pace; 0 if that is not known."""
+        """How many seconds it may go unpolled: a fraction of its own pace; 0 if that is unknown."""
         if self.signs < SEEN or self._looked is not None:
             return 0.0
         return max(self.pauses[self.inside], default=0.0) / LOOKS
 
     def still(self, progress: int, inside: bool, owes: bool, now: float, doing: Callable[[], tuple[str, float]]) -> int:
-        """Look at a worker: its progress counter, whether it is inside a lane, and whether its courier waits for it.
+        """Judge a worker by its progress counter, whether it is inside a lane, and whether its courier waits for it.
 
         0: it makes progress. 1: it has paused for longer than ever. `HANGS`: by its own pace it hangs; one more for
         each doubling of that time. `STOPPED`: it hangs and will never continue by itself.
@@ -81,7 +81,7 @@ class Pulse:
             return 1
         if self._looked is not None:
             past, before = self._looked
-            # A longer time between two looks is not the worker's fault: the agent did not run (a suspended machine).
+            # A longer time between two polls is not the worker's fault: the agent did not run (a suspended machine).
             self.own += {"running": used - before, "traced": 0.0}.get(what, min(now - past, HANG_LAPSE))
         self._looked = now, used
         floor = HANG_FLOOR.get(what, HANG_OUTSIDE)
@@ -93,17 +93,17 @@ class Pulse:
 
 @dataclass
 class CourierPulse:
-    """Whether a courier, or the process of mpirun that it belongs to, is stopped: seen so twice in a row.
+    """Detects that a courier, or the mpirun process that it belongs to, is stopped: seen stopped twice in a row.
 
-    Others wait for it, and nothing else shows: it is neither dead nor late. Looking costs as much as a small sum, so
-    that happens rarely.
+    Others wait for it, and nothing else shows that: it is neither dead nor late. A check costs as much as a small sum,
+    so it happens rarely.
     """
 
     looked: float = 0.0
     seen: int = 0
 
     def stopped(self, now: float, look: Callable[[], bool]) -> bool:
-        """Whether it is, as far as that is known now."""
+        """Whether it is stopped, as of the last check."""
         if now - self.looked > COURIER_LOOK:
             self.looked = now
             self.seen = self.seen + 1 if look() else 0

@@ -1,4 +1,4 @@
-"""The kinds of places that a run can be in, by name: `base.py` says what each must know."""
+"""The kinds of clusters, by name; `base.py` has their interface."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meshmend.run.clusters.ssh import Ssh
 
 CLUSTERS: dict[str, Cluster] = {cluster.name: cluster for cluster in (Slurm(), Kubernetes(), Ssh(), Local())}
 SCHEDULERS = [name for name, cluster in CLUSTERS.items() if cluster.prints]
-"""Those that `meshmend run --print` can write a job for."""
+"""The clusters that `meshmend run --print` can write a job for."""
 
 
 def current() -> Cluster:

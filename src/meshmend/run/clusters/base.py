@@ -1,4 +1,4 @@
-"""What a run must know of the place it runs in: its hosts, how to start a command on one, and what mpirun needs.
+"""What a run must know about its cluster: the hosts, how to start a command on one, and what mpirun needs.
 
 One file per kind of cluster; `clusters/__init__.py` lists them. A kind that has a scheduler can also print the job that
 its users submit (`meshmend run --print NAME`).

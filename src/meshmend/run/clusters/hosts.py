@@ -43,7 +43,7 @@ def parse_hosts(text: str) -> list[Host]:
 
 @cache
 def address_of(host: str) -> str:
-    """The address that a host's name has here, of IPv4 if it has one; empty if it has none."""
+    """Return the address to which a host's name resolves here, IPv4 if possible; empty if it does not resolve."""
     try:
         found = socket.getaddrinfo(host.rpartition("@")[2], None, type=socket.SOCK_STREAM)
     except OSError:

@@ -1,7 +1,7 @@
 """Kubernetes: an MPIJob for the MPI operator of Kubeflow (github.com/kubeflow/mpi-operator), in which a pod is a host.
 
-A pod that is evicted gets SIGTERM; meshmend writes a checkpoint and ends with RESUMABLE, and the launcher's pod starts
-again and resumes. What only the user can know (image, volume) is a word in capitals.
+A pod that is evicted gets SIGTERM; meshmend writes a checkpoint and exits with RESUMABLE, and the launcher's pod
+restarts and resumes. What only the user can know (image, volume) is a word in capitals.
 """
 
 from __future__ import annotations

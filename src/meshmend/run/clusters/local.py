@@ -12,7 +12,7 @@ from meshmend.run.clusters.hosts import HERE, Host
 
 
 class Local(Cluster):
-    """One host, the launcher's own: nothing has to be reached."""
+    """One host, the launcher's own."""
 
     name = "local"
 

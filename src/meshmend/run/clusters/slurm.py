@@ -1,9 +1,9 @@
 """Slurm: `meshmend run` inside an allocation, and the script for sbatch that starts it.
 
-Slurm stops a job with SIGTERM and starts it again elsewhere. On SIGTERM meshmend writes a checkpoint and ends with
+Slurm stops a job with SIGTERM and starts it again elsewhere. On SIGTERM meshmend writes a checkpoint and exits with
 RESUMABLE; the requeued job continues from there with `--resume`. When a node fails, Slurm would end the whole job: with
 `--no-kill` it keeps the rest of the allocation, and meshmend continues there. If that was the node of the batch script,
-`--requeue` has the job start again. What only the user can know (partition, time limit) is a line to add.
+`--requeue` makes Slurm restart the job. What only the user can know (partition, time limit) is a line to add.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hosts that are reached by ssh, or by any command that is called as ssh is: with a host and a command line."""
+"""Hosts reached by ssh, or by any command with the same arguments: a host and a command line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEEPALIVE = [
 ]  # fmt: skip
 """With these, mpirun ends after eleven seconds of silence; the kernel would wait for minutes or forever."""
 NO_SLURM = ["--prtemca", "plm", "ssh", "--prtemca", "ras", "^slurm"]
-"""Within a job of Slurm, mpirun would start its daemons by srun: a failed node ends all of them, and never returns."""
+"""Inside a Slurm job, mpirun would start its daemons with srun: a failed node ends all of them, and never returns."""
 
 
 @dataclass(frozen=True)

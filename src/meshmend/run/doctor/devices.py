@@ -8,12 +8,12 @@ from pathlib import Path
 from meshmend.run.doctor.programs import child, installed, last
 
 CONTROL = Path("/dev/nvidiactl")
-"""There where a process may use an NVIDIA driver."""
+"""Exists if a process may use an NVIDIA driver."""
 _COUNT = "from meshmend.base.cuda import count; print(count())"
 
 
 def devices(deep: bool) -> tuple[bool | None, str, str]:
-    """The finding: what is there, and where workers of this host would sum."""
+    """Return the finding: which devices there are, and where workers of this host would sum."""
     if not CONTROL.exists():
         return None, "no NVIDIA driver: workers of one host sum in shared memory", ""
     if not installed("cuda-bindings"):

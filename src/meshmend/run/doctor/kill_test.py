@@ -68,7 +68,7 @@ def _wait(job: subprocess.Popen[bytes], folder: Path, seconds: float) -> bool:
 
 
 def _end(job: subprocess.Popen[bytes], folder: Path) -> None:
-    """Kill mpirun, which may not exit after failures, and its processes, which have process groups of their own."""
+    """Kill mpirun, which may not exit after failures, and its processes, which are in separate process groups."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         job.wait(1)
     with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Asks other programs what they are, with a deadline, so that none of them can crash the doctor or hold it up."""
+"""Queries other programs with a deadline, so that none of them can crash the doctor or block it."""
 
 from __future__ import annotations
 

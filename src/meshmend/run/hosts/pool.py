@@ -1,4 +1,4 @@
-"""Which hosts the launcher can reach: an agent on each; one that is gone is called again, and given up in the end."""
+"""The agents of all hosts: the launcher reconnects to one that is gone, and in the end counts its host as lost."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class Pool:
 
     spec: RunSpec
     agents: dict[str, Agent | Remote] = field(default_factory=dict)
-    """Those that are connected, by host."""
+    """The connected agents, by host."""
     lost: dict[str, float] = field(default_factory=dict)
-    """Hosts that are lost, and when to try them again."""
+    """Lost hosts, and when to try them again."""
     _away: set[str] = field(default_factory=set)
     """Lost hosts whose agents answered although mpirun could not reach them."""
     _calls: dict[str, Call] = field(default_factory=dict)
     """Hosts where an agent is being started."""
     _secret: bytes = field(default_factory=new_secret, repr=False)
-    """What the agents of this launcher know, and nobody else."""
+    """What only this launcher and its agents know."""
 
     def open(self, *, attached: bool = False) -> None:
-        """Start the agents of all hosts; one that cannot be reached is an error, unless the run is attached to."""
+        """Start the agents of all hosts; an unreachable host is an error, unless `attached`."""
         for host in self.spec.places:
             self.agents[host.name] = self._agent(host.name)
         remote = [agent for agent in self.agents.values() if isinstance(agent, Remote)]
@@ -72,18 +72,18 @@ class Pool:
 
     @property
     def living(self) -> dict[str, list[int]]:
-        """Workers of the run that were on other hosts before these agents: their processes, by host."""
+        """Workers of the run that were alive on other hosts before these agents: their processes, by host."""
         remote = [agent for agent in self.agents.values() if isinstance(agent, Remote)]
         return {agent.host: list(agent.living) for agent in remote if agent.living}
 
     @property
     def sure(self) -> bool:
-        """Whether every host is known to be there or lost: none is quiet, none has just lost its agent."""
+        """Whether every host is known to be reachable or lost: none is silent, none has just lost its agent."""
         quiet = any(isinstance(agent, Remote) and agent.quiet for agent in self.agents.values())
         return not quiet and self.lost.keys() >= self._calls.keys()
 
     def look(self) -> list[tuple[str, HostChange]]:
-        """Call hosts whose agent is gone; the hosts that have changed."""
+        """Reconnect to hosts whose agent is gone; return the hosts that have changed."""
         now = time.monotonic()
         for host, agent in self.agents.items():
             if isinstance(agent, Remote) and agent.lost and host not in self._calls:
@@ -102,13 +102,13 @@ class Pool:
         agent: Agent | Remote | NoAgent
         try:
             agent = self._agent(host)
-        except (OSError, JobError):  # it cannot be called now; this counts as a call without an answer
+        except (OSError, JobError):  # it cannot be called now; this counts as an unanswered call
             agent = NoAgent(time.monotonic())
         assert not isinstance(agent, Agent)
         self._calls[host] = Call(agent, until)
 
     def _answered(self, host: str, call: Call, now: float) -> HostChange | None:
-        """What has become of a call, if that is news."""
+        """Return the outcome of a call, if there is one now."""
         agent, known = call.agent, host in self.lost
         there = agent.first.answer if host in self._away and agent.first is not None else host not in self._away
         if isinstance(agent, Remote) and agent.ready and not agent.closed and there:
@@ -129,24 +129,24 @@ class Pool:
         return None
 
     def probe(self, hosts: Iterable[str]) -> list[Probe]:
-        """Probe hosts on mpirun's network; one that never answered a probe is left out: a firewall may be why."""
+        """Probe hosts on mpirun's network, except hosts that never answered a probe: a firewall may be the reason."""
         agents = [agent for host in hosts if isinstance(agent := self.agents.get(host), Remote)]
         known = [agent for agent in agents if not agent.closed and agent.first is not None and agent.first.answer]
         return [agent.probe() for agent in known]
 
     def network(self, hosts: Collection[str]) -> str:
-        """The network that these hosts and this one are in; empty unless every one of them was met there."""
+        """Return the network that contains these hosts and this one; empty unless all of them were reached in it."""
         agents = [agent for host in hosts if isinstance(agent := self.agents.get(host), Remote)]
         addresses = [agent.address for agent in agents]
         return common_network([*addresses, *map(address_towards, addresses)])
 
     def expel(self, host: str) -> bool:
-        """Kill all that a host has of the run; whether that is certain. It may come back as lost hosts do."""
+        """Kill every process of the run on a host; return whether that is certain. Later it may come back."""
         agent = self.agents.pop(host, None)
         self.lost[host] = time.monotonic() + HOST_REJOIN
         self._away.add(host)
         if not isinstance(agent, Remote):
-            return False  # it was lost a moment ago
+            return False  # the agent was lost a moment ago
         agent.act(Remove())
         sure = not agent.closed
         agent.close()

@@ -39,7 +39,7 @@ from meshmend.run.supervisor.observations import RankSeen
 
 @dataclass
 class NoAgent:
-    """What is there instead of an agent that could not even be called: a full process table, no launch agent."""
+    """Stands in for an agent that could not even be called: a full process table, no launch agent."""
 
     called: float
     ready: ClassVar[bool] = False
@@ -47,12 +47,12 @@ class NoAgent:
     first: ClassVar[None] = None
 
     def drop(self) -> None:
-        """Nothing to cut."""
+        """Do nothing: there is no connection."""
 
 
 UNSTOPPED = ["sh", "-c", 'trap "" INT TERM HUP; exec "$@"', "sh"]
-"""Runs a command that ignores signals meant for the launcher. Not by a function in the child: a fork of a process with
-threads of a framework in it may hang."""
+"""Runs a command that ignores signals meant for the launcher. Not with `preexec_fn`: a fork of a process with a
+framework's threads in it may hang."""
 
 
 class Remote:
@@ -61,7 +61,7 @@ class Remote:
     def __init__(self, run: str, folder: Path, host: str, launch_agent: str, secret: bytes) -> None:
         self.host, self._secret = host, secret
         self._known = address_of(host)
-        """Where the launcher looks for it."""
+        """The address to which its name resolves here."""
         here = ["cd", os.getcwd()]
         command = [sys.executable, "-P", "-m", "meshmend.run.agent", run, str(folder), self._known or host]
         line = Ssh(launch_agent).run_on(host, here, command)
@@ -85,18 +85,18 @@ class Remote:
         self.ready = False
         """It has reported."""
         self.closed = False
-        """The agent or the connection to it has ended, or it does not answer, or is of another version."""
+        """The agent or its connection has ended, does not answer, or has another version."""
         self._refused = ""
         self._port = 0
         self._listens = ""
         self.living: Sequence[int] = ()
-        """Processes of workers that have been there before it."""
+        """Processes of workers that were alive there before it."""
         self.first: Probe | None = None
         """Whether the host could be reached over the network that sums use when the agent came up."""
         threading.Thread(target=self._listen, name=f"agent on {host}", daemon=True).start()
 
     def _listen(self) -> None:
-        """Read what the agent reports, and tell it every second that the launcher is there."""
+        """Read what the agent reports, and tell it every second that the launcher is alive."""
         buffer, spoken = bytearray(), 0.0
         while not self.closed:
             if readable([self._from], BEAT):
@@ -130,7 +130,7 @@ class Remote:
                 if message.observations is not None:
                     self._seen = list(message.observations)
                 self._lines += message.output
-                self._did += message.did  # what was done is seen in the observations of the same message
+                self._did += message.did  # the observations in the same message show the effects
 
     def _say(self, command: Command) -> None:
         with self._mouth:
@@ -142,12 +142,12 @@ class Remote:
 
     @property
     def lost(self) -> bool:
-        """Whether another agent is needed there."""
+        """Whether the host needs another agent."""
         return self.closed or time.monotonic() - self._heard > HOST_SILENCE
 
     @property
     def quiet(self) -> bool:
-        """Whether it has missed a report or two: it is not known yet what is wrong there."""
+        """Whether it has missed a report or two: the reason is not known yet."""
         return not self.closed and time.monotonic() - self._heard > HOST_QUIET
 
     def probe(self) -> Probe:
@@ -156,11 +156,11 @@ class Remote:
 
     @property
     def address(self) -> str:
-        """An address of the host at which its agent was met; empty if there is none, or that is not known yet."""
+        """An address of the host at which its agent was reached; empty if there is none, or it is not known yet."""
         return self._listens if self.first is not None and self.first.answer else ""
 
     def why(self) -> str:
-        """Why it is not there: what the launch agent printed last."""
+        """Say why there is no agent: the last line that the launch agent printed."""
         if self._refused:
             return self._refused
         text = self._errors.read_bytes() if self._errors.exists() else b""
@@ -169,7 +169,7 @@ class Remote:
         return said[-1] if said else "it does not answer" if ended is None else f"it ended with status {ended}"
 
     def act(self, command: Command) -> None:
-        """Have the agent carry out a command, and wait until it has; an agent that does not answer is given up."""
+        """Have the agent carry out a command, and wait until it has; give up an agent that does not answer."""
         if self.closed:
             return
         self._asked += 1
@@ -181,12 +181,12 @@ class Remote:
             time.sleep(0.001)
 
     def look(self) -> list[RankSeen]:
-        """The ranks of that host, as the agent last reported them."""
+        """Return the ranks of that host, as the agent last reported them."""
         with self._lock:
             return list(self._seen)
 
     def output(self) -> list[tuple[int, str]]:
-        """Lines that workers have printed since the last time."""
+        """Return the lines that workers have printed since the last call."""
         with self._lock:
             lines, self._lines = self._lines, []
         return lines
@@ -201,7 +201,7 @@ class Remote:
         self.drop()
 
     def drop(self) -> None:
-        """Cut the connection at once: there may be nobody at the other end."""
+        """Cut the connection immediately: the other end may be gone."""
         self.closed = True
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -218,7 +218,7 @@ class Remote:
 
 
 def _appending(path: Path) -> IO[bytes]:
-    """The file for what a launch agent prints; without room for it, that is thrown away."""
+    """Open the file for a launch agent's output; /dev/null if there is no room for it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path.open("ab")

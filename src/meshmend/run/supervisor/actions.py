@@ -1,4 +1,4 @@
-"""What the supervisor wants done, in the order in which it lists them. The shell does it and reports what it sees next.
+"""The actions that the supervisor orders. The shell carries them out in order and reports what it sees next.
 
 An action that could not be carried out (its host was just lost) is not an error: the next observations show it.
 """
@@ -15,7 +15,7 @@ from meshmend.run.supervisor.observations import Cause, RankSeen
 
 @dataclass(frozen=True)
 class Adopt:
-    """Have a host's agent take over the workers of these ranks that live there."""
+    """Have a host's agent take over the live workers of these ranks."""
 
     host: str
     ranks: tuple[int, ...]
@@ -29,9 +29,9 @@ class Start:
     host: str
     attempt: int
     resume: str = ""
-    """The checkpoint to begin with."""
+    """The checkpoint to start from."""
     passed: int = 0
-    """So many jobs of its script are over: it passes through them with the state that each has left."""
+    """How many jobs of its script are over: the worker passes through them with the last state of each."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class EnterWorld:
 
     number: int
     fresh: bool
-    """Nobody has had the state in this attempt: the run may begin here."""
+    """No worker has had the state in this attempt: the run may begin here."""
     reason: WorldReason
     ranks: tuple[int, ...]
     job: int = 1
@@ -74,7 +74,7 @@ class KillWorld:
 
 @dataclass(frozen=True)
 class ClearCouriers:
-    """Have all agents kill the couriers that were let in: nobody of an old world may be left when a new one begins."""
+    """Have all agents kill the couriers that were let in: none of an old world may be left when a new one begins."""
 
 
 @dataclass(frozen=True)
@@ -82,29 +82,29 @@ class Halt:
     """Have all workers stop, the writer after it has written a checkpoint."""
 
     writer: int
-    """-1: nobody can."""
+    """The rank that writes it; -1: no worker can."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """Let a worker go that was never needed, or did not hear that all leave."""
+    """Tell a worker to leave that was never needed, or did not hear that all members leave."""
 
     rank: int
     host: str
     job: int = 1
-    """From this job, and those before it."""
+    """The job that it leaves, together with all earlier ones."""
 
 
 @dataclass(frozen=True)
 class Remove:
-    """Have agents kill everything they have of the run and remove its memory."""
+    """Have agents kill every process of the run on their hosts and remove its shared memory."""
 
     hosts: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Expel:
-    """The same for a host behind a broken network, and give its agent up; answered in `Observations.expelled`."""
+    """`Remove` for a host that is cut off, and drop its agent; answered in `Observations.expelled`."""
 
     host: str
 
@@ -118,19 +118,19 @@ class Probe:
 
 @dataclass(frozen=True)
 class FindCheckpoint:
-    """Look for the newest whole checkpoint; answered in `Observations.checkpoint`."""
+    """Find the newest intact checkpoint; answered in `Observations.checkpoint`."""
 
 
 @dataclass(frozen=True)
 class Say:
-    """Tell people."""
+    """Print a message to the user."""
 
     message: Message
 
 
 @dataclass(frozen=True)
 class NoteAttempt:
-    """Write down: an attempt begins, or is attached to."""
+    """Record that an attempt begins, or that a launcher attaches to it."""
 
     attempt: int
     attached: bool = False
@@ -140,19 +140,19 @@ class NoteAttempt:
 
 @dataclass(frozen=True)
 class NoteDeath:
-    """Write down: a worker died."""
+    """Record that a worker died."""
 
     seen: RankSeen
-    """The worker, as it was seen last."""
+    """The last observation of the worker."""
     member: bool
-    """Whether it had joined a world: if not, its death delays nobody."""
+    """Whether it had joined a world: if not, its death delays no other worker."""
     step: int
-    """The step that it was in, or where it was no member, that the members were in; -1: there are none."""
+    """The step that it was in or, if it was not a member, that the members were in; -1: there are no members."""
 
 
 @dataclass(frozen=True)
 class NoteHalt:
-    """Write down: the run is being halted; a launcher that attaches meanwhile goes on with that."""
+    """Record that the run is being halted; a launcher that attaches meanwhile continues the halt."""
 
     reason: HaltReason
     writer: int
@@ -161,11 +161,11 @@ class NoteHalt:
 
 @dataclass(frozen=True)
 class NoteHostLost:
-    """Write down: a host was lost."""
+    """Record that a host was lost."""
 
     host: str
     seen: tuple[RankSeen, ...]
-    """Its ranks, as they were seen last."""
+    """The last observations of its ranks."""
 
 
 class Loss(Enum):
@@ -181,7 +181,7 @@ class Loss(Enum):
 
 @dataclass(frozen=True)
 class NoteMpirunLost:
-    """Write down: a world is lost."""
+    """Record that a world is lost."""
 
     how: Loss
 
@@ -193,7 +193,7 @@ class Finish:
     status: int
     reason: HaltReason | None = None
     no_world: bool = False
-    """mpirun ended again and again before any courier came up, and there is no state to save: a sentence says so."""
+    """mpirun kept exiting before any courier came up, and there is no state to save: the launcher says so."""
 
 
 Action = (

@@ -1,4 +1,4 @@
-"""What follows the end of a worker, and when another one is started in its rank."""
+"""What follows the death of a worker, and when its replacement starts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from meshmend.run.supervisor.state import RESTARTS, Phase, Turn
 from meshmend.run.supervisor.worlds import end_world
 
 NO_STEP = 1 << 62
-"""A step that never comes: what waits for it waits for its time alone."""
+"""A step that is never reached: a rank that waits for it starts by time alone."""
 
 
 def mind_death(turn: Turn, rank: Rank) -> None:
-    """A worker has ended; its agent has killed its courier too."""
+    """Handle the end of a worker; its agent has already killed its courier."""
     run, seen = turn.run, rank.seen
     assert seen.status is not None
     rank.lapsed = run.over() and seen.status not in (DONE, HALTED)
@@ -33,22 +33,22 @@ def mind_death(turn: Turn, rank: Rank) -> None:
     else:
         outside = seen.cause is Cause.HANG and seen.outside
         turn.say(WorkerEnded(rank.number, seen.status, seen.cause, early=seen.status == DONE, outside=outside))
-    mistaken = seen.error is not None and seen.error.mistake and not run.begun  # it would be made again
+    mistaken = seen.error is not None and seen.error.mistake and not run.begun  # a new worker would repeat it
     if run.halt_reason is None and not run.over() and not mistaken:
         run.config.policy.after_death(turn, rank)
 
 
 def replace(turn: Turn, rank: Rank, *, at_once: bool = False) -> None:
-    """Have another worker started in the rank of a dead one, unless that keeps failing before it completes a step.
+    """Start a replacement for a dead worker, unless its rank keeps failing before it completes a step.
 
-    Before anybody has the state, one that was killed is started again, and the others wait for it.
+    Until some worker has the state, a worker that was killed is restarted, and the others wait for it.
     """
     run, seen = turn.run, rank.seen
-    blamed = (seen.status or 0) >= 0  # it ended itself, and may always do so at the same point
+    blamed = (seen.status or 0) >= 0  # it exited by itself, and may always do so at the same point
     rank.failures = 1 if (rank.completed_steps if blamed else seen.active) else rank.failures + 1
     early = run.fresh and not rank.failed_itself
     if rank.host in turn.seen.lost or not (early or run.active()):
-        return  # it is of no use, or nobody is left to take the state from
+        return  # its host is lost, or no worker is left to get the state from
     if rank.failures > RESTARTS:
         turn.say(GivenUp(rank.number, RESTARTS))
         rank.apply(Sign.GIVE_UP)
@@ -64,10 +64,10 @@ def replace(turn: Turn, rank: Rank, *, at_once: bool = False) -> None:
 
 
 def mind_missed_start(turn: Turn, rank: Rank, why: str) -> None:
-    """A start could not be carried out: no room in shared memory, too many processes. Nobody else must suffer from it.
+    """Handle a start that could not be carried out (no room in shared memory, too many processes).
 
-    It is tried again with growing pauses, for as long as others train. Where nobody has the state yet there is nothing
-    to lose, and whoever began the run learns soon that it cannot begin.
+    No other worker may suffer from it: the supervisor retries at growing intervals for as long as others train. Until
+    some worker has the state there is nothing to lose, and the user learns soon that the run cannot begin.
     """
     run = turn.run
     rank.miss()
@@ -82,26 +82,25 @@ def mind_missed_start(turn: Turn, rank: Rank, why: str) -> None:
 
 
 def release_rest(turn: Turn) -> None:
-    """The last step is done: let go of those that were never needed, or did not hear that all leave.
+    """After the last step, tell workers to leave that were never needed, or did not hear that all members leave.
 
-    One that does not go is killed: it may be stopped, or be waiting for a step that the others have done without it;
-    between hearing that all leave and having left lies no code of the user's. So is one whose last step is another sum
-    than theirs: it was left out of the group, which then summed again.
-    What a script does after its last step may take as long as it likes, except where only those are left that were
-    never needed.
+    A worker that does not leave is killed: it may be stopped, or be waiting for a step that the others have done
+    without it; no user code runs between hearing that all leave and having left. So is a worker whose last step is a
+    different sum from the others': it was left out of the group, which then summed again.
+    A script may do anything for any time after its last step, unless only workers that were never needed are left.
     """
     run = turn.run
     last = max(rank.seen.step for rank in run.ranks.values())
     sums = {_sum_of(rank) for rank in run.ranks.values() if rank.seen.over and rank.seen.active}
     run.over_since = turn.now if run.over_since is None else run.over_since
-    # Nobody comes past a courier that is stopped, also where its worker has left already and nobody looks after it.
+    # A stopped courier blocks all others, even if its worker has already left and is no longer watched.
     stopped = any(rank.seen.courier is CourierState.STOPPED for rank in run.living())
     blocked = stopped or turn.now - run.over_since > RELEASE
     waited_for = any(not rank.seen.over for rank in run.active())
     for rank in run.living():
-        # It was let go while its courier took it into the group, and that one waits for it, and the others' for that.
+        # It was told to leave while its courier joined the group: now the courier waits for it, and so do the others.
         holds_up = waited_for and rank.released is not None and rank.seen.courier is CourierState.ALIVE
-        ahead = rank.raw.job > run.job  # it has opened the next job, and needs nothing from this one any more
+        ahead = rank.raw.job > run.job  # it has opened the next job, and needs nothing more from this one
         if ahead or (rank.seen.left and not holds_up and (rank.seen.active or run.active())):
             continue
         alone = blocked or rank.seen.stuck or rank.seen.courier is not CourierState.ALIVE
@@ -117,12 +116,12 @@ def release_rest(turn: Turn) -> None:
 
 
 def _sum_of(rank: Rank) -> tuple[int, int, int]:
-    """Which sum a rank's last step was made from."""
+    """Identify the sum that a rank's last step was made from."""
     return rank.seen.step, rank.seen.summed_world, rank.seen.summed_shrink
 
 
 def start_due(turn: Turn) -> None:
-    """Start those whose time has come: loading a framework is work, and the interrupted step comes first."""
+    """Start the workers that are due, after the interrupted step: loading a framework takes processor time."""
     run = turn.run
     if run.over():
         return
@@ -134,4 +133,4 @@ def start_due(turn: Turn) -> None:
         if rank.state is RankState.DUE and (step > after or turn.now > at):
             turn.start(rank)
         elif rank.alive and rank.replaced is not None and rank.ordered < turn.now:
-            turn.order_start(rank)  # its agent was lost before it could
+            turn.order_start(rank)  # its agent was lost before it could start the worker

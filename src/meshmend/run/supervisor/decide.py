@@ -1,6 +1,6 @@
 """`decide(state, observations, now) → actions`: everything that a launcher decides, and nothing that it does.
 
-No clocks, no processes, no sentences: `run/launcher.py` observes and acts, `run/console.py` finds the words, and
+No clocks, no processes, no sentences: `run/launcher.py` observes and acts, `run/console.py` words the messages, and
 tests/simulators drives this very code through failures at every point. One turn, in order:
 
     what was seen ─► hosts ─► deaths ─► next job? ─► bad start ─► halt, restart, or: hangs ─► due starts ─► worlds
@@ -27,7 +27,7 @@ from meshmend.run.supervisor.worlds import mind_world, prepare_next
 
 
 def decide(run: RunState, seen: Observations, now: float) -> list[Action]:
-    """What is to be done now, in this order; `run` is brought up to date."""
+    """Return the actions to carry out now, in order; updates `run`."""
     turn = Turn(run, seen, now)
     if run.phase is Phase.BEGINNING:
         begin_attempt(turn)
@@ -66,7 +66,7 @@ def decide(run: RunState, seen: Observations, now: float) -> list[Action]:
 
 
 def _see(turn: Turn) -> list[Rank]:
-    """Take in how every worker is; those that have ended since the last turn."""
+    """Take in the observations of all workers; return the ranks whose worker has ended since the last turn."""
     run, deaths = turn.run, []
     world = run.world.number if run.world is not None else 0
     known = turn.seen.reachable - {host for host, _ in turn.seen.changes}
@@ -74,11 +74,11 @@ def _see(turn: Turn) -> list[Rank]:
     for rank in run.ranks.values():
         seen = turn.seen.ranks.get(rank.number)
         if rank.host in known and rank.unseen(seen) and rank.ordered < turn.now and not starts:
-            rank.bury()  # its start never came about, and nobody will order it again
+            rank.bury()  # its start never happened, and will not be ordered again
         elif seen is not None and seen.unstarted and rank.replaced is not None and rank.ordered < turn.now:
             mind_missed_start(turn, rank, seen.unstarted)
         elif rank.host in known and seen is None and rank.replaced is None:
-            # Another agent has taken over and found nothing: the host was started again before it counted as lost.
+            # Another agent has taken over and found no worker: the host rebooted before it counted as lost.
             seen = dataclasses.replace(rank.raw, status=KILLED)
         if seen is not None and rank.see(seen, world, run.job):
             deaths.append(rank)
@@ -87,7 +87,7 @@ def _see(turn: Turn) -> list[Rank]:
 
 
 def _adopt_all(turn: Turn) -> None:
-    """Have all agents take over the workers that live on their hosts."""
+    """Have all agents take over the live workers on their hosts."""
     run = turn.run
     run.ranks = {number: Rank(number, host) for number, host in enumerate(run.config.hosts)}
     for host in sorted(turn.seen.reachable):
@@ -95,7 +95,7 @@ def _adopt_all(turn: Turn) -> None:
 
 
 def _attach(turn: Turn) -> None:
-    """Go on where the launcher before this one was killed; on hosts that cannot be reached, workers may live."""
+    """Continue where the previous launcher was killed; workers may be alive on hosts that cannot be reached."""
     run = turn.run
     begin_attempt(turn, attached=True)
     for rank in run.ranks.values():
@@ -108,35 +108,35 @@ def _attach(turn: Turn) -> None:
             run.unsure.add(rank.number)
     holders = [seen for seen in turn.seen.ranks.values() if seen.active and (seen.status is None or seen.halts)]
     if run.halt_reason is None and holders and all(seen.halts for seen in holders):
-        # They got SIGTERM or have waited for too long; the first of them writes the checkpoint.
+        # They received SIGTERM or waited too long for a launcher; the first of them writes the checkpoint.
         run.halt_reason, run.writer = Stopped(), min(seen.rank for seen in holders)
     if run.halt_reason is not None:
-        # What is left to do is to end: nobody opens another job.
+        # Only the end is left: no worker opens another job.
         living = [seen.job for seen in turn.seen.ranks.values() if seen.status is None and seen.ready]
         run.job = min(living) if living else max((seen.job for seen in turn.seen.ranks.values()), default=1)
 
 
 def _mind_end(turn: Turn) -> None:
-    """When nobody is left, the run is over."""
+    """Finish the run when no worker is left."""
     run = turn.run
     if run.living() or run.phase in (Phase.RESTARTING, Phase.FINISHED):
         return
     if run.fresh and run.halt_reason is None and run.missing():
-        return  # nobody could be started yet
+        return  # no worker could be started yet
     if run.halt_reason is not None and run.halted is None:
-        begin_halt(turn)  # nobody is left to stop, but it has to be said
+        begin_halt(turn)  # no worker is left to stop, but the user must be told
     run.phase = Phase.FINISHED
-    # One that was let go without ever having had the state cannot say that the job is done, nor can one that ended
-    # before it opened the last job of several.
+    # A worker that was released without ever having had the state cannot report that the job is done, nor can a worker
+    # that ended before it opened the last of several jobs.
     last = max(rank.raw.job for rank in run.ranks.values())
     heard = [rank for rank in run.ranks.values() if rank.raw.job >= max(last, run.job)]
     said = [rank.seen for rank in heard if rank.seen.active or rank.released is None]
-    # All here were killed to start again from the last checkpoint, when it turned out that this is the smaller side of
-    # a broken network and must not; or the run was stopped between two jobs.
+    # Either all workers here were killed for a restart from the last checkpoint when this turned out to be the smaller
+    # side of a partition, which must not restart; or the run was stopped between two jobs.
     apart = isinstance(run.halt_reason, Minority) and bool(run.restarting)
     between = last > run.job or (run.job > 1 and run.fresh)
     between = between and run.halt_reason is not None and not isinstance(run.halt_reason, BadStart)
     status = exit_status(said, run.writer, halted=run.halt_reason is not None, kept=apart or between)
     if isinstance(run.halt_reason, BadStart):
-        status = FAILED  # what the others have done is not what was asked for
+        status = FAILED  # what the others have done is not what the user requested
     turn.do(Finish(status, run.halt_reason))

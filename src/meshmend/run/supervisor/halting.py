@@ -30,13 +30,13 @@ def mind_halt(turn: Turn) -> None:
 
 
 def begin_halt(turn: Turn) -> None:
-    """Choose who writes the checkpoint, say why the run stops, and have it stopped."""
+    """Choose which worker writes the checkpoint, say why the run stops, and tell the workers to stop."""
     run = turn.run
     reason = run.halt_reason = run.halt_reason or Signalled(turn.seen.signal)
     run.phase, run.halted = Phase.HALTING, turn.now
     if run.writer is None:
-        # Once the last step is done, one that has not heard of it was left out of the last steps: its state is of no
-        # use.
+        # Once the last step is done, a worker that has not heard of it was left out of the last steps: its state is
+        # useless.
         able = [r for r in run.active() if r.state is not RankState.EXITING and (r.seen.over or not run.over())]
         run.writer = min((r.number for r in able), default=-1)
     turn.say(Halting(reason, checkpoint=run.writer >= 0))
@@ -44,14 +44,15 @@ def begin_halt(turn: Turn) -> None:
 
 
 def exit_status(seen: Sequence[RankSeen], writer: int | None, *, halted: bool, kept: bool = False) -> int:
-    """DONE if the job was; `writer` is the rank that was to write the last checkpoint, where the run was halted.
+    """Return the exit status of the run: DONE if the job is done.
 
-    `kept`: the run was halted where the last checkpoint holds all that there is to save.
+    `writer` is the rank that was to write the last checkpoint, if the run was halted. `kept`: when the run was halted,
+    the last checkpoint already held everything there is to save.
     """
-    # A worker that had the state can say that the job is done even to one who halts the run in that moment.
+    # A worker that had the state can report that the job is done even if the run is halted at that moment.
     done = any(one.status == DONE and one.over and one.active for one in seen)
     if done or (not halted and any(one.status == DONE and (one.over or not one.ready) for one in seen)):
-        # A death after the last step takes nothing away, but a failure that the script itself reports counts.
+        # A death after the last step does not matter, but a failure that the script itself reports does.
         last = max((one.step for one in seen), default=0)
         ends = [one.status or 0 for one in seen if one.over and one.step == last]
         return FAILED if any(status > 0 and status != HALTED for status in ends) else DONE

@@ -1,4 +1,4 @@
-"""Whether the workers began as they should, make progress, and are enough."""
+"""Checks that all workers began properly, that they make progress, and that enough are left."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from meshmend.run.supervisor.state import Turn
 
 
 def mind_start(turn: Turn) -> None:
-    """Halt where workers never completed a step, and would not if they were started again.
+    """Halt the run if workers never completed a step, and would not after a restart.
 
     They made a mistake, failed before they opened their job, or failed too often in their first step: the run would do
-    without them from the start, and say at the end that it is done. Whether all fail alike shows when the others come
-    as far; then there is nobody left to halt.
+    without them from the start, and report at the end that it is done. Whether all workers fail alike shows when the
+    others have come as far; then no worker is left to halt.
     """
     run = turn.run
     if run.begun:
@@ -23,7 +23,7 @@ def mind_start(turn: Turn) -> None:
     bad = [rank for rank in run.ranks.values() if _began_badly(rank)]
     opened = any(rank.seen.ready for rank in bad)
     left = [rank for rank in run.ranks.values() if rank.alive or rank.state is RankState.DUE]
-    # Those that have done the last step already are not halted: they end by themselves.
+    # Workers that have already done the last step are not halted: they exit by themselves.
     if bad and bool(left) != run.over() and all(_came_as_far(rank, opened=opened) for rank in left):
         run.halt_reason = BadStart(tuple(rank.number for rank in bad), len(run.ranks))
     elif not bad and run.active():
@@ -38,21 +38,21 @@ def _began_badly(rank: Rank) -> bool:
 
 
 def _came_as_far(rank: Rank, *, opened: bool) -> bool:
-    """Whether a worker has opened its job, or where others had, completed a step; a spare has none to complete."""
+    """Whether a worker has opened its job or, if bad ones had, completed a step; a spare has no step to complete."""
     spare = rank.founder and rank.seen.ready and not rank.seen.active
     return rank.completed_steps or (rank.seen.ready if not opened else spare)
 
 
 def mind_hangs(turn: Turn) -> None:
-    """Kill those that hang while others make progress; where all are still, wait, but not for ever."""
+    """Kill workers that hang while others make progress; if all are still, wait, but not forever."""
     run, judge = turn.run, turn.run.hangs
     members = [
         rank
-        for rank in run.active() or run.living()  # before anybody has the state, somebody owes the first one
+        for rank in run.active() or run.living()  # until a worker has the state, any of them may owe the first one
         if rank.state is not RankState.EXITING and not rank.seen.over
     ]
     if run.over():
-        for rank in members:  # its last part is all that is missing, and nobody needs it any more
+        for rank in members:  # only its last part is missing, and no other worker needs it any more
             if rank.seen.still >= HANGS:
                 turn.kill(rank, Cause.HANG)
         return
@@ -74,7 +74,7 @@ def mind_hangs(turn: Turn) -> None:
 
 
 def _busy_alone(members: list[Rank]) -> int | None:
-    """The first worker, where it alone is busy between two steps, for so long that it might hang."""
+    """Return the first worker if it alone is busy between two steps, for so long that it might hang."""
     first = min(members, key=lambda rank: rank.number, default=None)
     if first is None or not first.seen.outside or not HANGS <= first.seen.still < STOPPED:
         return None
@@ -82,7 +82,7 @@ def _busy_alone(members: list[Rank]) -> int | None:
 
 
 def mind_size(turn: Turn) -> None:
-    """Halt where too few are left; stop those that are left when nobody has the state any more."""
+    """Halt if too few workers are left; kill the rest if no worker has the state any more."""
     run = turn.run
     left = len(run.living()) + sum(rank.state is RankState.DUE for rank in run.ranks.values())
     if run.over():

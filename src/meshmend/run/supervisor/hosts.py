@@ -1,6 +1,6 @@
-"""Hosts that are lost, come back, or are cut off by a network that fell in two.
+"""Hosts that are lost, come back, or are cut off by a network partition.
 
-Two halves of a broken network must never both continue. A host that is lost may only be cut off, so its workers count
+Two halves of a partitioned network must never both continue. A lost host may merely be cut off, so its workers count
 as possibly alive (`unsure`) until the others have agreed to continue without them, and only a majority may do that.
 """
 
@@ -30,7 +30,7 @@ from meshmend.run.supervisor.worlds import end_world
 
 
 def mind_hosts(turn: Turn) -> None:
-    """Take in what became of hosts, and the answers about the network."""
+    """Handle changes of hosts, and the answers to probes of the network."""
     for host, change in turn.seen.changes:
         match change:
             case HostChange.LOST:
@@ -44,8 +44,8 @@ def mind_hosts(turn: Turn) -> None:
     if turn.seen.unreachable is not None:
         run.probing = False
         run.cut_off, run.cut_off_at = turn.seen.unreachable, turn.now
-    # A host that did not answer may be lost as a whole: then its agent could not have its workers halted or killed. So
-    # it has to be heard from after that.
+    # A host that did not answer the probe may be lost entirely: then its agent could neither halt nor kill its workers.
+    # So wait until its agent has been heard from after the probe.
     if run.cut_off and turn.now - run.cut_off_at > HOST_QUIET:
         hosts, run.cut_off = run.cut_off, frozenset()
         if not run.expelling and turn.seen.hosts_known:
@@ -53,7 +53,7 @@ def mind_hosts(turn: Turn) -> None:
 
 
 def _agent_replaced(turn: Turn, host: str) -> None:
-    """Another agent takes over the workers that live there; what the lost one was told may not have been done."""
+    """Have a new agent take over the live workers of a host; orders to the lost agent may not have been carried out."""
     there = turn.run.on([host])
     turn.run.unsure -= {rank.number for rank in there}
     turn.say(AgentReplaced(host))
@@ -67,7 +67,7 @@ def _agent_replaced(turn: Turn, host: str) -> None:
 
 
 def _take_back(turn: Turn, host: str) -> None:
-    """A lost host answers again: its old workers are killed, and new ones join if the policy says so."""
+    """Use a lost host that answers again: kill its old workers, and start new ones if the policy says so."""
     run, there = turn.run, turn.run.on([host])
     run.unsure -= {rank.number for rank in there}
     turn.do(Adopt(host, tuple(rank.number for rank in there)), Remove((host,)))
@@ -79,11 +79,11 @@ def _take_back(turn: Turn, host: str) -> None:
 
 
 def _lose(turn: Turn, host: str) -> None:
-    """All workers of a host are dead, or cannot be reached."""
+    """Handle the loss of a host: all its workers are dead, or cannot be reached."""
     run = turn.run
     members = _holders(turn)
     if run.phase is Phase.RESTARTING:
-        members |= run.restarting  # those that we killed meanwhile cannot be missing to a majority
+        members |= run.restarting  # workers that we killed ourselves still count towards a majority
     gone = _bury(turn, host)
     turn.say(HostLost(host, tuple(sorted(gone))))
     if not run.over():
@@ -92,10 +92,11 @@ def _lose(turn: Turn, host: str) -> None:
 
 
 def _holders(turn: Turn) -> set[int]:
-    """The ranks that hold the state, or may by now: members of the world that cannot be seen any more.
+    """Return the ranks that hold the state, or may by now: members of the world that can no longer be observed.
 
-    Where somebody is seen with the state, a member that nobody sees may just have got it too, as far as the job has
-    room for more workers: a spare has not. Those that are seen without it count alike, or equal sides would not.
+    If any worker is seen with the state, an unobserved member may just have received it too, as far as the job has
+    room for more workers: a spare has not. Members that are seen without it count in the same way, so that two equal
+    sides count alike.
     """
     run = turn.run
     members = {rank.number for rank in run.living() if run.world is not None and run.world.has(rank)}
@@ -109,7 +110,7 @@ def _holders(turn: Turn) -> set[int]:
 
 
 def _bury(turn: Turn, host: str) -> set[int]:
-    """None of a host's workers counts any more; their ranks."""
+    """Write off all workers of a host; return their ranks."""
     there = turn.run.on([host])
     turn.do(NoteHostLost(host, tuple(replace(rank.seen, rank=rank.number) for rank in there)))
     for rank in there:
@@ -118,7 +119,7 @@ def _bury(turn: Turn, host: str) -> set[int]:
 
 
 def _continue_without(turn: Turn, left: set[int], reason: WorldReason) -> None:
-    """Continue without members that are gone, if those left are a majority; some of the others may not be dead."""
+    """Continue without the lost members if the rest are a majority; some of the lost may be alive."""
     run = turn.run
     members = left | run.unsure
     if members and not has_majority(left, members):
@@ -128,9 +129,9 @@ def _continue_without(turn: Turn, left: set[int], reason: WorldReason) -> None:
 
 
 def _split(turn: Turn, away: set[str]) -> None:
-    """The network fell in two: agents answer from both sides, so the workers of the smaller side are killed.
+    """Handle a network partition: agents answer from both sides, so kill the workers of the smaller side.
 
-    mpirun is on the launcher's side: where that is the smaller one, the other halts with a checkpoint.
+    mpirun is on the launcher's side: if that is the smaller side, the larger one halts with a checkpoint.
     """
     run = turn.run
     away &= {rank.host for rank in run.living()}
@@ -154,7 +155,7 @@ def _split(turn: Turn, away: set[str]) -> None:
 
 
 def _mind_expelled(turn: Turn) -> None:
-    """When every host on the other side has answered, continue without them."""
+    """Continue without the hosts on the other side once all of them have answered."""
     run = turn.run
     run.expelled |= {host: sure for host, sure in turn.seen.expelled.items() if host in run.expelling}
     if not run.expelling or run.expelling - run.expelled.keys():

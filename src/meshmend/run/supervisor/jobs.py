@@ -1,7 +1,7 @@
-"""One job after another: when the run goes on with the next one of its script, and what it then forgets.
+"""One job after another: when the run moves on to the next job of its script, and which state is reset then.
 
 A run is in one job at a time. A worker that has left it may be ready for the next one while others are still leaving:
-it waits, and counts as one that has left, until all that live have. Then everybody has the next job to open, as at the
+it waits, and counts as having left, until all live workers have. Then every worker has the next job to open, as at the
 beginning of the run: a new world is formed as soon as all are ready.
 """
 
@@ -14,13 +14,13 @@ from meshmend.run.supervisor.worlds import end_world
 
 
 def mind_jobs(turn: Turn) -> None:
-    """Go on with the next job, once somebody has opened it and nobody is left in this one."""
+    """Move on to the next job once a worker has opened it and no worker is left in this one."""
     run, alive = turn.run, turn.run.living()
     ahead = [rank.raw.job for rank in alive if rank.raw.job > run.job]
     if ahead and turn.seen.hosts_known and all(rank.seen.left or not rank.seen.ready for rank in alive):
         _begin(turn, min(ahead))
     for rank in run.living():
-        # It was still loading when the jobs ended that it opens now, and could not be told.
+        # It was still loading when the job that it opens now ended, and could not be told.
         if rank.raw.ready and rank.raw.job < run.job and not rank.raw.left:
             turn.release(rank, run.job - 1)
 
@@ -31,7 +31,7 @@ def _begin(turn: Turn, job: int) -> None:
     end_world(turn)
     for rank in run.ranks.values():
         rank.next_job(job)
-    run.fresh = not run.active()  # another launcher may have attached in the middle of it
+    run.fresh = not run.active()  # this launcher may have attached in the middle of the job
     run.begun = not run.fresh
     run.hangs, run.backoff = HangJudge(), Backoff()
     run.unsure.clear()

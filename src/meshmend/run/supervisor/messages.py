@@ -1,4 +1,4 @@
-"""What the supervisor has to tell people: typed facts, which `run/console.py` puts into words.
+"""The supervisor's messages to the user: typed facts, which `run/console.py` puts into words.
 
 A message is data, so that tests compare values and nothing depends on wording.
 """
@@ -24,7 +24,7 @@ class Attached:
 
 @dataclass(frozen=True)
 class Restarted:
-    """A world: the policy `restart` goes back to the last commit with a new worker."""
+    """A world: the policy `restart` returns to the last commit with a new worker."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class HostGone:
 
 @dataclass(frozen=True)
 class NetworkSplit:
-    """A world: the network fell in two, and these hosts are on the other side."""
+    """A world: the network was partitioned, and these hosts are on the other side."""
 
     hosts: tuple[str, ...]
 
@@ -71,19 +71,19 @@ WorldReason = (
 
 @dataclass(frozen=True)
 class Signalled:
-    """Halt: somebody asked for it."""
+    """Halt: the launcher received this signal."""
 
     signal: str
 
 
 @dataclass(frozen=True)
 class Stopped:
-    """Halt: no launcher was there, and all workers that have the state stop by themselves, or have stopped."""
+    """Halt: there was no launcher, and all workers that have the state are stopping by themselves, or have stopped."""
 
 
 @dataclass(frozen=True)
 class TooFew:
-    """Halt: fewer workers are left than were asked for at least."""
+    """Halt: fewer workers are left than the required minimum."""
 
     left: int
     least: int
@@ -96,14 +96,14 @@ class StateLost:
 
 @dataclass(frozen=True)
 class Standstill:
-    """Halt: no worker has made progress for so long."""
+    """Halt: no worker has made progress for this long."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Minority:
-    """Halt: these workers are not a majority of those that may be alive; the others may still be training."""
+    """Halt: these workers are not a majority of the members that may be alive; the others may still be training."""
 
     left: tuple[int, ...]
     members: tuple[int, ...]
@@ -111,7 +111,7 @@ class Minority:
 
 @dataclass(frozen=True)
 class WrongSide:
-    """Halt: the network fell in two, and the larger side cannot be reached by mpirun."""
+    """Halt: the network was partitioned, and mpirun cannot reach the larger side."""
 
     hosts: tuple[str, ...]
     near: tuple[int, ...]
@@ -120,7 +120,7 @@ class WrongSide:
 
 @dataclass(frozen=True)
 class BadStart:
-    """Halt: these workers failed by themselves before they completed a step, so the run never had all it asked for."""
+    """Halt: these workers failed by themselves before they completed a step, so the run never had all its workers."""
 
     ranks: tuple[int, ...]
     workers: int
@@ -128,14 +128,14 @@ class BadStart:
 
 @dataclass(frozen=True)
 class NoCourierEver:
-    """Halt: so many worlds in a row ended before any courier came up."""
+    """Halt: this many worlds in a row ended before any courier came up."""
 
     worlds: int
 
 
 @dataclass(frozen=True)
 class NoProgress:
-    """Halt: so many worlds in a row ended without completing a step."""
+    """Halt: this many worlds in a row ended without completing a step."""
 
     worlds: int
     step: int
@@ -149,7 +149,7 @@ HaltReason = (
 
 @dataclass(frozen=True)
 class WorkerEnded:
-    """A worker ended that was still needed."""
+    """A worker that was still needed ended."""
 
     rank: int
     status: int
@@ -171,7 +171,7 @@ class WorkerRaised:
 
 @dataclass(frozen=True)
 class StartFailed:
-    """A worker could not be started, for this reason; that is tried again and again."""
+    """A worker could not be started, for this reason; the supervisor keeps retrying."""
 
     rank: int
     why: str
@@ -192,7 +192,7 @@ class AllStill:
 
 @dataclass(frozen=True)
 class FirstBusy:
-    """The first worker has been busy between two steps for long, and all others wait for it."""
+    """The first worker has been busy between two steps for a long time, and all others wait for it."""
 
     rank: int
 
@@ -230,7 +230,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Halting:
-    """The run stops; with a checkpoint, where some worker can write one."""
+    """The run stops; with a checkpoint, if some worker can write one."""
 
     reason: HaltReason
     checkpoint: bool
@@ -238,14 +238,14 @@ class Halting:
 
 @dataclass(frozen=True)
 class Restarting:
-    """Everything restarts from a checkpoint, or from the beginning where that is ""."""
+    """Everything restarts from a checkpoint, or from the beginning if that is ""."""
 
     checkpoint: str
 
 
 @dataclass(frozen=True)
 class RestartsExhausted:
-    """So many restarts in a row got no further than this checkpoint."""
+    """A number of restarts in a row got no further than this checkpoint."""
 
     restarts: int
     checkpoint: str

@@ -1,6 +1,6 @@
 """What the supervisor is told at each turn: facts about workers, worlds and hosts, and answers to its questions.
 
-Nothing here was decided by anybody. Ranks on hosts whose agent is not there are simply missing.
+Observations contain no decisions. Ranks on hosts whose agent cannot be reached are simply missing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class CourierState(Enum):
     NONE = auto()
     ALIVE = auto()
     STOPPED = auto()
-    """It, or the process of mpirun that it belongs to, is stopped and will not continue by itself."""
+    """The courier, or the mpirun process that it belongs to, is stopped and will not continue by itself."""
     LOST = auto()
 
 
@@ -24,25 +24,25 @@ class Cause(Enum):
     """Why the supervisor had a worker killed."""
 
     NONE = auto()
-    """It was not: the worker ended by itself, or somebody else killed it."""
+    """The supervisor did not: the worker ended by itself, or something else killed it."""
     HANG = auto()
     LOST_COURIER = auto()
     STATELESS = auto()
-    """Nobody is left that it could get the state from."""
+    """No worker is left that could give it the state."""
     NOT_OPENED = auto()
-    """The run is halted, and it had not opened its job yet."""
+    """The run is being halted, and it had not opened its job yet."""
     HALTED = auto()
-    """The run is halted, and it did not stop in time."""
+    """The run is being halted, and it did not stop in time."""
     RESTARTED = auto()
     CUT_OFF = auto()
-    """It is on the smaller side of a network that fell in two."""
+    """It is on the smaller side of a network partition."""
     REPLACED = auto()
-    """It was still there when its rank was started again."""
+    """It was still alive when its rank was started again."""
     RUN_ENDED = auto()
 
 
 HANGS = 2
-"""`RankSeen.still` of a worker that hangs by its own pace; one more each time that it then stays for twice as long."""
+"""`RankSeen.still` of a worker that hangs by its own pace; increases by one each time the pause doubles."""
 STOPPED = 99
 """`RankSeen.still` of a stopped process: it never continues by itself."""
 
@@ -56,7 +56,7 @@ class WorkerError:
     """Its last line."""
     trace: str
     mistake: bool
-    """Whether the user asked for something impossible: then the message is enough, without a trace."""
+    """Whether it is the user's mistake: then the message is enough, without a trace."""
 
 
 @dataclass(frozen=True)
@@ -65,60 +65,60 @@ class RankSeen:
 
     rank: int
     process: int = 0
-    """0: nobody has been started there."""
+    """0: no worker has been started there."""
     status: int | None = None
-    """The exit status of the worker, negative for a signal; None while it lives."""
+    """The exit status of the worker, negative for a signal; None while it is alive."""
     cause: Cause = Cause.NONE
     error: WorkerError | None = None
     job: int = 1
-    """The job that it has opened last, of those that its script has one after another; 1 before the first."""
+    """The job of its script that it opened last; 1 before the first."""
     ready: bool = False
     """It has opened that job."""
     active: bool = False
     """It holds the state and takes part in sums."""
     over: bool = False
-    """Its last step is done: all members said that they leave."""
+    """Its last step is done: all members have announced that they leave."""
     left: bool = False
-    """It has left that job: what it does now is the user's own code after it."""
+    """It has left that job and now runs the user's own code after it."""
     courier: CourierState = CourierState.NONE
     world: int = 0
-    """The world whose couriers were let in last."""
+    """The last world that its courier was let into."""
     shrink: int = 0
     """How often the group of its courier has shrunk in that world."""
     standby: int = 0
-    """The world whose courier has come up, or works already."""
+    """The world whose courier has come up, or already works."""
     agreed: int = 0
     """The last world whose members have agreed on who they are."""
     still: int = 0
-    """0: it makes progress. 1: it has paused for longer than ever before. From `HANGS` on: it hangs."""
+    """0: it makes progress. 1: it has paused for longer than ever before. `HANGS` or more: it hangs."""
     outside: bool = False
-    """It is in no lane: what it does is the user's own code between two steps, or it waits for others."""
+    """It computes no lane: it runs the user's own code between two steps, or waits for others."""
     step: int = field(default=0, compare=False)
-    """The step that it is in; that this changes is no news."""
+    """The step that it is in; a change of this alone is not a new observation."""
     summed_world: int = field(default=0, compare=False)
     """The world in which the total of the step before that was made."""
     summed_shrink: int = field(default=0, compare=False)
     """How often the group had shrunk by then."""
     halts: bool = False
-    """It was told to stop, or stops by itself because no launcher was there; nothing keeps it."""
+    """It was told to stop, or stops by itself because there was no launcher; nothing can prevent that."""
     saving: bool = False
     """It is writing its last checkpoint."""
     exiting: bool = False
-    """It has begun to exit; the status is known once its memory is given back."""
+    """It has begun to exit; the status is known once the kernel has freed its memory."""
     unstarted: str = ""
-    """Why the start that was ordered last could not be carried out; then `process` is still the worker before it."""
+    """Why the last start that was ordered could not be carried out; then `process` is still the previous worker."""
     stuck: bool = False
-    """Its courier's repair takes too long, or must not be finished without word from the supervisor."""
+    """Its courier's repair takes too long, or must not be finished without the supervisor's decision."""
 
 
 class HostChange(Enum):
     """What became of a host since the last turn."""
 
     AGENT_REPLACED = auto()
-    """Its agent was lost and another one is there; its workers may live."""
+    """Its agent was lost and another one has taken over; its workers may be alive."""
     LOST = auto()
     BACK = auto()
-    """A lost host answers again; its old workers do not count any more."""
+    """A lost host answers again; its old workers no longer count."""
 
 
 @dataclass(frozen=True)
@@ -129,16 +129,16 @@ class Observations:
     ended_worlds: frozenset[int] = frozenset()
     """Worlds whose mpirun is gone, and all its couriers with it."""
     reachable: frozenset[str] = frozenset()
-    """Hosts whose agent is there now."""
+    """Hosts whose agent can be reached now."""
     lost: frozenset[str] = frozenset()
     hosts_known: bool = True
-    """Whether every host is known to be there or lost: none is quiet, or being called again."""
+    """Whether every host is known to be either reachable or lost: none is silent or being retried."""
     changes: tuple[tuple[str, HostChange], ...] = ()
     signal: str = ""
     """The name of a signal that asks the run to stop, such as SIGTERM."""
     unreachable: frozenset[str] | None = None
     """The answer to `Probe`: hosts whose agent answers, but that mpirun's network does not reach."""
     expelled: Mapping[str, bool] = field(default_factory=dict)
-    """The answer to `Expel`: whether all that the host had of the run is certainly dead."""
+    """The answer to `Expel`: whether every process of the run on that host is certainly dead."""
     checkpoint: str | None = None
-    """The answer to `FindCheckpoint`: the newest whole checkpoint, "" where there is none."""
+    """The answer to `FindCheckpoint`: the newest intact checkpoint, "" if there is none."""

@@ -1,12 +1,12 @@
-"""How long the supervisor puts up with failures that repeat themselves.
+"""How long the supervisor tolerates repeated failures.
 
 **Workers that make no progress** (`run/agent/pulse.py` judges each by its own pace). When every worker is still, the
-cause is outside of them (a file system, an evaluation), and killing the last one would lose the state: so nobody is
-killed. When one after another hangs in the same step, that step may just take long: so each next one gets twice the
-time of the one before. When only the first worker is busy between two steps, it may well do for all what one is enough
-for (an evaluation, a picture): the others wait for it much longer.
+cause is outside of them (a file system, an evaluation), and killing the last one would lose the state: so the
+supervisor kills none. When one worker after another hangs in the same step, that step may just take long: so each gets
+twice the time of the one before. When only the first worker is busy between two steps, it may well be working for all
+(an evaluation, a picture): the others wait for it much longer.
 
-**Worlds that are lost one after another**: when to try again, and when that is of no use any more.
+**Worlds that are lost one after another**: when to try again, and when to give up.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from meshmend.run.supervisor.messages import HaltReason, NoCourierEver, NoProgre
 from meshmend.run.supervisor.observations import HANGS
 
 FIRST_ALONE = 5
-"""Doublings of its time that the first worker gets while it alone is busy between two steps: half an hour at least."""
+"""How often the first worker's time is doubled while it alone is busy between two steps: half an hour at least."""
 
 
 @dataclass
 class HangJudge:
-    """What has been seen of those that make no progress."""
+    """The history of workers that make no progress."""
 
     all_still_since: float | None = None
-    """Since when no member has made progress, one of them for so long that it hangs."""
+    """The time since which no member has made progress, one of them for so long that it hangs."""
     step: int = -1
     hung: int = 0
-    """How many have hung in this step."""
+    """How many workers have hung in this step."""
 
     waits: int = -1
-    """The last step in which the others waited for the first worker alone, and that was said."""
+    """The last step in which the others waited for the first worker alone, and a message said so."""
 
     def judge(self, still: Mapping[int, int], step: int, now: float, patient: int = -1) -> list[int]:
-        """Whom to kill, given how still each member is (`RankSeen.still`), and who may take `FIRST_ALONE` longer."""
+        """Return the ranks to kill, given `RankSeen.still` of each; `patient` gets `FIRST_ALONE` more doublings."""
         if not still or not all(still.values()):
             self.all_still_since = None
         elif self.all_still_since is None and max(still.values()) >= HANGS:
@@ -54,7 +54,7 @@ class HangJudge:
 
 
 def start_pause(misses: int) -> float:
-    """How long to wait after so many starts in a row that could not be carried out: what is wrong there may pass."""
+    """Return how long to wait after this many failed starts in a row: the cause may be temporary."""
     return min(2.0**misses / 4, START_BACKOFF)
 
 
@@ -66,19 +66,19 @@ IN_VAIN = 24
 
 @dataclass
 class Backoff:
-    """What became of the last worlds."""
+    """The outcome of the last worlds."""
 
     fruitless: int = 0
     """Worlds in a row that ended before any courier came up."""
     in_vain: int = 0
     """Worlds in a row that ended without completing a step."""
     again: float = 0.0
-    """When to try again: whatever is wrong may pass, or be noticed."""
+    """When to try again: the cause may be temporary, or be detected meanwhile."""
     step: int = 0
-    """The step in which the last one ended."""
+    """The step in which the last world ended."""
 
     def failed(self, step: int, *, came_up: bool, now: float) -> None:
-        """A world has ended in this step; whether any of its couriers had come up."""
+        """Record that a world ended in this step, and whether any of its couriers had come up."""
         self.fruitless = 0 if came_up else self.fruitless + 1
         self.in_vain = self.in_vain + 1 if step <= self.step else 0
         self.step = step
@@ -86,7 +86,7 @@ class Backoff:
 
     @property
     def hopeless(self) -> HaltReason | None:
-        """Why there should not be another one."""
+        """Why the supervisor should not open another world."""
         if self.fruitless >= TRIES:
             return NoCourierEver(TRIES)
         return NoProgress(IN_VAIN, self.step) if self.in_vain >= IN_VAIN else None

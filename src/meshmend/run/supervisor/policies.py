@@ -22,38 +22,38 @@ class Shrink:
     needs_spares: ClassVar[bool] = False
 
     def after_death(self, turn: Turn, rank: Rank) -> None:
-        """The couriers repair their group; nobody is started."""
+        """Start no worker: the couriers repair their group."""
 
     def after_mpirun(self, turn: Turn, reason: WorldReason) -> None:
-        """A new world under the workers that live."""
+        """Form a new world under the live workers."""
         form(turn, reason)
 
     def after_hosts(self, turn: Turn, reason: WorldReason) -> None:
-        """A new world without those that are gone."""
+        """Form a new world without the lost hosts."""
         if turn.run.world is not None:
             end_world(turn)
             turn.run.reason = reason
 
     def awaits(self, rank: Rank) -> bool:
-        """A newcomer joins later."""
+        """Do not wait for a newcomer: it joins later."""
         return not rank.joining
 
 
 @dataclass(frozen=True)
 class Spare(Shrink):
-    """A spare takes the place of the dead; nobody is started."""
+    """A spare takes over from a dead worker; no worker is started."""
 
     needs_spares: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
 class Replace(Shrink):
-    """The survivors continue, and another worker is started and joins them."""
+    """The survivors continue, and a new worker is started and joins them."""
 
     takes_hosts_back: ClassVar[bool] = True
 
     def after_death(self, turn: Turn, rank: Rank) -> None:
-        """Another worker, after the interrupted step."""
+        """Start a new worker, after the interrupted step."""
         replace(turn, rank)
 
 
@@ -64,12 +64,12 @@ class Restart(Shrink):
     repairs: ClassVar[bool] = False
 
     def after_death(self, turn: Turn, rank: Rank) -> None:
-        """The world ends with its first failure."""
+        """End the world with its first failure."""
         end_world(turn)
         replace(turn, rank, at_once=True)
 
     def awaits(self, rank: Rank) -> bool:
-        """Nobody trains before the new worker is there."""
+        """Wait for every worker: none trains before the new one is ready."""
         del rank
         return True
 
@@ -79,7 +79,7 @@ class Checkpoint(Shrink):
     """Everything restarts from the last checkpoint, as without fault tolerance."""
 
     def after_death(self, turn: Turn, rank: Rank) -> None:
-        """Kill everybody, and begin again."""
+        """Kill all workers, and restart."""
         del rank
         restart_all(turn)
 

@@ -7,9 +7,9 @@
                                  └──► GIVEN_UP
 
 A script may have several jobs, one after another. The run as a whole is always in one of them, and these states are
-about that one: when all have left it and somebody opens the next, whoever lives is STARTING again.
+about that one: when all workers have left it and one opens the next, every live worker is STARTING again.
 
-`TRANSITIONS` is the whole truth; `docs/how-it-works.md` has the picture made from it. A pair that is not in it cannot
+`TRANSITIONS` is authoritative; `docs/how-it-works.md` has the picture made from it. A pair that is not in it cannot
 happen, and is an error.
 """
 
@@ -22,12 +22,12 @@ from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen
 
 
 class RankState(Enum):
-    """Where a rank stands."""
+    """The state of a rank."""
 
     DUE = auto()
     """Its worker is to be started soon."""
     STARTING = auto()
-    """Its worker loads what it needs."""
+    """Its worker has been started and is loading."""
     READY = auto()
     """Its worker has opened the job and waits for a world."""
     STANDBY = auto()
@@ -37,13 +37,13 @@ class RankState(Enum):
     EXITING = auto()
     """It was killed by us or has begun to exit; its status is not known yet."""
     DEAD = auto()
-    """It ended, and that has been dealt with; or its host is gone."""
+    """It exited, and the supervisor has handled that; or its host is gone."""
     GIVEN_UP = auto()
     """It failed too often to be started again."""
 
 
 class Sign(Enum):
-    """What is seen of a worker or decided about it."""
+    """What was observed of a worker, or decided about it."""
 
     LOADS = auto()
     OPENED = auto()
@@ -56,12 +56,12 @@ class Sign(Enum):
     POSTPONE = auto()
     """Decided: start it, but only after the interrupted step."""
     BURY = auto()
-    """Decided: its host is gone, and nothing of it counts any more."""
+    """Decided: its host is gone, and its worker no longer counts."""
     GIVE_UP = auto()
     MISS = auto()
-    """Its start could not be carried out, and is tried again later."""
+    """Its start could not be carried out, and will be retried."""
     NEXT_JOB = auto()
-    """Decided: the run goes on with the next job of the script, which this worker has to open."""
+    """Decided: the run moves on to the next job of the script, which this worker has to open."""
 
 
 ALIVE = (RankState.STARTING, RankState.READY, RankState.STANDBY, RankState.ACTIVE, RankState.EXITING)
@@ -70,7 +70,7 @@ GONE = (RankState.DUE, RankState.DEAD, RankState.GIVEN_UP)
 _S, _R, _B, _A, _E = ALIVE
 _SEEN = (Sign.LOADS, Sign.OPENED, Sign.STANDS_BY, Sign.TAKES_PART, Sign.EXITS)
 TRANSITIONS: dict[tuple[RankState, Sign], RankState] = {
-    # Within a job a worker only ever gets further: what it has opened or taken part in is never taken back.
+    # Within a job a worker only moves forward: it never un-opens a job or leaves the sums.
     **{(_S, sign): state for sign, state in zip(_SEEN, ALIVE, strict=True)},
     (_R, Sign.OPENED): _R,
     (_R, Sign.STANDS_BY): _B,
@@ -94,7 +94,7 @@ TRANSITIONS: dict[tuple[RankState, Sign], RankState] = {
 
 
 class IllegalTransition(Exception):
-    """Something was seen of a rank, or decided about it, that cannot be in the state it is in."""
+    """Something was observed of a rank, or decided about it, that is impossible in its present state."""
 
 
 def transition(state: RankState, sign: Sign) -> RankState:
@@ -113,23 +113,23 @@ class Rank:
     host: str
     state: RankState = RankState.DEAD
     seen: RankSeen = field(default_factory=lambda: RankSeen(-1))
-    """Its worker, as far as the job is concerned that the run is in: see `within`."""
+    """Its worker, with respect to the job that the run is in: see `within`."""
     raw: RankSeen = field(default_factory=lambda: RankSeen(-1))
     """The same, as its agent saw it."""
     failures: int = 0
     """How often in a row its worker ended before it completed a step."""
     joining: bool = False
-    """It was started while others train, and the world for it has not been opened yet."""
+    """It was started while others train, and its world has not been opened yet."""
     courier_lost: float = 0.0
-    """Since when its courier has been missing; 0: it is not."""
+    """The time since which its courier has been missing; 0: it is not."""
     due: tuple[int, float] = (0, 0.0)
-    """Where the state is DUE: the step after which, or the time at which, its worker is to be started."""
+    """In state DUE: the step after which, or the time at which, its worker is to be started."""
     founder: bool = True
-    """Its worker was started to begin the attempt, and not to join others that train."""
+    """Its worker was started at the beginning of the attempt, not to join others that train."""
     first_step: int | None = None
-    """The step its worker began with: a founder when it opened its job, others when they have taken over the state."""
+    """The step its worker began with: for a founder when it opened its job, for others when they received the state."""
     killed: Cause = Cause.NONE
-    """Why we killed its worker, where we did: an agent that is replaced may not have done it."""
+    """Why we killed its worker, if we did: an agent that was replaced may not have done it."""
     replaced: int | None = None
     """The process that a start is to replace (0: none), until the new one is seen."""
     ordered: float = 0.0
@@ -137,18 +137,18 @@ class Rank:
     misses: int = 0
     """How often in a row its start could not be carried out."""
     released: float | None = None
-    """When its worker was let go."""
+    """When its worker was told to leave."""
     released_from: int = 0
-    """From which job."""
+    """The job that it was told to leave."""
     lapsed: bool = False
-    """Its worker died after the last step of a job: whether it must be replaced shows when there is another job."""
+    """Its worker died after the last step of a job: it is replaced only if there is another job."""
 
     def apply(self, sign: Sign) -> None:
         """Move to the next state."""
         self.state = transition(self.state, sign)
 
     def see(self, raw: RankSeen, world: int, job: int = 1) -> bool:
-        """Take in what its agent sees; whether its worker has ended since the last look."""
+        """Take in what its agent saw; return whether its worker has ended since the last turn."""
         seen = within(raw, job, self.seen)
         if self.unseen(seen):
             return False
@@ -156,7 +156,7 @@ class Rank:
         if self.state not in ALIVE:
             return False
         self.misses = 0
-        # One that joins others counts as active before it has taken over their state, and with it their step.
+        # A worker that joins others counts as active before it has received their state, and with it their step.
         began = seen.ready if self.founder else seen.active and seen.summed_world > 0
         if began and self.first_step is None:
             self.first_step = seen.step
@@ -165,7 +165,7 @@ class Rank:
         return self.state is RankState.DEAD
 
     def next_job(self, job: int) -> None:
-        """The run goes on with another job: begin to see its worker as somebody who has to open that one."""
+        """Move on to another job, which its worker has yet to open."""
         self.apply(Sign.NEXT_JOB)
         self.first_step, self.released, self.courier_lost = None, None, 0.0
         self.founder = not self.joining
@@ -174,23 +174,23 @@ class Rank:
             self.see(self.raw, 0, job)
 
     def unseen(self, seen: RankSeen | None) -> bool:
-        """Whether a start was ordered that is not seen yet: this is the worker before it, or nobody."""
+        """Whether a start was ordered but not seen yet: this is the previous worker, or none."""
         return self.replaced is not None and (seen is None or seen.process in (0, self.replaced))
 
     def bury(self) -> None:
-        """Nothing of its worker counts any more."""
+        """Write its worker off."""
         self.apply(Sign.BURY)
         self.replaced = None
 
     def miss(self) -> None:
-        """The start that was ordered could not be carried out; what was there before is still there."""
+        """Record that the ordered start could not be carried out; the previous worker is still there."""
         self.apply(Sign.MISS)
         self.seen = self.raw = RankSeen(self.number, process=self.replaced or 0)
         self.replaced = None
         self.misses += 1
 
     def started(self) -> None:
-        """A start was ordered."""
+        """Record that a start was ordered."""
         self.replaced, self.first_step, self.killed = self.seen.process, None, Cause.NONE
         self.released, self.founder, self.lapsed = None, not self.joining, False
         self.seen = self.raw = RankSeen(self.number)
@@ -203,7 +203,7 @@ class Rank:
 
     @property
     def doubtful(self) -> bool:
-        """Whether it is being started where that has failed: nobody should count on it before it is seen."""
+        """Whether it is being started after failed starts: do not count on it before it is seen."""
         return self.misses > 0 and self.replaced is not None
 
     @property
@@ -213,16 +213,16 @@ class Rank:
 
     @property
     def failed_itself(self) -> bool:
-        """Whether its worker ended by itself while it was needed, and was not killed: it may always do so."""
+        """Whether its worker ended by itself, and was not killed, while it was needed: it may always do so."""
         seen = self.seen
         ended = seen.status is not None and seen.cause is Cause.NONE and not seen.over
         return ended and ((seen.status or 0) >= 0 or seen.error is not None)
 
 
 def within(seen: RankSeen, job: int, before: RankSeen) -> RankSeen:
-    """What an observation says about one job, where the worker is in another: it has left this one, or not opened it.
+    """Translate an observation to one job, if the worker is in another: it has left this one, or not opened it yet.
 
-    `before` is the observation before it.
+    `before` is the previous observation.
     """
     if seen.job > job:
         return replace(
@@ -238,7 +238,7 @@ def within(seen: RankSeen, job: int, before: RankSeen) -> RankSeen:
 
 
 def sign_of(seen: RankSeen, world: int) -> Sign:
-    """What an observation says of a worker, in this world."""
+    """Reduce an observation to a sign, in this world."""
     if seen.status is not None:
         return Sign.ENDED
     if seen.exiting:

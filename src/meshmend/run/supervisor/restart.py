@@ -1,4 +1,4 @@
-"""The whole job again from its last checkpoint, as without fault tolerance (`--on-failure checkpoint`)."""
+"""Restarting the whole job from its last checkpoint, as without fault tolerance (`--on-failure checkpoint`)."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from meshmend.run.supervisor.worlds import end_world
 
 
 def begin_attempt(turn: Turn, *, attached: bool = False, restarted: bool = False) -> None:
-    """Start the workers of all hosts that are there; of an attached run, those that do not live."""
+    """Start the workers of all reachable hosts; in an attached run, only those that are not alive."""
     run = turn.run
     turn.do(NoteAttempt(run.attempt, attached, restarted))
     run.phase, run.begun, run.job, run.over_since = Phase.RUNNING, attached, 1, None
     run.ranks = {number: Rank(number, host) for number, host in enumerate(run.config.hosts)}
     for rank in run.ranks.values():
         if attached:
-            rank.started()  # where nobody is found, a worker is started when its host is there
+            rank.started()  # if no worker is found, one is started as soon as its host can be reached
             rank.founder = False
         elif rank.host not in turn.seen.lost:
             turn.start(rank)
 
 
 def restart_all(turn: Turn) -> None:
-    """Kill everybody, and then begin again."""
+    """Kill all workers, and then restart."""
     run = turn.run
     if run.phase is Phase.RESTARTING:
         return
@@ -36,7 +36,7 @@ def restart_all(turn: Turn) -> None:
 
 
 def mind_restart(turn: Turn) -> None:
-    """When all are dead and the checkpoint is found, begin again, unless that got no further too often."""
+    """Restart once all workers are dead and the checkpoint is found, unless too many restarts got no further."""
     run, before = turn.run, turn.run.resume
     if turn.seen.checkpoint is not None:
         run.resume = turn.seen.checkpoint
@@ -49,11 +49,11 @@ def mind_restart(turn: Turn) -> None:
     for rank in run.ranks.values():
         rank.apply(Sign.BURY)
     if run.halt_reason is not None or run.stale >= RESTARTS:
-        run.phase = Phase.RUNNING  # nobody is left, so the run is finished
+        run.phase = Phase.RUNNING  # no worker is left, so the run will be finished
         if run.halt_reason is None:
             turn.say(RestartsExhausted(RESTARTS, run.resume))
         return
-    # What is known of the old workers must not be taken for the new ones'.
+    # Observations of the old workers must not be taken for the new ones'.
     turn.do(Remove(tuple(sorted(turn.seen.reachable))))
     run.attempt += 1
     run.fresh = True

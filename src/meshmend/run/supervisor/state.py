@@ -14,7 +14,7 @@ from meshmend.run.supervisor.patience import Backoff, HangJudge
 from meshmend.run.supervisor.ranks import Rank, RankState, Sign
 
 RESTARTS = 3
-"""How often a worker is started again that ends before it completes a step, and a run that gets no further."""
+"""How often to restart a worker that ends before it completes a step, or a run that gets no further."""
 
 
 class Phase(Enum):
@@ -22,10 +22,10 @@ class Phase(Enum):
 
     BEGINNING = auto()
     ATTACHING = auto()
-    """The launcher before this one was killed: its workers are being taken over."""
+    """The previous launcher was killed: its workers are being taken over."""
     RUNNING = auto()
     RESTARTING = auto()
-    """Everything is being killed, to begin again from the last checkpoint."""
+    """Everything is being killed, to restart from the last checkpoint."""
     HALTING = auto()
     """A checkpoint is being written, and then all workers exit."""
     FINISHED = auto()
@@ -39,37 +39,37 @@ class Policy(Protocol):
         """Whether couriers repair their group by themselves after a death."""
 
     def after_death(self, turn: Turn, rank: Rank) -> None:
-        """A worker has died that was still needed."""
+        """Handle the death of a worker that was still needed."""
 
     def after_mpirun(self, turn: Turn, reason: WorldReason) -> None:
-        """Mpirun or its couriers are gone or stopped; the workers live."""
+        """Handle the loss of mpirun or its couriers (gone or stopped); the workers are alive."""
 
     def after_hosts(self, turn: Turn, reason: WorldReason) -> None:
-        """Hosts are gone, and those left are a majority."""
+        """Handle the loss of hosts; the remaining members are a majority."""
 
     def awaits(self, rank: Rank) -> bool:
         """Whether a new world waits until this worker is ready."""
 
     @property
     def takes_hosts_back(self) -> bool:
-        """Whether workers are started again on a host that comes back."""
+        """Whether to start workers on a host that comes back."""
 
     @property
     def needs_spares(self) -> bool:
-        """Whether it makes sense only with spares."""
+        """Whether this policy makes sense only with spares."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """What was asked for, as far as decisions need it."""
+    """The options of the run that decisions depend on."""
 
     hosts: Sequence[str]
     """The host of each rank."""
     policy: Policy
     workers: int
-    """How many take part in sums; the other ranks are spares."""
+    """How many workers take part in sums; the other ranks are spares."""
     least: int = 1
-    """With fewer workers than these, the run is halted with a checkpoint."""
+    """With fewer workers than this, the run is halted with a checkpoint."""
     here: frozenset[str] = frozenset()
     """Hosts that need not be probed: the launcher's own."""
 
@@ -80,20 +80,20 @@ class World:
 
     number: int
     members: Mapping[int, int]
-    """The ranks, and the process of each: a worker that is started later in the same rank is no member."""
+    """The ranks, and the process of each: a worker that is started later in the same rank is not a member."""
     reason: WorldReason
     opened: float
     came_up: float | None = None
-    """When all its couriers were seen to be there."""
+    """When all its couriers had been seen."""
 
     def has(self, rank: Rank) -> bool:
-        """Whether the worker that is in a rank now is a member."""
+        """Whether the present worker of a rank is a member."""
         return self.members.get(rank.number) == rank.seen.process
 
 
 @dataclass
 class RunState:
-    """Everything the supervisor remembers. It changes in `decide` only, and can be copied."""
+    """Everything the supervisor remembers. Only `decide` changes it, and it can be copied."""
 
     config: RunConfig
     attempt: int = 0
@@ -103,41 +103,41 @@ class RunState:
     ranks: dict[int, Rank] = field(default_factory=dict)
     world: World | None = None
     next: World | None = None
-    """One that is being made ready."""
+    """The world that is being prepared."""
     worlds: int = 0
     """The number of the last world."""
     job: int = 1
-    """Which job of the script the run is in: it goes on with the next one when all that live have left this one."""
+    """Which job of the script the run is in: it moves on to the next when all live workers have left this one."""
     over_since: float | None = None
-    """Since when the last step of this job is done."""
+    """When the last step of this job was first seen to be done."""
     fresh: bool = True
-    """Nobody has had the state of this job yet, in this attempt."""
+    """No worker has had the state of this job yet, in this attempt."""
     begun: bool = False
-    """All workers that this job began with, in this attempt, have completed a step, as far as nobody killed them."""
+    """All workers that this job began with, in this attempt, have completed a step, except those that were killed."""
     reason: WorldReason | None = None
-    """Why the next world will be formed, where that is known already."""
+    """Why the next world will be formed, if that is already known."""
     unsure: set[int] = field(default_factory=set)
-    """Members that cannot be reached, until the others have agreed to continue without them."""
+    """Unreachable members, until the others have agreed to continue without them."""
     eager: bool = True
-    """The next world need not wait until its newcomers are ready: the last one was not opened in vain."""
+    """The next world may be opened before its newcomers are ready: the last one opened that way was used."""
     exiting_since: float | None = None
-    """Since when some worker has been exiting."""
+    """The time since which some worker has been exiting."""
     hangs: HangJudge = field(default_factory=HangJudge)
     backoff: Backoff = field(default_factory=Backoff)
     halt_reason: HaltReason | None = None
     halted: float | None = None
     """When workers were told to stop."""
     writer: int | None = None
-    """The rank that writes the last checkpoint, -1: nobody can; None before that was decided."""
+    """The rank that writes the last checkpoint; -1: no worker can; None before that is decided."""
     restarting: set[int] = field(default_factory=set)
-    """While everything restarts: those that held the state before they were killed."""
+    """During a restart: the ranks that held the state before they were killed."""
     found: bool = False
-    """While everything restarts: whether the checkpoint to begin with is known."""
+    """During a restart: whether the checkpoint to start from is known."""
     stale: int = 0
-    """Attempts in a row that began with the same checkpoint."""
+    """Attempts in a row that started from the same checkpoint."""
     probing: bool = False
     cut_off: frozenset[str] = frozenset()
-    """Hosts that mpirun's network did not reach, until it is clear whether their agents still answer."""
+    """Hosts that mpirun's network did not reach, until it is known whether their agents still answer."""
     cut_off_at: float = 0.0
     expelling: set[str] = field(default_factory=set)
     expelled: dict[str, bool] = field(default_factory=dict)
@@ -147,7 +147,7 @@ class RunState:
         return [rank for rank in self.ranks.values() if rank.alive]
 
     def present(self) -> list[Rank]:
-        """Ranks whose worker may be in a new world: it has not even begun to exit."""
+        """Ranks whose worker may be in a new world: it has not begun to exit."""
         return [rank for rank in self.living() if rank.state is not RankState.EXITING]
 
     def active(self) -> list[Rank]:
@@ -155,11 +155,11 @@ class RunState:
         return [rank for rank in self.living() if rank.seen.active]
 
     def missing(self) -> list[Rank]:
-        """Ranks whose worker could not be started, and will be tried again."""
+        """Ranks whose worker could not be started; the start will be retried."""
         return [rank for rank in self.ranks.values() if rank.state is RankState.DUE and rank.misses]
 
     def over(self) -> bool:
-        """Whether the job's last step is done: a rank is over only when all members have said that they leave."""
+        """Whether the job's last step is done: a rank is over only when all members have announced that they leave."""
         return any(rank.seen.over for rank in self.ranks.values())
 
     def on(self, hosts: Iterable[str]) -> list[Rank]:
@@ -178,26 +178,26 @@ class Turn:
     actions: list[Action] = field(default_factory=list)
 
     def do(self, *actions: Action) -> None:
-        """Have something done."""
+        """Append actions."""
         self.actions += actions
 
     def say(self, message: Message) -> None:
-        """Tell people."""
+        """Print a message to the user."""
         self.do(Say(message))
 
     def start(self, rank: Rank) -> None:
-        """Have a worker started; only the first ones of an attempt begin with its checkpoint."""
+        """Have a worker started; only the first workers of an attempt start from its checkpoint."""
         self.order_start(rank)
         rank.started()
 
     def order_start(self, rank: Rank) -> None:
-        """Order the start of a worker, once more where the agent that was told is gone."""
+        """Order the start of a worker; again if the agent that got the first order is gone."""
         resume = "" if rank.joining else self.run.resume
         self.do(Start(rank.number, rank.host, self.run.attempt, resume, passed=self.run.job - 1))
         rank.ordered = self.now
 
     def release(self, rank: Rank, job: int) -> None:
-        """Let a worker go from this job, once."""
+        """Tell a worker to leave this job, once."""
         if (rank.released is None or rank.released_from < job) and rank.state is not RankState.EXITING:
             self.do(Release(rank.number, rank.host, job))
             rank.released, rank.released_from = self.now, job

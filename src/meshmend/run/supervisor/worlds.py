@@ -1,7 +1,7 @@
-"""When a world of couriers is formed, made ready beside the one at work, entered, and given up.
+"""When a world of couriers is formed, prepared next to the present one, entered, and abandoned.
 
-Couriers that come up wait until their world is entered. So the next world can be made ready while this one works, and
-changing over takes milliseconds instead of the second that starting takes.
+New couriers wait until their world is entered. So the next world can be prepared while this one works, and the switch
+takes milliseconds instead of the second that starting takes.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from meshmend.run.supervisor.state import RESTARTS, Phase, Turn, World
 
 
 def form(turn: Turn, reason: WorldReason) -> None:
-    """Form a world at once, in place of a lost one."""
+    """Form a world immediately, in place of a lost one."""
     end_world(turn)
     _enter(turn, _open(turn, reason))
 
 
 def end_world(turn: Turn) -> None:
-    """Nobody of an old world may be left when a new one begins."""
+    """End the present world: none of its couriers may be left when a new one begins."""
     _abandon(turn)
     if turn.run.world is not None:
         turn.do(KillWorld(turn.run.world.number))
@@ -48,12 +48,12 @@ def end_world(turn: Turn) -> None:
 
 
 def mind_world(turn: Turn) -> None:
-    """Form a world when there is none; a lost courier takes its worker along."""
+    """Form a world if there is none; kill the worker of a lost courier."""
     run = turn.run
     if run.expelling or _awaits_exit(turn):
         return
     if run.world is None:
-        if not run.over():  # a member that was left behind would do steps again that the others have done
+        if not run.over():  # a member that was left behind would repeat steps that the others have done
             _form_first(turn)
         return
     world = run.world
@@ -64,14 +64,14 @@ def mind_world(turn: Turn) -> None:
         return
     if all(rank.seen.agreed == world.number for rank in members):
         run.unsure.clear()
-    # Without repair, a world ends with its first failure, and its couriers by themselves, one after another.
+    # Without repair, a world ends with its first failure, and its couriers exit by themselves, one after another.
     gone = world.number in turn.seen.ended_worlds or (bool(lost) and not run.config.policy.repairs)
     stopped = any(rank.seen.courier is CourierState.STOPPED for rank in members)
     if _settled(turn, world, members) and any(rank.seen.stuck for rank in members):
         if turn.seen.hosts_known and network_is_whole(turn):
             form(turn, RepairStuck())
     elif members and (gone or stopped or _late(turn, world, members)):
-        # While a host may be lost, a new mpirun would only end again.
+        # While a host may be lost, a new mpirun would only exit again.
         if turn.seen.hosts_known and turn.now >= run.backoff.again and network_is_whole(turn):
             how = Loss.GONE if gone else Loss.STOPPED if stopped else Loss.LATE
             _mpirun_lost(turn, world, members, how)
@@ -80,9 +80,9 @@ def mind_world(turn: Turn) -> None:
 
 
 def prepare_next(turn: Turn) -> None:
-    """Open a world with those that were started again, while they load what they need, and then change over.
+    """Open a world with the replacements while they are still loading, and then switch over.
 
-    Where more die meanwhile, that was in vain; then the next one waits until all are ready.
+    If more workers die meanwhile, that was in vain; then the next world waits until all are ready.
     """
     run, everyone = turn.run, [rank for rank in turn.run.present() if not rank.doubtful]
     if run.world is None or run.over():
@@ -100,7 +100,7 @@ def prepare_next(turn: Turn) -> None:
         or _late(turn, run.next, everyone)
     ):
         _abandon(turn)
-        network_is_whole(turn)  # a broken network may be why, and is dealt with when the answer comes
+        network_is_whole(turn)  # a partition may be the cause, and is handled when the answer arrives
     elif all(rank.seen.ready and rank.seen.standby == run.next.number for rank in everyone):
         run.eager = True
         turn.do(KillWorld(run.world.number))
@@ -109,7 +109,7 @@ def prepare_next(turn: Turn) -> None:
 
 
 def network_is_whole(turn: Turn) -> bool:
-    """Whether mpirun's network reaches every host, as far as that is known in this turn; otherwise asks."""
+    """Whether mpirun's network reaches every host, if that is known in this turn; otherwise start a probe."""
     run = turn.run
     if turn.seen.unreachable is not None:
         return not turn.seen.unreachable
@@ -126,10 +126,10 @@ def _form_first(turn: Turn) -> None:
     run = turn.run
     waiting = [rank for rank in run.present() if not rank.joining or run.config.policy.awaits(rank)]
     if run.fresh and run.missing():
-        return  # the run begins with all, or not at all
+        return  # the run begins with all workers, or not at all
     if not waiting or not turn.seen.hosts_known or not all(rank.seen.ready for rank in waiting):
         return
-    if not run.worlds or network_is_whole(turn):  # what ended the world before it may be the network
+    if not run.worlds or network_is_whole(turn):  # the network may be what ended the previous world
         for rank in waiting:
             rank.joining = False
         reason, run.reason = run.reason or (Begin(run.job) if run.fresh else Restarted()), None
@@ -154,7 +154,7 @@ def _enter(turn: Turn, world: World) -> None:
 
 
 def _abandon(turn: Turn) -> None:
-    """Throw away a world that was being made ready."""
+    """Abandon the world that is being prepared."""
     run = turn.run
     if run.next is not None:
         turn.do(KillWorld(run.next.number))
@@ -178,7 +178,7 @@ def _mpirun_lost(turn: Turn, world: World, members: list[Rank], how: Loss) -> No
 
 
 def _awaits_exit(turn: Turn) -> bool:
-    """Whether the status of an exiting worker is awaited first: what follows from that may be enough."""
+    """True while a worker is exiting and its status unknown (at most EXIT_WAIT): what follows from it may suffice."""
     run = turn.run
     if len(run.present()) == len(run.living()):
         run.exiting_since = None
@@ -196,13 +196,13 @@ def _settled(turn: Turn, world: World, members: list[Rank]) -> bool:
 
 
 def _late(turn: Turn, world: World, members: list[Rank]) -> bool:
-    """Whether some courier has not come up, and will not any more."""
+    """Whether some courier has not come up in time, and will not any more."""
     missing = any(rank.seen.standby < world.number for rank in members)
     return missing and turn.now - world.opened > WORLD_START
 
 
 def _kill_lost(turn: Turn, lost: list[Rank]) -> None:
-    """A courier that died alone takes its worker along: the others have continued without it."""
+    """Kill the worker of a courier that died alone: the others have continued without it."""
     for rank in turn.run.living():
         if rank not in lost:
             rank.courier_lost = 0.0

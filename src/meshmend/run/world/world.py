@@ -1,7 +1,7 @@
 """A world of couriers: one mpirun, and the ranks it carries sums for.
 
-Couriers that come up wait until their world is entered (`Agent.enter`). So the next world can be made ready while this
-one works, and changing over takes milliseconds instead of the second that starting takes.
+New couriers wait until their world is entered (`Agent.enter`). So the next world can be prepared while this one works,
+and the switch takes milliseconds instead of the second that starting takes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class World:
     line: Sequence[str]
     process: subprocess.Popen[str]
     memory: Path
-    """What Open MPI keeps of it on this host; the agents remove the rest when the next world is entered."""
+    """Open MPI's session folder on this host; the agents remove the rest when the next world is entered."""
 
     @property
     def ended(self) -> bool:
@@ -40,7 +40,7 @@ class World:
         return self.process.poll() is not None
 
     def kill(self) -> None:
-        """Kill mpirun at once, and clean up in its place."""
+        """Kill mpirun immediately, and clean up in its place."""
         self.process.kill()
         self.process.wait()
         shutil.rmtree(self.memory, ignore_errors=True)
@@ -57,12 +57,12 @@ def open_world(
     memory = world_folder(spec.run, number)
     ranks = {host: list(some) for host, some in members.items()}
     line = mpirun_line(spec, number, ranks, repair=repair, network=network)
-    # A courier multiplies nothing: without threads of OpenBLAS it starts 0.1 s of processor time sooner.
+    # A courier multiplies no matrices: without OpenBLAS threads its start takes 0.1 s less processor time.
     environment = {**os.environ, "TMPDIR": str(memory), "OPENBLAS_NUM_THREADS": "1"}
     process = subprocess.Popen(
         line, env=environment, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=die_with_parent,
-        start_new_session=True,  # Ctrl-C and a closed terminal are for the launcher
+        start_new_session=True,  # only the launcher handles Ctrl-C and a closed terminal
     )  # fmt: skip
     assert process.stdout is not None
     if reach := LOCAL if list(members) == [HERE] else network:
@@ -72,12 +72,12 @@ def open_world(
 
 
 def output_of(spec: RunSpec) -> Path:
-    """The file that keeps all that couriers and mpirun print."""
+    """Return the file that keeps everything that couriers and mpirun print."""
     return spec.folder / "output" / "couriers.log"
 
 
 def why_none(spec: RunSpec) -> str:
-    """What to say when mpirun ended again and again before any courier came up."""
+    """Explain that mpirun kept exiting before any courier came up."""
     path = output_of(spec)
     said = path.read_text(errors="replace").strip().splitlines()[-12:] if path.exists() else []
     cause = "mpirun ended before any courier came up; run meshmend doctor to find the cause. mpirun printed:"
@@ -85,7 +85,7 @@ def why_none(spec: RunSpec) -> str:
 
 
 def _pump(stream: IO[str], path: Path, say: Callable[[str], None]) -> None:
-    """Keep what is printed; only the couriers' own messages are shown to the user, the library's are not."""
+    """Keep everything that is printed; show the user only the couriers' own messages, not Open MPI's."""
 
     def copy() -> None:
         with contextlib.ExitStack() as stack:
