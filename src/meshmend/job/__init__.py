@@ -1,1 +1,1 @@
-"""Training that goes on when workers die."""
+"""Training that continues when workers die."""

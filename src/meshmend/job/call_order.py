@@ -1,7 +1,7 @@
 """The order in which the words of a job may be called: `share` first, then one `sum` and one `commit` per step.
 
 Everything else that workers do together comes between two steps. A call out of order is a mistake in the user's script,
-and would otherwise show as a worker that waits for the others for ever; so each has a sentence that says what to do.
+and would otherwise show as a worker that waits for the others forever; so each has a sentence that says what to do.
 """
 
 from __future__ import annotations

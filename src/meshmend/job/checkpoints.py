@@ -71,7 +71,7 @@ class Checkpoints:
         self._background = Background(self._folder, said=self._said)
         self._ledger = ledger
         self._failed = False
-        """The last one could not be written; that was said."""
+        """The last checkpoint could not be written, and a message said so."""
 
     def offer(self, framework: Framework, step: int, about: Callable[[], dict[str, Any]]) -> None:
         """The state before this step: write it in the background if a checkpoint is due."""
@@ -79,9 +79,10 @@ class Checkpoints:
             self._pace.began(step)
 
     def now(self, framework: Framework, step: int, about: dict[str, Any], name: str = "") -> bool:
-        """Write one before this worker goes on or ends; whether that succeeded.
+        """Write a checkpoint before this worker continues or exits; return whether that succeeded.
 
-        On a full disk it waits for room, since this state is nowhere else; who stops the run a second time ends that.
+        On a full disk it waits for room, since this state is saved nowhere else; stopping the run a second time ends
+        the wait.
         """
         self._background.close()
         if not name and DIVERGED not in about and path_of(self._folder, step).exists():
@@ -108,11 +109,11 @@ class Checkpoints:
         self._background.close()
 
     def last(self) -> Path | None:
-        """The newest one that is whole."""
+        """Return the newest intact checkpoint."""
         return latest(self._folder)
 
     def metrics(self, name: str) -> dict[str, float]:
-        """The numbers that the checkpoint of this name was saved with; none where there is none that is whole."""
+        """Return the numbers that the checkpoint of this name was saved with; empty if there is no intact one."""
         try:
             path = path_of(self._folder, 0, name)
             return METRICS(about_of(path).get("metrics", {}), "metrics") if path.exists() else {}
@@ -122,9 +123,9 @@ class Checkpoints:
     def load(
         self, path: str | Path, framework: Framework, job: dict[str, Any]
     ) -> tuple[int, list[int], dict[str, Any]]:
-        """Adopt a checkpoint: its step, the reduction's state, and all that it says about its job.
+        """Adopt a checkpoint: its step, the reduction's state, and what it says about its job.
 
-        One of other data or another batch is refused.
+        A checkpoint of other data or another batch is refused.
         """
         leaves, step, about = load(Path(path), framework.template())
         for name, value in job.items():

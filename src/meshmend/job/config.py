@@ -1,4 +1,4 @@
-"""What `mm.Job` was asked for, checked."""
+"""The arguments of `mm.Job`, checked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from meshmend.job.reduction.registry import choose
 
 @dataclass(frozen=True, kw_only=True)
 class JobConfig:
-    """The arguments of a job; one that cannot be is refused when this is made."""
+    """The arguments of a job; impossible ones are refused when this is created."""
 
     lanes: Lanes
     """How the data is divided into steps and lanes."""

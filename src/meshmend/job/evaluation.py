@@ -1,8 +1,8 @@
 """Sums over another data set, with the work divided among the workers: `job.evaluate`.
 
 The data is cut into chunks of the size of a lane. Every worker computes its share, and all exchange what they have.
-Chunks of those that died meanwhile are divided again among the others, until none is missing. All add up the same
-numbers in the same order, so all get the same bits, whoever died.
+Chunks of workers that died meanwhile are divided again among the others, until none is missing. All add up the same
+numbers in the same order, so all get the same bits, whichever workers died.
 """
 
 from __future__ import annotations

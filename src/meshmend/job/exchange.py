@@ -1,9 +1,9 @@
-"""What workers tell each other besides sums: everybody brings some bytes, and everybody gets those of all.
+"""What workers exchange besides sums: every worker brings some bytes, and every worker gets those of all.
 
-It goes by rounds like a sum, and survives deaths like one: a round is repeated without the dead, whose bytes are then
-missing on every worker. What does not fit in one note goes in pieces. A worker that comes to the exchange while the
-others are in the middle of it (a newcomer, at the first line of its script) makes all of them begin again, and all see
-that in the same total.
+An exchange consists of rounds like a sum, and survives deaths like one: a round is repeated without the dead workers,
+whose bytes are then missing on every worker. What does not fit in one note goes in pieces. A worker that joins an
+exchange in progress (a newcomer, at the first line of its script) makes all workers start it again, and all see that in
+the same total.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST = 1 << 20
 
 
 def exchange(data: bytes, round: Callable[[Note], Mapping[int, Note]]) -> dict[int, bytes]:
-    """What every worker brought, by rank; `round` brings this worker's note and returns those of all."""
+    """Return what every worker brought, by rank; `round` brings this worker's note and returns those of all."""
     if len(data) > MOST:
         raise JobError(
             f"the value has {len(data)} bytes, and workers exchange at most {MOST} outside a sum; put large arrays in "

@@ -19,10 +19,10 @@ class HasFirst(Protocol):
 
 
 class OnFirst:
-    """An object whose methods are called on the first worker alone; it is made where one is called for the first time.
+    """An object whose methods are called only on the first worker; it is made at the first call of one of them.
 
-    When the first worker dies, the next one makes its own, with the same `make`: one that appends (a new file of
-    events, a database) continues where the dead one stopped. On other workers every method returns None.
+    When the first worker dies, the next one makes its own, with the same `make`: an object that appends (a new file of
+    events, a database) continues where the dead worker's stopped. On other workers every method returns None.
     """
 
     def __init__(self, job: HasFirst, make: Callable[[], Any]) -> None:

@@ -1,4 +1,4 @@
-"""Where the checkpoints of a run lie: each job of a script has a folder of its own.
+"""Where the checkpoints of a run are: each job of a script has its own folder.
 
 RUN/checkpoints/             the first job's
 RUN/job-2/checkpoints/       the second one's, where the script has several, one after another
@@ -20,7 +20,7 @@ def folder_of(run: Path, job: int) -> Path:
 
 
 def job_of(checkpoint: Path) -> int:
-    """The job that a checkpoint is of."""
+    """Return the job that a checkpoint belongs to."""
     match = re.fullmatch(r"job-([2-9]|[1-9]\d{1,8})", checkpoint.parent.parent.name, re.ASCII)
     return int(match[1]) if match else 1
 

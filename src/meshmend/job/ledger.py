@@ -58,7 +58,7 @@ class StepLedger:
         """The last epoch that this worker has recorded something in."""
         self._batch = 0
         self._strange = False
-        """Whether a metric was NaN or Inf: that is said once."""
+        """Whether a metric was NaN or Inf: the worker says so once."""
         self.progress = Progress(log_every() if settings is None else settings.log_every)
         """Which steps are printed."""
         self._pending: Unwritten | Committed | None = None
@@ -98,14 +98,14 @@ class StepLedger:
         self._pending = pending
 
     def _say(self, step: Unwritten) -> None:
-        """Print a step, if it is time for that and this worker is the first; and say once that a metric is strange."""
+        """Print a step, if it is time for that and this worker is the first; say once that a metric is NaN or Inf."""
         if step.said:
             return
         step.said, metrics = True, step.numbers()
         strange = [name for name, value in metrics.items() if not isfinite(value)]
         if strange and step.first and not self._strange:
             print(
-                f"step {step.step}: {strange[0]} is {metrics[strange[0]]}, and training goes on with it: with "
+                f"step {step.step}: {strange[0]} is {metrics[strange[0]]}, and training continues with it: with "
                 "mm.Job(nonfinite='error') the run stops there, with nonfinite='skip' such steps are left out",
                 flush=True,
             )

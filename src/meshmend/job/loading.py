@@ -25,12 +25,12 @@ from meshmend.job.state.tree import Leaves
 
 
 def load_checkpoint(run: str | os.PathLike[str], name: str = "", *, job: int | None = None, like: Any = None) -> Any:
-    """The last state that a run has saved, or the one that `job.save(name)` did.
+    """Load the last state that a run has saved, or the state that `job.save(name)` has saved.
 
-    `run` is the name of a run in `runs/`, the folder of one, or a file. Of a script that has several jobs, one after
-    another, it is the last one's that has saved it, or that of `job` (1, 2, …). A job of PyTorch objects gives a dict
-    of their state_dicts ("model", "optimizer", …). Other jobs give nested dicts and lists of arrays or, with `like`, a
-    tree of that shape.
+    `run` is the name of a run in `runs/`, its folder, or a file. If the script has several jobs, one after another, the
+    state is that of the last job that saved it, or of `job` (1, 2, …). A job of PyTorch objects returns a dict of their
+    state_dicts ("model", "optimizer", …). Other jobs return nested dicts and lists of arrays or, with `like`, a tree of
+    that shape.
     """
     return _as_tree(_leaves(checkpoint_of(run, name, job)), like)
 
@@ -103,7 +103,7 @@ def _leaves(path: Path) -> Leaves:
 
 
 def _objects(leaves: Leaves) -> dict[str, Any] | None:
-    """What a job of PyTorch objects says of them."""
+    """Return what a job of PyTorch objects has recorded about them."""
     found = dict(leaves).get(OBJECTS)
     rest = loads(bytes(found)) if found is not None and found.dtype.name == "uint8" else None
     return rest if isinstance(rest, dict) else None

@@ -1,8 +1,8 @@
 """Where a worker has room for messages: buffers that its courier maps too, made once the size of a message is known.
 
-That shows only with the first gradients. Before them, workers may tell each other something else, for which messages of
-a footer alone are enough; and a newcomer, who may come to that before its first sum, has buffers like the others' made
-from what they say of theirs. Only the main thread makes room; the courier sees a new generation of buffers.
+The size is known only with the first gradients. Before them, workers may exchange notes, for which a footer alone is
+enough; and a newcomer, which may take part in that before its first sum, allocates buffers like the others', whose
+messages say what theirs are like. Only the main thread allocates; the courier sees a new generation of buffers.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from meshmend.job.shm.home import free, too_small
 from meshmend.job.shm.segment import WorkerSegment
 
 Format = tuple[int, int, int, int]
-"""What messages are like: the number of their kind (0 before there are any), numbers, those of the head, the layout."""
+"""The format of messages: the number of their kind (0 before there are any), their size, the head's, the layout."""
 
 
 class MessageRoom:
-    """The buffers of one worker in one job; `round` is the one that they are made in."""
+    """The buffers of one worker in one job; `round` is the round in which they are made."""
 
     def __init__(self, segment: WorkerSegment, places: Places, footer: int, round: Callable[[], int]) -> None:
         self._segment, self._places, self._footer, self._round = segment, places, footer, round
         self.made = False
         """Whether there are buffers of this job."""
         self.fits = False
-        """Whether they are those of its sums."""
+        """Whether these are the buffers of its sums."""
 
     def fit_sums(self, reduction: Reduction, state: Callable[[], int]) -> None:
         """Have room for these sums; find out now, and not after a death, whether the bytes of the state fit too."""
@@ -51,12 +51,12 @@ class MessageRoom:
         return (own.kind, own.numbers, own.head, own.layout) if self.made else (0, 0, 0, 0)
 
     def adopt(self, kind: int, numbers: int, head: int, layout: int) -> None:
-        """Have room like the others, who tell what their messages are like."""
+        """Allocate buffers like the others', whose notes give the format of their messages."""
         if kind:
             self._replace(wire_format(kind, numbers, head), layout)
 
     def _replace(self, wire: WireFormat, layout: int) -> None:
-        """Have buffers for such messages, from this round on; those that fit already stay."""
+        """Allocate buffers for such messages, from this round on; keep the present ones if they fit."""
         if self.format() != (wire.kind.number, wire.size, wire.head, layout) or self._places.wire != wire:
             self._places.make(wire)
             make_buffers(self._segment.files, self._segment.worker, wire, layout, self._round())

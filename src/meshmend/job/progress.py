@@ -1,7 +1,7 @@
-"""The lines that the first worker prints about its steps: at most one per second, unless told otherwise.
+"""The lines that the first worker prints about its steps: at most one per second by default.
 
-Such as `step 1200 of 5000  loss 0.31  4 workers  2.1 ms  30,400 samples/s  input stall 0.4 %  8 s left`: for that share
-of the time, this worker waited for samples.
+Such as `step 1200 of 5000  loss 0.31  4 workers  2.1 ms  30,400 samples/s  input stall 0.4 %  8 s left`; the input
+stall is the share of the time that this worker waited for samples.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Progress:
     def __init__(self, every: str = "") -> None:
         self._every = seconds_between(every)
         self.until: int | None = None
-        """How many steps there are, where the loop has said so."""
+        """How many steps there are, if the loop has said so."""
         self._told = 0.0
         self.sums = ""
-        """Where sums take place, if that is worth a word: the first line says so, and one where it has changed."""
+        """Where sums take place, if that is worth saying: the first line says so, and any line after a change."""
         self._said = ""
         self.begin(0)
 
@@ -42,7 +42,7 @@ class Progress:
         self._since, self._from, self._stall = time.perf_counter(), step, 0.0
 
     def stalled(self, seconds: float) -> None:
-        """For so long, this worker waited for input in a step."""
+        """Add the time that this worker waited for input in a step."""
         self._stall += seconds
 
     def line(self, step: int, metrics: Mapping[str, float], workers: int, batch: int) -> str | None:

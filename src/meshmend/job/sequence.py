@@ -18,7 +18,7 @@ class End(Enum):
     OPEN = auto()
     """It has not."""
     LEFT = auto()
-    """All left it together, also where a sum that was not finite has ended it for all."""
+    """All workers left it together, or a sum that was not finite ended it for all."""
     RAISED = auto()
     """With another exception, which the script has caught if it opens another job."""
 

@@ -1,15 +1,15 @@
-"""Signals that ask a process to end: the launcher alone decides what follows.
+"""Signals that tell a process to stop: only the launcher decides what follows.
 
-They often reach every process of a run at once: a scheduler signals the whole job, Ctrl-C a group of processes, a
-terminal that closes its session. A worker that died of it could not write the checkpoint that the launcher asks for. So
+They often reach every process of a run at once: a scheduler signals the whole job, Ctrl-C a process group, a closing
+terminal its session. A worker that the signal killed could not write the checkpoint that the launcher requests. So
 
 | process | SIGTERM, SIGINT | SIGHUP |
 |---|---|---|
-| launcher | halts the run with a checkpoint; the second one ends it at once | continues without its terminal |
-| worker | waits `ALONE` seconds for the launcher's word. The run is halted: it stops as it is told. The launcher is dead: it writes a checkpoint if it can, and ends. Neither: it alone was meant, and dies of the signal | ignored |
-| courier, agent, mpirun | ignored: whoever owns them ends them with SIGKILL | ignored |
+| launcher | halts the run with a checkpoint; a second one ends it immediately | continues without its terminal |
+| worker | waits `ALONE` seconds for the launcher's decision. If the run is halted, it stops as told. If the launcher is dead, it writes a checkpoint if it can, and exits. Otherwise the signal was meant for this worker alone, and kills it | ignored |
+| courier, agent, mpirun | ignored: their owner kills them with SIGKILL | ignored |
 
-A script that sets a handler of its own has its own. What a worker starts begins with the usual signals.
+A script's own handlers take precedence. Processes that a worker starts have the default handlers.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def ignore_stops() -> None:
-    """For couriers, agents and what connects to them. They start nothing that should go on ignoring these."""
+    """Ignore them in couriers, agents and their connections, which start nothing that should inherit that."""
     for number in STOPS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -53,7 +53,7 @@ class WorkerSignals:
             self._waiting.start()
 
     def _wait(self, number: int) -> None:
-        """Hear from the launcher that the run is halted, or die of the signal."""
+        """Wait until the launcher says that the run is halted, or let the signal kill this process."""
         side, agent = WorkerSide(self._segment), self._segment.agent
         until = time.monotonic() + ALONE
         while time.monotonic() < until:
@@ -68,14 +68,14 @@ class WorkerSignals:
         os.kill(os.getpid(), number)
 
     def _hold(self) -> None:
-        """Before a fork: Python forgets signals that reach the child before it has handlers of its own."""
+        """Prepare a fork: Python loses signals that reach the child before it has its own handlers."""
         self._mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
 
     def _go_on(self) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask.before)
 
     def _let_go(self) -> None:
-        """In a fork, which is no worker: the usual signals, where the script has not set others."""
+        """Restore the default handlers in a fork, which is not a worker, unless the script has set its own."""
         for number in STOPS:
             if signal.getsignal(number) == self._got:
                 signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -83,7 +83,7 @@ class WorkerSignals:
 
 
 def halt_alone(segment: WorkerSegment) -> None:
-    """End a worker that has no launcher any more; one that can writes a checkpoint first."""
+    """End a worker that no longer has a launcher; it first writes a checkpoint if it can."""
     segment.worker.orphaned = True
     segment.worker_bell.ring()
     time.sleep(HALT_ALONE)

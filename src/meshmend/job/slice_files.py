@@ -1,12 +1,12 @@
-"""Checkpoints of a sharded job: a file for each slice, which its owner writes, and an index when all are there.
+"""Checkpoints of a sharded job: one file per slice, written by its owner, and an index once all files are there.
 
     folder/step-00000120/slice-0000.safetensors    its weights, and what the optimizer remembers of them
                          slice-0001.safetensors
                          …
                          index.safetensors         written last: the grid, and the digests of all slices
 
-A folder without an index is no checkpoint. What a slice is does not depend on who holds it, so a run resumes with any
-number of workers: each reads the weights of all slices, and the rest of those that it holds.
+A folder without an index is not a checkpoint. A slice is the same on every holder, so a run resumes with any number of
+workers: each reads the weights of all slices, and the optimizer's state of the slices that it holds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MEMORY = "optimizer."
 
 
 def folder_of(checkpoints: Path, step: int) -> Path:
-    """Where the checkpoint of a step lies."""
+    """Return the folder of a step's checkpoint."""
     return checkpoints / f"step-{step:08}"
 
 

@@ -1,8 +1,8 @@
 """Runs the user's script as a worker: `python -P -m meshmend.job.worker SCRIPT ARGS…`.
 
-The script runs as plain `python` would run it, with some additions. An exception is written down for the launcher,
-which prints it once for all workers that meet it. A worker whose agent has been gone for `ORPHAN` seconds ends. Signals
-that reach every process of a run do not end it (`signals.py`), nor does a disk without room for what it prints.
+The script runs as plain `python` would run it, with some additions. An exception is recorded for the launcher, which
+prints it once for all workers that raise it. A worker whose agent has been gone for `ORPHAN` seconds exits. Signals
+that reach every process of a run do not kill it (`signals.py`), nor does a disk without room for its output.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main(words: list[str]) -> None:
         ours = isinstance(error, MeshmendError)
         text = shown(error)
         last = traceback.format_exception_only(kind, error)[-1].strip()
-        # A sum that is not finite or a device that fails is told in one sentence too, but it is not a mistake in what
+        # A sum that is not finite or a failed device is reported in one sentence too, but it is not a mistake in what
         # the user asked for.
         mistake = ours and not isinstance(error, (NotFinite, DeviceError))
         said = (str(error), str(error)) if ours else (last, text)
@@ -74,7 +74,7 @@ def held(segment: WorkerSegment) -> int:
 
 
 def shown(error: BaseException) -> str:
-    """An exception and what led to it, as Python tells it, with the user's own frames."""
+    """Format an exception and its causes as Python does, with only the user's own frames."""
     found = traceback.TracebackException.from_exception(error)
     chain: list[traceback.TracebackException | None] = [found]
     for one in chain:
@@ -87,12 +87,12 @@ def shown(error: BaseException) -> str:
 
 
 def hidden(file: str) -> bool:
-    """Whether a frame says nothing to the user: what lies between their script and their function."""
+    """Whether a frame means nothing to the user: it is between their script and their function."""
     return file.startswith((OURS, "<frozen runpy>", runpy.__file__))
 
 
 def end_with_owner(segment: WorkerSegment) -> None:
-    """Wait until the owner has been gone for so long that nobody will come back for this worker, then end it."""
+    """Wait until the owner has been gone for so long that no agent will take this worker over, then end it."""
     gone = 0.0
     while gone < ORPHAN:
         time.sleep(OWNER_POLL)
@@ -103,7 +103,7 @@ def end_with_owner(segment: WorkerSegment) -> None:
 
 
 class Output(io.FileIO):
-    """What a worker prints to: on a full disk it is lost, and the script goes on."""
+    """A worker's output: on a full disk it is lost, and the script continues."""
 
     def write(self, data: Any) -> int:
         try:

@@ -1,12 +1,12 @@
-"""Samples of a host, decoded once: a file that all its workers map, written by whoever decodes a sample first.
+"""Samples of a host, decoded once: a file that all its workers map, written by the first worker that decodes a sample.
 
     head     magic, what samples are like, how many there are, bytes, where free room begins, how far it is reserved
-    index    for each sample where it lies; 0: nobody has decoded it yet
+    index    for each sample where it is; 0: not decoded yet
     samples  the shape of each of its arrays, and the arrays
 
 **Nothing is ever torn.** A writer takes room under a lock, writes the sample there, and then its place into the index,
-eight bytes at once: readers see all of a sample or nothing. A writer that is killed leaves room that nobody uses. One
-that is stopped while it holds the lock keeps nobody waiting: it is only a cache, so what cannot be stored now is not.
+eight bytes at once: readers see all of a sample or nothing. A writer that is killed leaves unused room. A writer that
+is stopped while it holds the lock blocks no other: it is only a cache, so a sample that cannot be stored now is not.
 
 **It is bounded.** Memory or disk is reserved before it is written to (a later write would end the process with SIGBUS).
 When the room is used up, or the disk is full, samples that have no place are decoded each time.
@@ -93,22 +93,22 @@ class Cache:
         return tuple(arrays) if self._flat else plain_rebuilt(self._template, arrays)
 
     def has(self, number: int) -> bool:
-        """Whether a sample is there."""
+        """Whether a sample is in the cache."""
         return bool(self._index[number])
 
     @property
     def found(self) -> int | None:
-        """The number of a sample that is there; None if there is none."""
+        """Return the number of a cached sample; None if there is none."""
         found = np.flatnonzero(self._index)
         return int(found[0]) if len(found) else None
 
     @property
     def stored(self) -> int:
-        """How many samples are there."""
+        """How many samples are in the cache."""
         return int(np.count_nonzero(self._index))
 
     def put(self, number: int, sample: Any) -> None:
-        """Store a sample, unless somebody has, or there is no room."""
+        """Store a sample, unless another worker has, or there is no room."""
         if self.full or self._index[number]:
             return
         arrays = [np.asarray(array, order="C") for _, array in _named(sample)]
@@ -134,7 +134,7 @@ class Cache:
         self._bytes[at : at + len(data)] = data
 
     def _allocate(self, number: int, size: int) -> int:
-        """Room for a sample; 0 if there is none, somebody has stored it meanwhile, or the lock cannot be had."""
+        """Reserve room for a sample; 0 if there is none, another worker has stored it, or the lock is taken."""
         with self._mutex, self._lock() as mine:
             if not mine or self._index[number]:
                 return 0

@@ -1,9 +1,9 @@
 """The file of a cache: found by all workers of a host, made by the first, removed by the last.
 
 A run's caches are found in its private folder of shared memory: the file itself, or a link to it in the folder that the
-user chose. Whoever uses a file holds a lock on it, which the kernel gives back however a process ends; so a file that
-can be locked alone is used by nobody, and the next cache in that folder removes it. Alone, a cache is a file without a
-name, gone with its process.
+user chose. Every process that uses a file holds a lock on it, which the kernel releases however the process ends; so a
+file that can be locked exclusively is unused, and the next cache in that folder removes it. With plain `python`, a
+cache is a file without a name, gone with its process.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Place:
 
 @dataclass
 class CacheFile:
-    """The file for `count` samples of about `size` bytes each, in at most `room` bytes; `like` says what they are."""
+    """Open the file for `count` samples of about `size` bytes each, in at most `room` bytes; `like` describes them."""
 
     like: int
     count: int
@@ -81,7 +81,7 @@ class CacheFile:
         fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def _join(self, link: Path) -> bool:
-        """Use the file that is there."""
+        """Use the existing file."""
         with contextlib.suppress(FileNotFoundError):
             file = os.open(link, os.O_RDWR | os.O_CLOEXEC)
             fcntl.flock(file, fcntl.LOCK_SH)
@@ -93,9 +93,9 @@ class CacheFile:
         return False
 
     def _begin(self, link: Path, name: str, folder: Path | None, run: Path) -> bool:
-        """Make a file under this name; False where somebody was quicker."""
+        """Create a file under this name; False if another process was quicker."""
         if link.is_symlink() and not link.exists():
-            link.unlink(missing_ok=True)  # nobody used it, so another run has removed it
+            link.unlink(missing_ok=True)  # it was unused, so another run has removed it
         if folder is not None:
             remove_unused(folder)
         file, path = self._made(folder or run, name)
@@ -114,7 +114,7 @@ class CacheFile:
         return True
 
     def _made(self, where: Path, name: str | None) -> tuple[int, str]:
-        """A new file with a head and an empty index; without a name, one that nobody else finds."""
+        """Create a file with a head and an empty index; without a name, no other process can find it."""
         index = HEAD + 8 * self.count
         if index + self.size > self.room:
             raise JobError(

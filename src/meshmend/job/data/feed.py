@@ -1,8 +1,8 @@
-"""The samples of one worker's lanes: read ahead along a forecast, or when they are asked for; and the time that takes.
+"""The samples of one worker's lanes: prefetched along a forecast, or read on demand; and the time that takes.
 
-A worker is most likely asked for the same lanes as last, step after step. When another one dies, the lanes that it
-leaves are in no forecast: the first of them is read on the spot, and from then on the others are in one. What was read
-in vain is dropped. Either way the samples are the same, because what they depend on is.
+A worker most likely gets the same lanes in every step. When another worker dies, the lanes that it leaves are in no
+forecast: the first of them is read on demand, and from then on the others are in the forecast. Lanes that were read in
+vain are dropped. Either way the samples are the same, because what they depend on is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Where = tuple[int, int]
 
 
 def forecast(step: int, lane: int, mine: Callable[[], Sequence[int]]) -> Iterator[Where]:
-    """The lanes that come after this one if nobody dies: the others of its step, and then all of each step."""
+    """Return the lanes that follow this one if no worker dies: the others of its step, and then all of each step."""
     if lane in mine():
         yield from ((step, other) for other in mine()[mine().index(lane) + 1 :])
     while mine():
@@ -35,12 +35,12 @@ def forecast(step: int, lane: int, mine: Callable[[], Sequence[int]]) -> Iterato
 
 
 def order_of(data: Any) -> dict[str, Any]:
-    """In which order `Lanes` take the samples of this data, where that is not a shuffled one."""
+    """Return the order in which `Lanes` take the samples of this data, if it is not shuffled."""
     return {"in_order": data.recipe.source.streams, "lengths": data.lengths} if isinstance(data, Data) else {}
 
 
 class Feed:
-    """A worker's data, lane by lane; `mine` says which lanes it is asked for."""
+    """A worker's data, lane by lane; `mine` says which lanes it computes."""
 
     def __init__(self, data: Any, lanes: Lanes, mine: Callable[[], Sequence[int]], place: Place) -> None:
         self.data, self._lanes, self._mine, self._place = data, lanes, mine, place
@@ -104,7 +104,7 @@ class Feed:
 
 
 class _Reading:
-    """One lane that a thread is to read, unless whoever needs it does so first."""
+    """One lane that a thread is to read, unless the worker needs it first and reads it."""
 
     def __init__(self, where: Where) -> None:
         self.where = where
@@ -118,11 +118,11 @@ class _Reading:
 
     @property
     def begun(self) -> bool:
-        """Whether somebody has claimed it."""
+        """Whether a thread has claimed it."""
         return self._claim.locked()
 
     def read(self, read: Callable[[Where], Any]) -> None:
-        """Read it, for whoever waits for it: an error is theirs too."""
+        """Read it for the thread that waits for it, which also gets the error."""
         try:
             value = read(self.where)
         except BaseException as error:
@@ -138,7 +138,7 @@ class _Reading:
 
 
 class _Ahead:
-    """Threads that read what is wanted next, in its order.
+    """Threads that read the lanes that are wanted next, in order.
 
     The worker and its readers share no lock: on a busy machine, one that is not running would keep the other waiting.
     """
@@ -156,7 +156,7 @@ class _Ahead:
         waiting = [where for where, reading in before.items() if not reading.begun]
         if waiting != [where for where in order if where in waiting] or (
             waiting and any(where not in before for where in order[: order.index(waiting[-1])])
-        ):  # what is new comes first, or some are not wanted any more: queue all of them again
+        ):  # new lanes come first, or some are no longer wanted: queue all of them again
             for where in waiting:
                 if before[where].claim():
                     del before[where]
@@ -170,7 +170,7 @@ class _Ahead:
                 threading.Thread(target=self._work, name=f"meshmend-read-{number}", daemon=True).start()
 
     def take(self, where: Where) -> _Reading | None:
-        """What was or is being read of this lane; None if nobody has begun with it, and nobody will."""
+        """Return what was or is being read of this lane; None if no thread has begun it, and none will."""
         reading = self._known.pop(where, None)
         return None if reading is None or reading.claim() else reading
 

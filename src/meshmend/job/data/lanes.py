@@ -32,9 +32,9 @@ class Lanes:
     lanes: int
     seed: int = 0
     in_order: bool = False
-    """Take samples in their order instead of shuffled: each lane has a stretch of the epoch that it reads through."""
+    """Take samples in order instead of shuffled: each lane reads through its own range of the epoch."""
     lengths: Ids | None = field(default=None, repr=False, compare=False)
-    """Of all samples: those of a step are then dealt to its lanes by length, the shortest first."""
+    """The lengths of all samples: those of a step are then assigned to its lanes by length, the shortest first."""
     _epochs: dict[int, Ids] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -68,8 +68,8 @@ class Lanes:
     def epoch_to_begin(self, step: int, done: int | None) -> int:
         """The epoch in which a loop begins before this step, if it has left `done` epochs and all that follows them.
 
-        After the last step of an epoch the loop is still in it (an evaluation may follow), but only a checkpoint says
-        so. Newcomers begin with the next one, since the others may be anywhere in the rest.
+        After the last step of an epoch the loop is still in it (an evaluation may follow), but only a checkpoint
+        records that. Newcomers begin with the next epoch, since the others may be anywhere in what follows that step.
         """
         epoch = self.epoch_of(step)
         rest = done == epoch - 1 and step == self.first_step(epoch)

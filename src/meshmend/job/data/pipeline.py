@@ -36,7 +36,7 @@ from meshmend.job.data.streams import Stream
 from meshmend.job.data.tables import Tables
 
 DRAWN = 1
-"""Ends the key of random numbers that are drawn while a lane is read; those of its computation have none."""
+"""Suffix of the key of random numbers drawn while a lane is read; those of its computation have no suffix."""
 _opened: Counter[str] = Counter()
 """Caches that this process has opened, by what they hold."""
 
@@ -57,15 +57,15 @@ class Data:
         return self._with(maps=(*self.recipe.maps, Map(function)))
 
     def map_lane(self, function: Callable[..., Any]) -> Data:
-        """Apply `function(lane)` or `function(lane, rng)` to all samples of a lane at once, put together."""
+        """Apply `function(lane)` or `function(lane, rng)` to the stacked samples of a lane."""
         return self._with(lane_maps=(*self.recipe.lane_maps, Map(function)))
 
     def cache(self, room: str | int, folder: str | PathLike[str] | None = None) -> Data:
         """Keep samples as they are here, uncompressed, for all workers of a host: each is decoded once per host.
 
-        `room` is the most that this may take on a host ("20GB"): of shared memory or, with `folder`, of a disk. Samples
-        that have no room are decoded each time, and that is said once; room that the disk or memory does not have is
-        an error when the first sample is read. The cache is gone when the run ends.
+        `room` is the limit per host ("20GB"): of shared memory or, with `folder`, of a disk. Samples that do not fit
+        are decoded each time, and a message says so once; more room than the disk or memory has is an error when the
+        first sample is read. The cache is removed when the run ends.
         """
         try:
             size = int(read_bytes(room) if isinstance(room, str) else room)
@@ -88,7 +88,7 @@ class Data:
 
         `names` are the arrays that vary ("tokens", or "0" for the first of a tuple); all that have a dimension by
         default. The lane gets one more part, the true lengths: at the end of a tuple, as "length" in a dict. With the
-        `lengths` of all samples, those of a step are dealt to its lanes by length, so that less is padded.
+        `lengths` of all samples, those of a step are assigned to its lanes by length, so that less is padded.
         """
         if lengths is not None and len(lengths) != len(self):
             raise JobError(f"lengths has {len(lengths)} numbers, and the data {len(self)} samples; give one for each")
@@ -97,7 +97,7 @@ class Data:
         return made
 
     def read_ahead(self, lanes: int, threads: int = 2) -> Data:
-        """Read so many lanes ahead, in so many threads; 0 lanes: read each when it is asked for."""
+        """Prefetch this many lanes, in this many threads; 0 lanes: read each on demand."""
         if lanes < 0 or threads < 1:
             raise JobError(f"read_ahead got lanes={lanes}, threads={threads}; give at least 0 lanes and 1 thread")
         return self._with(ahead=lanes, threads=threads)
@@ -124,7 +124,7 @@ class Data:
         return self._reader
 
     def close(self) -> None:
-        """Give the cache back; reading goes on with what is there."""
+        """Release the cache; reading continues without it."""
         if self._reader is not None:
             self._reader.close()
 

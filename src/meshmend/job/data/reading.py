@@ -1,9 +1,9 @@
-"""Reads samples as a pipeline says: from the source or the cache, through maps, put together into a lane.
+"""Reads samples as a pipeline says: from the source or the cache, through maps, stacked into a lane.
 
-**A bad sample is the same decision on every worker.** What a sample holds is the same everywhere, so where its contents
-cannot be read, they can be read nowhere: the sample is named and the next readable one takes its place, or the job
-ends, as asked. A failure of the host (the disk, the network, memory) may be this worker's alone, so it is never
-skipped.
+**A bad sample is the same decision on every worker.** The contents of a sample are the same everywhere, so if they
+cannot be read on one worker, they can be read nowhere: the sample is reported and the next readable one replaces it, or
+the job ends, as requested. A failure of the host (the disk, the network, memory) may be specific to this worker, so it
+is never skipped.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Recipe:
 
     @property
     def identity(self) -> str:
-        """What tells the cache of this pipeline from others."""
+        """Return what distinguishes the cache of this pipeline from others."""
         told = f"{self.source.identity} {[one.identity for one in self.before]}"
         return str(xxh3_64_hexdigest(told.encode()))
 
@@ -132,7 +132,7 @@ class Reader:
         return lane
 
     def _good(self, number: int, maps: tuple[Map, ...]) -> Any:
-        """A sample, or the one that replaces it."""
+        """Read a sample, or the one that replaces it."""
         if number in self._bad:
             number = self._bad[number]
         if not self.recipe.skip:
@@ -198,7 +198,7 @@ class Reader:
                 try:
                     cache.put(other, self._decoded(other))
                 except BadSample:
-                    continue  # that is said when somebody asks for it
+                    continue  # the error is raised when the sample is needed
         row = self._decoded(number) if row is None else row
         cache.put(number, row)
         return plain_rebuilt(row, [_sealed(value) for _, value in plain_leaves(row)])

@@ -1,6 +1,6 @@
-"""The data of a job: something with a length that can be asked for several samples at once, or columns of it.
+"""The data of a job: something with a length that returns several samples at once, or columns of such things.
 
-A `Source` is asked for one sample at a time: what `mm.data` reads from (arrays, tables, images, streams).
+A `Source` returns one sample at a time: what `mm.data` reads from (arrays, tables, images, streams).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from meshmend.job.state.tree import plain_leaves, plain_rebuilt
 
 
 class Source(ABC):
-    """Samples by their numbers, the same on every worker, asked for by several threads at once."""
+    """Samples by number, the same on every worker; several threads read at the same time."""
 
     streams = False
     """Whether samples that follow one another are best read one after another."""
@@ -32,7 +32,7 @@ class Source(ABC):
     @property
     @abstractmethod
     def identity(self) -> str:
-        """What tells this source from others, for caches that workers share."""
+        """What distinguishes this source from others, for caches that workers share."""
 
     def name(self, number: int) -> str:
         """What a person would look for."""

@@ -1,11 +1,11 @@
 """Streams that can be read again from any position: files of records, generators with a seed, logs.
 
-A lane may be computed by any worker, and again when one dies, so what cannot be read a second time cannot be trained on
-exactly once. `open(shard, position)` must give the same samples each time, and `lengths` say how many each shard has.
-Then a sample has a number, like any other: shards one after another.
+Any worker may compute a lane, and again when one dies, so data that cannot be read a second time cannot be trained on
+exactly once. `open(shard, position)` must return the same samples each time, and `lengths` is the size of each shard.
+Then every sample has a number, like any other: shards one after another.
 
-Reading on is cheap and beginning anew may not be, so lanes take samples in their order (`Lanes`), and iterators are
-kept where they stand, for whoever goes on from there.
+Reading on is cheap and reopening may not be, so lanes take samples in order (`Lanes`), and open iterators are kept at
+their position for the next reader.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Stream(Source):
         return f"sample {number} (shard {shard}, position {position})"
 
     def read(self, number: int) -> Any:
-        """Go on with the iterator that stands there, or begin one."""
+        """Continue with the iterator at that position, or open one."""
         shard, position = self._place(number)
         with self._lock:
             found = self._kept.pop(number, None)

@@ -16,7 +16,7 @@ from meshmend.job.reduction.base import WireFormat
 
 
 class Block(Protocol):
-    """A stretch of device memory, mapped here."""
+    """A range of device memory, mapped here."""
 
     @property
     def nbytes(self) -> int:
@@ -26,7 +26,7 @@ class Block(Protocol):
         """A file descriptor by which another process maps it; the caller closes it."""
 
     def close(self) -> None:
-        """Unmap it. The memory lives as long as anybody has it mapped."""
+        """Unmap it. The memory lives as long as any process has it mapped."""
 
 
 Place = tuple[Block, int]
@@ -49,7 +49,7 @@ class Memory(ABC):
 
     @abstractmethod
     def allocate(self, nbytes: int) -> Block:
-        """A block of at least so many bytes; `DeviceError` where there is no room."""
+        """Return a block of at least this many bytes; `DeviceError` if there is no room."""
 
     @abstractmethod
     def attach(self, file: int, nbytes: int) -> Block:
@@ -57,11 +57,11 @@ class Memory(ABC):
 
     @abstractmethod
     def view(self, place: Place, count: int, wire: WireFormat) -> Any:
-        """So many numbers of a message as an array that frameworks take without a copy; slices of it are views too."""
+        """Return numbers of a message as an array that frameworks take without a copy; slices of it are views too."""
 
     @abstractmethod
     def add(self, wire: WireFormat, parts: Sequence[Place], out: Place, begin: int, count: int) -> None:
-        """Add up the same stretch of several messages, in the order given; it begins at number `begin` of them."""
+        """Add up the same range of several messages, in the order given; it begins at their number `begin`."""
 
     @abstractmethod
     def copy(self, into: Place, source: Place, nbytes: int) -> None:

@@ -1,4 +1,4 @@
-"""Where a part and totals lie in a worker's block of device memory.
+"""Where a part and totals are in a worker's block of device memory.
 
     block   │ part │ total of even rounds │ total of odd rounds │        one per worker, mapped by all members
 
@@ -33,7 +33,7 @@ class BlockLayout:
         return -(-self.bytes_of(self.size) // ALIGNED) * ALIGNED
 
     def bytes_of(self, numbers: int) -> int:
-        """How many bytes so many numbers take."""
+        """How many bytes this many numbers take."""
         return numbers * self.wire.kind.dtype.itemsize
 
     def part(self, block: Block, begin: int = 0) -> Place:

@@ -14,7 +14,7 @@ SETTINGS = ("", "off", "pageable", "stand-in", "stand-in-registered")
 
 
 def memory_of(ordinal: int | None) -> Memory | None:
-    """The memory of the CUDA device that the framework sums on; None for the host's own, where couriers do it.
+    """Return the memory of the CUDA device that the framework sums on; None for host memory, where couriers do it.
 
     `DeviceError` or `MissingLibrary` say why a device cannot be used.
     """
@@ -36,7 +36,7 @@ def memory_of(ordinal: int | None) -> Memory | None:
 
 
 def host_memory_of(ordinal: int | None) -> HostMemory | None:
-    """What copies between this CUDA device and buffers in the host's memory; None where the framework does it itself.
+    """Return what copies between this CUDA device and buffers in host memory; None if the framework does it itself.
 
     `DeviceError` or `MissingLibrary` say why memory cannot be registered.
     """

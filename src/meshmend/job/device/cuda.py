@@ -38,9 +38,9 @@ class View:
         }
 
     def fill(self, source: Any) -> None:
-        """Copy an array of the device here: one with `__cuda_array_interface__`, such as a tensor of PyTorch.
+        """Copy a device array here: one with `__cuda_array_interface__`, such as a PyTorch tensor.
 
-        Whatever this process has started on the device is awaited first; an array of JAX must be ready by itself.
+        Waits first for everything that this process has started on the device; a JAX array must already be ready.
         """
         about = source.__cuda_array_interface__
         size = int(np.prod(about["shape"], dtype=np.int64)) * np.dtype(about["typestr"]).itemsize
@@ -79,11 +79,11 @@ class CudaMemory(Memory):
         return wire.kind.dtype in KERNELS and (wire.head == 0 or issubclass(wire.kind, Bf16))
 
     def allocate(self, nbytes: int) -> Block:
-        """A block of its own."""
+        """Allocate a block."""
         return self._device.allocate(nbytes)
 
     def attach(self, file: int, nbytes: int) -> Block:
-        """A block of another process, of this device or of one that it can reach."""
+        """Map a block of another process, on this device or on one that it can access."""
         return self._device.attach(file, nbytes)
 
     def view(self, place: Place, count: int, wire: WireFormat) -> View:
@@ -125,7 +125,7 @@ class CudaMemory(Memory):
         self._device.copy(address, _pointer(source), nbytes)
 
     def spares(self, nbytes: int) -> bool:
-        """Twice over: frameworks take memory of their own in large pieces."""
+        """Try twice: frameworks reserve memory in large pieces."""
         return self._device.memory()[0] > 2 * nbytes
 
     def zero(self, place: Place, nbytes: int) -> None:

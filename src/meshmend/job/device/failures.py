@@ -11,7 +11,7 @@ CLASSES = {("torch", "OutOfMemoryError"), ("torch", "AcceleratorError"), ("jax",
            ("jaxlib", "XlaRuntimeError")}  # fmt: skip
 FULL = ("RESOURCE_EXHAUSTED", "out of memory", "CUDA_ERROR_OUT_OF_MEMORY")
 BROKEN = ("CUDA error", "CUDA_ERROR_", "CUBLAS_STATUS_", "cuDNN error", "INTERNAL:", "DATA_LOSS:", "UNAVAILABLE:")
-"""What such an error says. JAX has one class for all errors, also for those of the user."""
+"""Describe such an error. JAX has one class for all errors, including the user's."""
 SIZE = re.compile(r"(\d[\d.,]*) ?(bytes|[KMGT]i?B)\b")
 
 

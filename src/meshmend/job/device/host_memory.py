@@ -1,7 +1,7 @@
-"""The host's memory as a device reaches it by itself (DMA), because it is registered with the driver.
+"""Host memory that a device accesses directly (DMA), because it is registered with the driver.
 
-Two kinds have the same face: `CudaHostMemory`, and `PlainMemory`, which registers nothing and copies with numpy, so
-that all of it but the driver's calls is tested where no device is.
+Two kinds have the same interface: `CudaHostMemory`, and `PlainMemory`, which registers nothing and copies with numpy,
+so that everything but the driver's calls is tested on machines without a device.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Array = npt.NDArray[Any]
 
 
 PIECE = 1 << 25
-"""Bytes that a device copies before it says so."""
+"""Bytes that a device copies before it reports progress."""
 
 
 class HostMemory(ABC):
@@ -25,7 +25,7 @@ class HostMemory(ABC):
 
     @abstractmethod
     def register(self, array: Array) -> None:
-        """Have the device reach an array; `DeviceError` where that cannot be."""
+        """Make an array accessible to the device; `DeviceError` if that is impossible."""
 
     @abstractmethod
     def unregister(self, array: Array) -> None:
@@ -33,22 +33,22 @@ class HostMemory(ABC):
 
     @abstractmethod
     def pull(self, source: Any, out: Array) -> Iterator[int]:
-        """Begin to copy an array of the device, which is complete; what is returned waits for one piece after another.
+        """Begin to copy a complete array of the device; return an iterator that waits for one piece after another.
 
-        It gives how many numbers are there so far.
+        It yields how many numbers have arrived so far.
         """
 
     @abstractmethod
     def push(self, source: Array, begin: int) -> None:
-        """Begin to copy numbers to a place of their own on the device, from number `begin` of it on."""
+        """Begin to copy numbers to their place on the device, starting at its number `begin`."""
 
     @abstractmethod
     def make_room(self, size: int, dtype: np.dtype[Any]) -> None:
-        """Have such a place for so many numbers; `DeviceError` where there is no room."""
+        """Allocate such a place for this many numbers; `DeviceError` if there is no room."""
 
     @abstractmethod
     def pushed(self) -> Any:
-        """That place, as frameworks take it, when everything is there."""
+        """Return that place as frameworks take it, when everything has arrived."""
 
     @abstractmethod
     def close(self) -> None:
@@ -65,14 +65,14 @@ class PlainMemory(HostMemory):
         """There is nothing to do."""
 
     def pull(self, source: Any, out: Array) -> Iterator[int]:
-        """One piece after another, each when somebody waits for it."""
+        """Copy one piece after another, each when the caller waits for it."""
         found = np.asarray(source)
         for here in _pieces(out):
             out[here] = found[here]
             yield here.stop
 
     def push(self, source: Array, begin: int) -> None:
-        """At once."""
+        """Copy immediately."""
         self._place[begin : begin + len(source)] = source
 
     def make_room(self, size: int, dtype: np.dtype[Any]) -> None:
@@ -93,7 +93,7 @@ class CudaHostMemory(HostMemory):
     def __init__(self, ordinal: int) -> None:
         from meshmend.base.cuda import Device  # loads the driver
 
-        # Copies down and up go on at the same time, and neither waits for the other.
+        # Copies down and up run at the same time, and neither waits for the other.
         self._down, self._up = Device(ordinal), Device(ordinal)
         self._room: tuple[int, int, np.dtype[Any]] = (0, 0, np.dtype(np.float32))
         """Where the place is, how many numbers it has, and their type."""
@@ -109,7 +109,7 @@ class CudaHostMemory(HostMemory):
         self._down.unregister(array.ctypes.data)
 
     def pull(self, source: Any, out: Array) -> Iterator[int]:
-        """One that has `__cuda_array_interface__`, such as an array of JAX or a tensor of PyTorch."""
+        """Copy an array that has `__cuda_array_interface__`, such as a JAX array or a PyTorch tensor."""
         pointer, marks = source.__cuda_array_interface__["data"][0], []
         for here in _pieces(out):
             part = out[here]

@@ -1,7 +1,7 @@
 """The blocks of device memory that a worker has mapped: those of the members that it sums with.
 
-A block stays as long as somebody has it mapped, also when its maker is dead. So a mapping is dropped only when no total
-in it can be wanted any more. `DeviceSums` has the lock for all of this: two threads use it.
+A block stays as long as any process has it mapped, even when its owner is dead. So a mapping is dropped only when no
+total in it can be needed any more. `DeviceSums` has the lock for all of this: two threads use it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Neighbour:
 
 
 class Neighbours:
-    """What one worker has mapped of the others."""
+    """The other members' memory that one worker has mapped."""
 
     def __init__(self, segment: WorkerSegment, memory: Memory) -> None:
         self._segment, self._memory = segment, memory
         self._mapped: dict[Who, Neighbour] = {}
         self.group: tuple[Who, ...] = ()
-        """The members whose memory was asked for last, itself included; none where one of them is not mapped."""
+        """The members whose memory was last requested, itself included; empty if one of them is not mapped."""
         self.why = ""
         """Why the memory of another member could not be mapped; "" if it could."""
 
@@ -50,7 +50,7 @@ class Neighbours:
         return self._mapped[who].block
 
     def map(self, members: tuple[Who, ...], nbytes: int) -> Outcome:
-        """Map the blocks, of so many bytes, of all members that are not mapped yet."""
+        """Map the blocks, of this many bytes, of all members that are not mapped yet."""
         self.why = ""
         if self.own not in members:
             return Outcome.GONE

@@ -1,10 +1,10 @@
 """How a worker gets the file descriptor of another worker's device memory: over a Unix socket in the run's folder.
 
-    RANK.device    the socket of one worker: whoever connects gets what the memory is and its descriptor, at once
+    RANK.device    the socket of one worker: a client immediately gets a description of the memory and its descriptor
     RANK.lent      the same for a state that it lends (`states.py`)
 
-Only this user enters the folder, and both sides ask the kernel who the other one is. A descriptor can be had from a
-living worker alone, so members map each other's memory when their group is formed, not when they need it.
+Only this user can enter the folder, and both sides check with the kernel who the other one is. Only a live worker can
+hand out a descriptor, so members map each other's memory when their group is formed, not when they need it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ LENT = "lent"
 PATIENCE = 5.0
 """Seconds that a living worker may take to answer: its threads wait for each other."""
 LOOK = 0.05
-"""Seconds between two looks at whether it lives."""
+"""Seconds between two checks whether it is alive."""
 
 
 @dataclass(frozen=True)
 class About:
-    """What a descriptor is of."""
+    """What a descriptor refers to."""
 
     birth: int
     """Which worker of that rank made it."""
@@ -67,7 +67,7 @@ class Offer:
         threading.Thread(target=self._serve, name="meshmend devices", daemon=True).start()
 
     def close(self) -> None:
-        """Give out nothing any more."""
+        """Stop giving it out."""
         with _reached(*self._place) as address, contextlib.suppress(FileNotFoundError):
             os.unlink(address)
         with contextlib.suppress(OSError):

@@ -42,7 +42,7 @@ class Places:
         self.device: Callable[[], int | None] = lambda: None
         """The CUDA device that lanes are accumulated on; None for the host."""
         self.on_device = False
-        """Whether the state lies on a device, and lanes are accumulated there."""
+        """Whether the state is on a device, and lanes are accumulated there."""
         self._registration: Registration | None = None
         self._pageable = ""
         """Why the buffers are not registered with the device, where they should be."""
@@ -54,7 +54,7 @@ class Places:
         self.wire: WireFormat | None = None
         """The format of the messages that there is room for; None before there is any."""
         self._why = ""
-        """Why there is no device memory, where there should be."""
+        """Why there is no device memory, if there should be."""
 
     def begin(self) -> None:
         """Look for device memory, in which a state can be lent; before this worker says that it is ready."""
@@ -92,7 +92,7 @@ class Places:
             self._why = str(error)
 
     def note(self) -> str:
-        """What to say about where sums take place; nothing where no device has to do with it."""
+        """Return what to print about where sums take place; empty if no device is involved."""
         way = self._segment.courier.way
         if (self._sums is None and not self._why and not self.on_device) or way is Way.UNKNOWN:
             return ""
@@ -132,7 +132,7 @@ class Places:
         return self._sums if self._segment.worker.part_on_device else None
 
     def part(self, size: int) -> Any:
-        """Where the sum of this worker's lanes goes: so many numbers."""
+        """Return where the sum of this worker's lanes goes, this many numbers."""
         sums = self._used
         if sums is not None:
             return sums.part
@@ -169,12 +169,12 @@ class Places:
         return self._registration is not None and self._registration.copying
 
     def copied(self) -> Iterator[int]:
-        """Wait until the part is in the buffer: how many numbers of it are there, as they come."""
+        """Wait until the part is in the buffer; yield how many numbers of it have arrived."""
         if self._registration is not None:
             yield from self._registration.copied()
 
     def take_pieces(self, round: int) -> None:
-        """Begin to copy to the device what there is of the total of a round."""
+        """Begin to copy to the device what is ready of the total of a round."""
         courier, held = self._segment.courier, self._registration
         attempt = courier.attempt  # before what it is about: see `mailbox.py`
         if held is not None and (gathered := courier.gathered):
@@ -208,10 +208,10 @@ class Places:
         try:
             return self._sums.take(round)
         except Overtaken:
-            self._end("the others went on without this worker, and their device memory holds later sums already")
+            self._end("the others continued without this worker, and their device memory already holds later sums")
 
     def serve(self) -> None:
-        """Do what the courier needs a device for; a worker whose device fails is of no use to the others."""
+        """Carry out the courier's requests that need a device; a worker whose device fails must exit."""
         request = self._side.device_request()
         if request is None:
             return

@@ -1,8 +1,8 @@
-"""Buffers in the host's memory that a device writes and reads by itself, because they are registered with it.
+"""Buffers in host memory that a device reads and writes directly, because they are registered with it.
 
-Where members do not sum in device memory (several hosts, memory that cannot be exported), parts and totals go through
-the buffers that a worker shares with its courier. Copies to and from memory that the driver does not know go through
-pages of its own, at a quarter of the speed of the wire and less.
+If members do not sum in device memory (several hosts, memory that cannot be exported), parts and totals go through
+the buffers that a worker shares with its courier. Copies to and from unregistered memory go through the driver's own
+staging pages, at a quarter of the speed of the wire or less.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Registration:
             self._held, self._generation = whole, generation  # mapped as long as it is registered
 
     def part(self, array: Array) -> Part:
-        """Where a part goes that lies in them."""
+        """Return where a part goes in these buffers."""
         return Part(array, self._begin)
 
     def _begin(self, source: Any, out: Array) -> None:
@@ -79,16 +79,16 @@ class Registration:
         return self._copies is not None
 
     def copied(self) -> Iterator[int]:
-        """Wait until the part is there: how many numbers of it are, as they come."""
+        """Wait until the part has arrived; yield how many numbers of it have."""
         copies, self._copies = self._copies, None
         if copies is not None:
             yield from copies
             self.down = time.perf_counter() - self._began
 
     def take(self, attempt: int, row: int, size: int, gathered: int, generation: int = 0) -> None:
-        """Begin to copy up what there is of the total in a row of these buffers, whose first `size` numbers count.
+        """Begin to copy up what is ready of the total in a row of these buffers, whose first `size` numbers count.
 
-        What another attempt has brought does not count.
+        What another attempt has copied does not count.
         """
         with self._lock:
             if self._held is None or generation != self._generation or attempt == self._used:
@@ -98,7 +98,7 @@ class Registration:
                 self._push(attempt, total, min(gathered, size))
 
     def total(self, attempt: int, total: Array) -> Any | None:
-        """A total on the device, which this attempt has made; None if there is no room there."""
+        """Return the total of this attempt on the device; None if there is no room there."""
         with self._lock:
             if not self._has_room(total):
                 return None

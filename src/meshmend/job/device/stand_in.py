@@ -28,7 +28,7 @@ class HostBlock:
 
     @property
     def bytes(self) -> npt.NDArray[np.uint8]:
-        """All of it. Whoever still has a view of it keeps it mapped."""
+        """All of it. A view of it keeps it mapped."""
         return np.frombuffer(self._map, np.uint8)
 
     def export(self) -> int:
@@ -36,7 +36,7 @@ class HostBlock:
         return os.dup(self._file)
 
     def close(self) -> None:
-        """Give it back, as soon as nobody has a view of it any more."""
+        """Release it, as soon as no view of it is left."""
         os.close(self._file)
         del self._map
 
@@ -75,7 +75,7 @@ class StandIn(Memory):
 
     def add(self, wire: WireFormat, parts: Sequence[Place], out: Place, begin: int, count: int) -> None:
         """As couriers do it."""
-        with np.errstate(all="ignore"):  # a device says nothing about Inf and NaN either
+        with np.errstate(all="ignore"):  # a device does not warn about Inf and NaN either
             wire.combine([self.view(part, count, wire) for part in parts], self.view(out, count, wire), begin)
 
     def copy(self, into: Place, source: Place, nbytes: int) -> None:

@@ -1,11 +1,11 @@
-"""A state that one worker lends to another of its host in device memory, so that none of it goes over the host.
+"""A state that one worker lends to another of its host in device memory, so that none of it goes through the host.
 
     lender      copies the arrays of its committed state to a block of their own, once for all newcomers
-    newcomer    maps the block, while the couriers still agree on who is here; copies the arrays to where its framework
-                wants them when it begins; drops the mapping
+    newcomer    maps the block, while the couriers still agree on the membership; copies the arrays to where its
+                framework wants them when it begins; drops the mapping
 
-The lender may die at any moment after the newcomer has mapped the block: the memory stays as long as it is mapped. One
-that dies before is found dead, and the couriers agree again. What arrives must have the lender's digest.
+The lender may die at any moment after the newcomer has mapped the block: the memory stays as long as it is mapped. If
+it dies before that, its death is detected, and the couriers agree again. The copy must have the lender's digest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ALIGNED = 512
 
 
 class LentStates:
-    """The state that a worker lends, and the one that it was lent."""
+    """The state that a worker lends, and the state that it was lent."""
 
     def __init__(self, segment: WorkerSegment, memory: Memory) -> None:
         self._segment, self._memory = segment, memory
@@ -46,7 +46,7 @@ class LentStates:
     # the lender
 
     def lend(self, leaves: Leaves, digest: int) -> Lent | None:
-        """Copy a state to memory that others can map; None where it cannot be: then it goes over the host."""
+        """Copy a state to memory that others can map; None if that is impossible: then it goes through the host."""
         self.release()
         places, size = [], 0
         for _, leaf in leaves:
@@ -80,7 +80,7 @@ class LentStates:
             return about, self._lent.export()
 
     def release(self) -> None:
-        """Lend nothing any more; who has mapped it keeps it."""
+        """Stop lending; a process that has mapped it keeps it."""
         with self._lock:
             if self._lent is not None:
                 self._lent.close()
@@ -89,7 +89,7 @@ class LentStates:
     # the newcomer
 
     def take(self) -> Outcome:
-        """Map what the state that this worker was given says that it was lent."""
+        """Map the block that the given state says it was lent in."""
         self.drop()
         try:
             lent = lent_in(self._segment.files.read_given())
@@ -151,7 +151,7 @@ class LentStates:
             )
 
     def drop(self) -> None:
-        """Have nobody's state mapped."""
+        """Unmap the state that was lent."""
         if self._taken is not None:
             self._taken.close()
         self._taken = self._from = None

@@ -1,9 +1,9 @@
-"""A worker's sums in device memory: what its courier, which has no device, asks it to do, and where totals come from.
+"""A worker's sums in device memory: the requests of its courier, which has no device, and where totals come from.
 
 As through the host's memory, each member adds up one slice of all parts into its own total, and takes the other slices
-from the totals of the others. It takes them by itself when the round is done, also those of a member that is dead by
+from the totals of the others. It takes them by itself when the round is done, even those of a member that is dead by
 then: its memory stays as long as it is mapped here (`neighbours.py`). Mappings of former members are dropped with the
-next round's total. What lies where in a block is in `block_layout.py`.
+next round's total. `block_layout.py` defines the layout of a block.
 
 The courier's requests are served by the thread that hears the doorbell; totals are taken by the main thread.
 """
@@ -27,17 +27,17 @@ from meshmend.job.shm.segment import WorkerSegment
 
 
 class Overtaken(Exception):
-    """The others have gone on without this worker, and their device memory holds later totals already."""
+    """The others have continued without this worker, and their device memory already holds later totals."""
 
 
 class DeviceSums:
-    """The device memory of one worker, and of those that it sums with."""
+    """The device memory of one worker, and of the members that it sums with."""
 
     def __init__(self, segment: WorkerSegment, memory: Memory, *, staged: bool) -> None:
         self._segment, self.memory = segment, memory
         self._side = WorkerSide(segment)
         self._lock = threading.Lock()
-        """For what is mapped. A thread that has it may wait for other workers, who then wait for this one's block."""
+        """Guards what is mapped. A thread that holds it may wait for other workers, which wait for this one's block."""
         self._making = threading.Lock()
         """For this worker's own block; never held for long."""
         self._staged = staged
@@ -45,7 +45,7 @@ class DeviceSums:
         self._block: Block | None = None
         self._neighbours = Neighbours(segment, memory)
         self._made: dict[int, tuple[Who, ...]] = {}
-        """By whom the total of a round was made; those of the last two rounds."""
+        """The members that made the total of a round, for the last two rounds."""
         self._offer: Offer | None = None
 
     @property
@@ -68,14 +68,14 @@ class DeviceSums:
                 self._block = None
             self._layout = BlockLayout(wire, size)
             self._made = {}
-            self._segment.worker.adding = NEVER  # who has the old block mapped keeps its totals
+            self._segment.worker.adding = NEVER  # a process that has the old block mapped keeps its totals
             self._block = self.memory.allocate(self._layout.nbytes)
             self._host = np.zeros(size, wire.kind.dtype) if self._staged else None
         if self._offer is None:
             self._offer = Offer(self._segment.files.folder, self._segment.rank, self._describe)
 
     def close(self) -> None:
-        """Give everything back; who has this worker's block mapped keeps it."""
+        """Release everything; a process that has this worker's block mapped keeps it."""
         if self._offer is not None:
             self._offer.close()
             self._offer = None
@@ -98,7 +98,7 @@ class DeviceSums:
         return self._host if self._host is not None else self._view(self._layout.part(self._own_block))
 
     def publish(self) -> None:
-        """The part is whole: have it complete on the device before anybody is told so."""
+        """Finish the part on the device before the courier is told that it is complete."""
         if self._host is not None:
             self.memory.upload(self._host, self._layout.part(self._own_block))
         self.memory.finish(everything=True)
@@ -108,10 +108,10 @@ class DeviceSums:
         self.memory.zero(self._layout.part(self._own_block), self._layout.bytes_of(self._layout.size))
         self.memory.finish()
 
-    # what the courier asks for
+    # the courier's requests
 
     def serve(self) -> None:
-        """Do what the courier has asked for, if it has."""
+        """Carry out the courier's request, if there is one."""
         request = self._side.device_request()
         if request is not None:
             with self._lock:
@@ -152,7 +152,7 @@ class DeviceSums:
         return Outcome.DONE
 
     def _export(self, round: int) -> Outcome:
-        """Copy a total to the host; one of other buffers was nobody's sum."""
+        """Copy a total to the host; a total of other buffers was not a sum."""
         group, layout = self._made.get(round), self._layout
         if group is None:
             return Outcome.DONE
@@ -184,7 +184,7 @@ class DeviceSums:
             return self._host if self._host is not None else self._view(total)
 
     def release(self) -> None:
-        """A round was summed elsewhere: give back the others' memory."""
+        """Release the others' memory after a round that was summed elsewhere."""
         with self._lock:
             self._neighbours.keep()
 

@@ -77,9 +77,9 @@ class FaultKind:
     of_run: bool = False
     """Whether it strikes the whole run rather than one rank, whose worker lives on."""
     asked_for: bool = False
-    """Whether chaos has it only if it is named: somebody must attach or resume, or the states are at stake."""
+    """Whether chaos uses it only on request: a user must attach or resume, or the states are at stake."""
     settles: bool = False
-    """Whether chaos waits until the victim has been found out: other failures meanwhile could outvote the others."""
+    """Whether chaos waits until the run has detected the victim: further failures could make it the majority."""
 
 
 KINDS: dict[str, FaultKind] = {}
@@ -98,7 +98,7 @@ def chaos_kinds() -> list[str]:
 
 
 def default_kinds() -> list[str]:
-    """Those of them that a run survives by itself, with its states left alone."""
+    """Return the kinds that a run survives by itself, with its states untouched."""
     return [name for name in chaos_kinds() if not KINDS[name].asked_for]
 
 

@@ -84,7 +84,7 @@ HANG = register(
 SLOW = register(
     FaultKind("slow", "SIGSTOP to the worker for moments, for a second in all", outside=_slow_down, of_run=True)
 )
-SPIN = register(FaultKind("spin", "the worker loops for ever", WORKER_POINTS, inside=_spin))
+SPIN = register(FaultKind("spin", "the worker loops forever", WORKER_POINTS, inside=_spin))
 SLEEP = register(FaultKind("sleep", "the worker waits for something that never comes", WORKER_POINTS, inside=_sleep))
 RAISE = register(FaultKind("raise", "the worker raises an exception", WORKER_POINTS, inside=_raise))
 EXIT = register(FaultKind("exit", "the worker exits with status 3", WORKER_POINTS, inside=_exit))
@@ -164,7 +164,7 @@ FLIP = register(
         "a bit of the worker's state changes",
         (Point.COMMIT,),
         outside=_flip,
-        members=3,  # of two states that differ, nobody could say which one is right
+        members=3,  # of two states that differ, no one could tell which is right
         asked_for=True,
         settles=True,
     )

@@ -37,7 +37,7 @@ def rebuilt(tree: Any, values: Sequence[Any]) -> Any:
 
 
 def adopted(tree: Any, values: Sequence[Any]) -> Any:
-    """A tree of the same shape with arrays of the host; where a leaf lies on several devices, the new one does too."""
+    """Return a tree of the same shape with host arrays; if a leaf is on several devices, the new one is too."""
     if "jax" in sys.modules:
         from meshmend.job.frameworks import jax
 
@@ -92,7 +92,7 @@ class TreeState(Framework):
         ]
 
     def digest(self, *more: npt.NDArray[Any]) -> int:
-        """A hash of the leaves as the user gave them: one that is no array is refused by its type."""
+        """Return a hash of the leaves as the user gave them; a leaf that is not an array is refused by its type."""
         return digest_of([*leaves_of(self.tree), *(("", array) for array in more)])
 
     def leaves_of(self, tree: Any) -> list[tuple[str, Any]]:

@@ -5,8 +5,8 @@ replaced at every commit; PyTorch's objects change in place, and their leaves ma
 moments before its first step).
 
 **A gradient is a numpy array** in `HostAccumulator`, and nowhere else: a framework that accumulates on its device
-returns an `Accumulator` of its own, which touches the host's buffer only in `export`. A state's leaves may be
-`OnDevice`: then numpy gets them when it asks for them, and nothing else brings them to the host.
+returns its own `Accumulator`, which touches the host's buffer only in `export`. A state's leaves may be
+`OnDevice`: then they come to the host only when numpy needs them.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Accumulator(ABC):
 
     @abstractmethod
     def accumulate(self, tree: Any, buffer: Flat, *, first: bool) -> None:
-        """Add one lane; the first one replaces what was there. `buffer` may be used for it, but need not be."""
+        """Add one lane; the first one replaces the old sum. `buffer` may be used for it, but need not be."""
 
     @abstractmethod
     def export(self, buffer: Flat) -> None:
         """Write the sum of the lanes so far to the buffer, the worker's part of the round; more lanes may follow."""
 
     def alone(self, buffer: Flat) -> Any:
-        """The total of a world of one: this worker's part, wherever it lies."""
+        """Return the total of a world of one: this worker's part, wherever it is."""
         self.export(buffer)
         return buffer
 
@@ -60,14 +60,14 @@ class Accumulator(ABC):
         """
 
     def settle(self) -> None:  # noqa: B027 (the host has nothing that is late)
-        """Raise what is wrong with the last step, where that is only known once the device has computed it."""
+        """Raise what is wrong with the last step, if that is known only once the device has computed it."""
 
 
 class Framework(ABC):
     """The state of one worker, and how a lane is computed with it."""
 
     device = ""
-    """Where the state lies, in words, if that is not the host's memory."""
+    """Where the state is, in words, if that is not the host's memory."""
 
     @property
     @abstractmethod
@@ -80,10 +80,10 @@ class Framework(ABC):
 
     @abstractmethod
     def leaves(self) -> Leaves:
-        """The arrays of the state committed last; not copies, and on their device until somebody looks at them."""
+        """Return the arrays of the last committed state; not copies, and on their device until they are needed."""
 
     def template(self) -> Leaves | None:
-        """Arrays of the names, shapes and types that `adopt` takes; None where it checks them itself."""
+        """Return arrays of the names, shapes and types that `adopt` takes; None if it checks them itself."""
         return None
 
     @abstractmethod
@@ -103,11 +103,11 @@ class Framework(ABC):
         return digest_of([*self.leaves(), *(("", array) for array in more)])
 
     def digest_begun(self, *more: npt.NDArray[Any]) -> Later[int]:
-        """Begin to take the digest; the state is not changed before somebody has waited for it."""
+        """Begin to compute the digest; the state does not change before it has been awaited."""
         return Later.of(self.digest(*more))
 
     def number_begun(self, value: Any) -> Later[float] | None:
-        """Begin to fetch a single number, if it lies on a device: nobody waits for it in the middle of a step."""
+        """Begin to fetch a single number, if it is on a device, so that no step waits for it."""
         del value
         return None
 
@@ -154,7 +154,7 @@ class Framework(ABC):
         return total
 
     def accumulator(self, kind: type[Reduction], tree: Any, lanes: int) -> Accumulator:
-        """What adds up lanes like this first one, over so many lanes in all."""
+        """Return the accumulator for lanes like this first one, over this many lanes in all."""
         return HostAccumulator(self, kind, tree, lanes)
 
 

@@ -53,7 +53,7 @@ def stays_on(device: str) -> bool:
 
 
 def source_of(data: Any) -> Any:
-    """Data that can be asked for several samples at once: PyTorch's datasets give one at a time."""
+    """Return data that yields several samples at once: PyTorch's datasets return one at a time."""
     if "torch" in sys.modules:
         from meshmend.job.frameworks.torch import Rows, is_dataset
 

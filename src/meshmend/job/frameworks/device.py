@@ -1,8 +1,8 @@
 """Lanes that are added up where they were computed: what the accumulators of all devices have in common.
 
 A library adds what only it can do (`Sums`): keep the sum of the lanes, make a message of it, take a message apart.
-Nothing waits for the device here except where a decision depends on its numbers: NaN and Inf, if they were to be looked
-for, and the notes of exact sums. Whether integers stayed exact is asked for now and looked at one step later.
+Nothing waits for the device here except where a decision depends on its numbers: NaN and Inf, if the job checks for
+them, and the notes of exact sums. Whether integers stayed exact is requested now and checked one step later.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class DeviceAccumulator(Accumulator):
             number for number, leaf in enumerate(layout.leaves) if not leaf.whole and leaf.dtype.itemsize < 4
         ]
         self._asked: tuple[int, Fetch] | None = None
-        """The step whose integers are to be looked at, and how to get them."""
+        """The step whose integers are to be checked, and how to get them."""
 
     @abstractmethod
     def sums(self, total: Any) -> list[Array] | tuple[int, ...] | None:
@@ -91,7 +91,7 @@ class DeviceAccumulator(Accumulator):
         return self.rebuilt(sums)
 
     def settle(self) -> None:
-        """Look at the integers of the last step."""
+        """Check the integers of the last step."""
         if self._asked is not None:
             (step, fetch), self._asked = self._asked, None
             for number, (largest, low, high) in zip(self._whole, fetch(), strict=True):

@@ -1,7 +1,7 @@
 """Random numbers of a lane, and a check that a lane gives the same result twice.
 
-A lane may be computed by any worker, and again when that worker dies. So its random numbers must depend on the seed,
-the step and the lane, and on nothing else: every computation of a lane gets `Draws` of its own.
+Any worker may compute a lane, and another one computes it again when that worker dies. So its random numbers must
+depend on the seed, the step and the lane, and on nothing else: every computation of a lane gets new `Draws`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Draws:
 
 
 def difference(framework: Framework, once: Any, twice: Any) -> str | None:
-    """The first leaf that differs between two results of one lane; None where there is none."""
+    """Return the first leaf that differs between two results of one lane; None if there is none."""
     for (name, a), (_, b) in zip(framework.leaves_of(once), framework.leaves_of(twice), strict=False):
         if framework.host(a).tobytes() != framework.host(b).tobytes():
             return name

@@ -1,8 +1,8 @@
 """Whether an optimizer works element by element, found by trying it: a state can be cut into slices only then.
 
 What an optimizer is called says little: a chain of transformations, a mask or a schedule may make it depend on a whole
-tensor, or not. So it is run on tensors as they are, and on the same numbers laid flat and cut in two, with the same
-gradients for a few steps. Where the weights come out the same, cutting cannot be noticed:
+tensor, or not. So it is run on tensors as they are, and on the same numbers flattened and cut in two, with the same
+gradients for a few steps. If the weights come out the same, cutting makes no difference:
 
     leaves (6, 8), (5,)  ──► init, update, update, …  ─┐
                                                       ├─ the same?

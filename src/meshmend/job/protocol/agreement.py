@@ -1,7 +1,7 @@
-"""What all members conclude alike from the same facts, without another message.
+"""Decisions that all members make alike from the same facts, without another message.
 
-Whether a round's total counts, whose state is right where they differ, which side of a broken network may continue, and
-who computes which lanes.
+Whether a round's total counts, whose state is right if they differ, which side of a partitioned network may continue,
+and which member computes which lanes.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def check(total: Total, rank: int, origins: Mapping[int, int] | None = None) -> 
             raise Evicted(f"the state of worker {rank} differs from that of the other workers{CAUSES}")
         return Verdict.EVICT
     if total.leaving and total.leaving < len(total.digests) == total.leaving + total.noted:
-        return Verdict.COMMIT  # newcomers have come to the end of the loop too, and have something to say before
+        return Verdict.COMMIT  # newcomers have reached the end of the loop too, and have a note to send first
     if total.leaving:
         if total.leaving != len(total.digests) or any(total.counts):
             few = f"{total.leaving} of {len(total.digests)} workers"
-            raise Divergence(f"{few} left the loop while the others went on with another step; {TOGETHER}")
+            raise Divergence(f"{few} left the loop while the others continued with another step; {TOGETHER}")
         return Verdict.LEAVE
     wrong = [lane for lane, count in enumerate(total.counts) if count != 1]
     if wrong:
@@ -54,7 +54,7 @@ def check(total: Total, rank: int, origins: Mapping[int, int] | None = None) -> 
 
 
 def right_digest(digests: Mapping[int, int], origins: Mapping[int, int]) -> int:
-    """The digest of the right state, where they differ: the only one that a single fault explains, or the majority's.
+    """Return the digest of the right state if they differ: the only one that one fault explains, or the majority's.
 
     One fault corrupts one member's state and, if others have copied it since, theirs as well. Counting alone would make
     a corrupted state the right one because it was copied (`origins`: whose state each rank has).
@@ -77,7 +77,7 @@ def right_digest(digests: Mapping[int, int], origins: Mapping[int, int]) -> int:
 
 
 def _listed(digests: Mapping[int, int]) -> str:
-    """Who has which state: "0 and 1 | 2"."""
+    """Say which ranks have which state: "0 and 1 | 2"."""
     alike: dict[int, list[str]] = {}
     for rank in sorted(digests):
         alike.setdefault(digests[rank], []).append(str(rank))
@@ -87,14 +87,14 @@ def _listed(digests: Mapping[int, int]) -> str:
 def may_go_on(
     active: set[int], left: set[int], memberships: Iterable[Collection[int]], hosts: Sequence[Collection[int]]
 ) -> bool:
-    """Whether the active ones among those left may continue: they are most of the members not known to be dead.
+    """Whether the active members that are left may continue: they are a majority of the members not known to be dead.
 
-    Of two halves of a broken network, at most one may. A host fails as a whole or not at all, so a member missing from
-    a host where others are left is dead; one of a host with no member left may be alive on the other side.
+    Of two halves of a partitioned network, at most one may. A host fails as a whole or not at all, so a member missing
+    from a host where others are left is dead; a member of a host with none left may be alive on the other side.
 
-    Where the network breaks while the membership changes, one half may count by the new one and the other may never
-    have heard of it. So those left must be most of the members in each of the `memberships` that the other half may
-    count by; both halves know one of them, and two disjoint sets are not both most of the same one.
+    If the network breaks while the membership changes, one half may count by the new membership and the other may never
+    have heard of it. So the members left must be a majority of each of the `memberships` that the other half may count
+    by; both halves know one of them, and two disjoint sets cannot both be a majority of it.
     """
     seen = {rank for host in hosts if left & set(host) for rank in host}
     for members in map(set, memberships if hosts else ()):
@@ -115,7 +115,7 @@ def divide(lanes: int, members: int, which: int) -> tuple[int, ...]:
 
 
 def claims(held: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-    """Who keeps which lanes: the first of two holders does (its courier was lost for a while, so another took over)."""
+    """Return which member keeps which lanes: of two holders the first (the other's courier was lost for a while)."""
     taken: set[int] = set()
     kept = []
     for own in held:
@@ -125,7 +125,7 @@ def claims(held: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
 
 
 def hand_over(lanes: int, held: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-    """The lanes that no member holds, dealt one by one to the member with the fewest (the first of those)."""
+    """Deal the lanes that no member holds, each to the member with the fewest (the first of those)."""
     load = [len(own) for own in held]
     more: list[list[int]] = [[] for _ in held]
     for lane in sorted(set(range(lanes)) - {lane for own in held for lane in own}):

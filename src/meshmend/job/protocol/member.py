@@ -40,7 +40,7 @@ def run_member(
 
     `fresh` says that the job may begin here: no member has had its state yet, so the first member's is as good as any.
     Without `repair` a world ends with its first failure, and in the next one every member computes the round again, as
-    Reinit does it (for comparison). `hosts` are the ranks of each host: one that is missing may only be cut off.
+    in Reinit (for comparison). `hosts` are the ranks of each host: a missing host may merely be cut off.
     """
     everybody = frozenset(rank for ranks in hosts for rank in ranks)
     group = Group(world=world, fresh=fresh, memberships=(everybody,), hosts=hosts)

@@ -56,7 +56,7 @@ class Revoke:
 
 @dataclass(frozen=True)
 class Shrink:
-    """Form the group of the living; all survivors get the same one. Result: this member's position in it."""
+    """Form the group of the survivors; all get the same one. Result: this member's position in it."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What members remember, what they tell each other, and how a member's part in the job can end."""
+"""What members remember, what they send each other, and how a member's part in the job can end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Failure(Exception):
 
 
 class Evicted(Exception):
-    """The state of this member differs from the majority's: it must end, and the others continue without it."""
+    """The state of this member differs from the majority's: it must exit, and the others continue without it."""
 
 
 class Cut(Exception):
@@ -30,7 +30,7 @@ class Divergence(Exception):
 
 @dataclass(frozen=True)
 class Record:
-    """What a member tells the others during recovery."""
+    """What a member sends the others during recovery."""
 
     rank: int
     done: int
@@ -46,7 +46,7 @@ class Record:
     world: int = 0
     """Which world of couriers it is in: the second part of the epoch number."""
     shrink: int = 0
-    """How often that world has shrunk: the third part of the epoch number, the same for all who took part."""
+    """How often that world has shrunk: the third part of the epoch number, the same for all that took part."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Total:
 
 @dataclass
 class MemberState:
-    """What must survive the courier: in production it lies in the memory shared with the worker.
+    """What must survive the courier: in production it is in the memory shared with the worker.
 
     A courier may be killed between any two writes, so `assigned` carries the round it is for: until that is written,
     the member is responsible for nothing, and recovery assigns lanes to it again.

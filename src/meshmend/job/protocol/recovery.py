@@ -1,8 +1,8 @@
-"""How members agree, in a new world or after a failure: who is here, how far each one is, and who computes what.
+"""How members agree, in a new world or after a failure: who is present, how far each one is, and who computes what.
 
 Why nothing is lost: completing round r needs every member's part, so two members are never more than one round apart.
-A member that holds the total of the latest round sends it to those that lack it. Parts are kept until the total of
-their round has arrived, and a lane that no survivor is responsible for goes to the survivor with the fewest.
+A member that holds the total of the latest round sends it to the members that lack it. Parts are kept until the total
+of their round has arrived, and a lane that no survivor is responsible for goes to the survivor with the fewest.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def recover(state: MemberState, group: Group, lanes: int, wanted: int, *, again:
         raise Lost("every worker that had the state is dead")
     latest = max((records[position].done for position in active), default=NEVER)
     if state.active and state.done < latest - 1:
-        # Its courier died, the others continued without it, and all couriers were replaced before it was ended.
+        # Its courier died, the others continued without it, and all couriers were replaced before it was killed.
         raise Evicted(f"worker {state.rank} is {latest - state.done} rounds behind the others")
     active = [position for position in active if records[position].done >= latest - 1]
     holders = [position for position in active if records[position].done == latest]
@@ -94,12 +94,12 @@ def recover(state: MemberState, group: Group, lanes: int, wanted: int, *, again:
         state.assign({*held[which], *more[which]})
     group.fresh = False
     yield Enlist(group.active, group.world, group.shrink)
-    group.memberships = (proposed,)  # all have come this far, so nobody counts by an earlier one any more
+    group.memberships = (proposed,)  # all members have come this far, so none counts by an earlier one any more
     group.origins, group.round = origins, latest
 
 
 def record_of(state: MemberState, group: Group) -> Record:
-    """What a member tells the others."""
+    """Return what this member sends the others."""
     return Record(
         rank=state.rank,
         done=state.done,

@@ -1,4 +1,4 @@
-"""What a reduction is: how lanes become a flat buffer of numbers, how buffers are added up, and what a total says.
+"""What a reduction is: how lanes become a flat buffer of numbers, how buffers are added up, and how a total is read.
 
 A **message** is a flat buffer in the memory that a worker shares with its courier:
 
@@ -30,7 +30,7 @@ BLOCK = 1 << 15
 
 
 class NonFinite(StrEnum):
-    """What a job does where a sum holds NaN or Inf; the values are those of `mm.Job(nonfinite=…)`."""
+    """What a job does if a sum holds NaN or Inf; the values are those of `mm.Job(nonfinite=…)`."""
 
     ERROR = "error"
     SKIP = "skip"
@@ -58,7 +58,7 @@ class WireFormat:
         return self.head == 0
 
     def combine(self, parts: Sequence[Flat], out: Flat, begin: int = 0) -> None:
-        """Add up the same stretch of several messages, which begins at number `begin`; always in the order given."""
+        """Add up the same range of several messages, which begins at number `begin`; always in the order given."""
         head = min(max(self.head - begin, 0), len(out))
         if head:
             self.kind.combine_head([part[:head] for part in parts], out[:head])
@@ -70,7 +70,7 @@ class WireFormat:
 
 
 def slices(begin: int, end: int, members: int) -> list[slice]:
-    """A stretch of a message, divided evenly between members."""
+    """A range of a message, divided evenly between members."""
     bounds = [begin + (end - begin) * position // members for position in range(members + 1)]
     return [slice(*bounds[position : position + 2]) for position in range(members)]
 
@@ -104,20 +104,20 @@ class Reduction(ABC):
 
     @classmethod
     def combine_head(cls, parts: Sequence[Flat], out: Flat) -> None:
-        """Add up the same stretch of several heads."""
+        """Add up the same range of several heads."""
         raise NotImplementedError(f"{cls.__name__} packs no numbers")
 
     def wire_format(self, footer: int) -> WireFormat:
-        """The format of a message whose footer holds so many numbers."""
+        """Return the format of a message whose footer holds this many numbers."""
         return WireFormat(type(self), self.size + footer, self.head)
 
     def places(self, buffer: Flat) -> Iterator[Flat]:
-        """Where the numbers of each leaf lie in a message, in the type in which they travel."""
+        """Return where the numbers of each leaf are in a message, in the type in which they travel."""
         return self.layout.parts(buffer)
 
     @abstractmethod
     def add(self, buffer: Flat, arrays: Iterable[Flat], *, first: bool) -> None:
-        """Add one lane's gradients, leaf by leaf; the first ones overwrite what is there."""
+        """Add one lane's gradients, leaf by leaf; the first lane overwrites the buffer."""
 
     def put(self, buffer: Flat) -> None:  # noqa: B027
         """Write the sum of the lanes so far to the buffer, unless `add` already did. More lanes may follow."""

@@ -1,8 +1,8 @@
 """Sums whose large leaves travel as bf16, the upper half of a float32: half the bytes.
 
-bf16 lies in memory as uint16, because numpy has no such type. Numbers are only stored and sent that way. They are added
+bf16 is stored as uint16, because numpy has no such type. Numbers are only stored and sent that way. They are added
 in float32 and then rounded once: to nearest, ties to even, as all libraries do. Inf stays Inf. Every NaN becomes the
-same one, so that the bits do not depend on the order in which two of them met.
+same NaN, so that the bits do not depend on the order in which two of them met.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SMALL = 64
 
 
 class Bf16(Float32):
-    """Float32 sums of a worker's lanes in memory of its own; large leaves are rounded to bf16 for the message.
+    """Float32 sums of a worker's lanes in private memory; large leaves are rounded to bf16 for the message.
 
         │ head: large leaves, two numbers in the space of one float32 │ small leaves and integers, as float32 │
 

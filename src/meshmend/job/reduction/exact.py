@@ -10,7 +10,7 @@ is at most 1024 neighbours of one leaf, q is an int32, and the wire is as long a
     bit    31 | 30  29  28 | 27 ………………………… 0 |
            ±  |  headroom  | the sum, in units of 2**e                           where a block stands in quiet times
 
-The grid must be known before the step, bit-identically by all, and without a message of its own. So `e` comes from
+All workers must know the same grid before the step, without a separate message. So `e` comes from
 the notes of earlier sums, and the notes also prove afterwards that it was right. They hold, for each block,
 
 * S, the sum over lanes of the lane's largest |x|. No element of the sum, and no part of it, can pass S, so S < 2**31
@@ -21,8 +21,8 @@ the notes of earlier sums, and the notes also prove afterwards that it was right
 
 How grids move (all of it computed from the sum, which all workers hold):
 
-* up at once: S outgrew the grid, the round is void and is done again. A leaf's first gradients do the same: nothing is
-  known about them yet. All blocks of that leaf then start on the grid of its largest block, because where one block
+* up immediately: S outgrew the grid, the round is void and is repeated. A leaf's first gradients do the same: nothing
+  is known about them yet. All blocks of that leaf then start on the grid of its largest block, because where one block
   jumped (a rare word's row in an embedding) its neighbours will;
 * down with the leaf, an octave a step: so that a falling gradient keeps its digits;
 * down below the leaf's largest block, an octave in 32 steps: blocks of small values win digits, and jumps of blocks to
@@ -32,7 +32,7 @@ Error of a sum of L lanes, besides the one rounding of the result to float32: at
 0.29 sqrt(L). A unit is between 2**-28 S and 2**-27 S for the S of the leaf's largest block in the step before (more
 after a fall by more than an octave). What is smaller than half a unit, or subnormal, counts as 0.
 
-Bitwise the same on every machine, also where subnormal numbers are flushed to zero: all arithmetic on values is exact
+Bitwise the same on every machine, even where subnormal numbers are flushed to zero: all arithmetic on values is exact
 (powers of two), but for the roundings named above, which IEEE 754 fixes, and no subnormal number is ever needed.
 """
 
@@ -76,11 +76,11 @@ COARSE = 3
 FLOOR = -126
 """The lowest digit of S begins at 2**-126, the least normal float32."""
 GOOD, REDO, BAD = 0, 1, 2
-"""What a device that judges a round says of it."""
+"""The verdict of a device on a round."""
 WIDE = 64
-"""Rows of notes looked at as one."""
+"""Rows of notes examined together."""
 SMALL = 1 << 15
-"""Gradients of so many numbers go to the grid with numpy: loading compiled loops would take longer than many steps."""
+"""Gradients of up to this many numbers are rounded with numpy: loading compiled loops would take many steps' time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ class Outcome:
     """What a round gave: the sums, or which leaves stood against it (`redo` and `bad` name leaves by their index)."""
 
     sums: Floats | None = field(repr=False)
-    """None unless the round is good: there is no such thing as a sum that is nearly right."""
+    """None unless the round is good: a sum is right or it is not used."""
     redo: tuple[int, ...] = ()
     """Leaves whose grid was too fine or not yet known. It has been changed: add all lanes again, to a zeroed wire."""
     bad: tuple[int, ...] = ()
@@ -104,7 +104,7 @@ class Exact:
 
     def __init__(self, leaves: Sequence[int], lanes: int, block: int = BLOCK) -> None:
         if not 1 <= lanes <= MOST_LANES:
-            raise ValueError(f"{lanes} lanes were asked for, but exact sums hold 1 to {MOST_LANES}: use fewer lanes")
+            raise ValueError(f"{lanes} lanes were requested, but exact sums hold 1 to {MOST_LANES}: use fewer lanes")
         if block < 1 or min(leaves, default=0) < 0:
             raise ValueError(f"block {block} and leaves {list(leaves)} were given: sizes must not be negative")
         counts = np.array([-(-size // block) for size in leaves], np.int64)
@@ -134,7 +134,7 @@ class Exact:
 
     @property
     def factors(self) -> tuple[Floats, Floats]:
-        """The grid as factors, for each block: those that bring values on it, and off it."""
+        """Return the grid as factors per block: to bring values onto it, and off it."""
         if self._factors is None:
             bits, one = self.exponents << 23, np.int32(127 << 23)  # of float32: the exponent, and 1.0
             off, on = bits + one, one - bits
@@ -173,7 +173,7 @@ class Exact:
         self.level, self._factors = level, None
 
     def wire(self) -> Wire:
-        """An empty wire, for those who have no shared memory to put it in."""
+        """Return an empty wire, for callers without shared memory."""
         return np.zeros(self.wire_size, np.int32)
 
     def add(self, wire: Wire, gradient: Floats, leaf: int | None = None) -> None:
@@ -196,7 +196,7 @@ class Exact:
     def finish(self, wire: Wire, out: Floats | None = None) -> Outcome:
         """The sums of all lanes, from the wire summed over all workers; then the grid for the next step.
 
-        A pure function of the wire and the grid, so all workers decide the same, also one that gets the wire late.
+        A pure function of the wire and the grid, so all workers decide the same, even one that gets the wire late.
         """
         values, notes = self._split(wire)
         sums = np.empty(self.size, np.float32) if out is None else out
@@ -213,9 +213,9 @@ class Exact:
         return Outcome(sums)
 
     def judge(self, notes: Wire) -> Outcome | None:
-        """What stands against a round, by its notes; None, and the grid of the next step, where it is good.
+        """Return what is wrong with a round, by its notes; None, and set the grid of the next step, if it is good.
 
-        A pass over all blocks takes 0.05 ms for a model of 10**8 numbers, so there are few, and none in vain.
+        A pass over all blocks takes 0.05 ms for a model of 10**8 numbers, so there are few, and no needless ones.
         """
         seen = _seen(notes)
         spread = np.zeros(len(notes))
@@ -229,7 +229,7 @@ class Exact:
         if not (all_used := used.all()):
             need[~used] = FRESH
         top = np.repeat(np.maximum.reduceat(need, self._begins), self._blocks)
-        # Few come near the limit: those are looked at closely. A fresh block's is far below all that is not 0.
+        # Few come near the limit: only those are examined closely. A fresh block's is far below all that is not 0.
         limit = self.exponents
         near = np.flatnonzero(exponent - limit >= 31)
         small = near[spread[near] >= np.ldexp(ROOM, limit[near])]

@@ -5,8 +5,8 @@
 The footer rides in the same message and in the same type of number as the gradients, so its values are small whole
 numbers that every reduction adds exactly: a digest of 48 bits is three pieces of 16, and only its own rank writes it.
 
-A note is what a rank has to say besides sums (`job.gather`), or a piece of it. A round in which somebody has a note is
-nobody's sum: who came to it with gradients brings them again in the next one.
+A note is what a rank sends besides sums (`job.gather`), or a piece of it. If any rank has a note, the round is not a
+sum: a rank that came to it with gradients brings them again in the next round.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ WORDS = 128
 NOTE = 2 * WORDS
 """Bytes that a note holds."""
 HEAD = 3
-"""Numbers before them: which piece it is, counted from 1 (0: there is no note), and the length of the whole."""
+"""Numbers before them: which piece it is, counted from 1 (0: there is no note), and the total length."""
 ONCE = 8192
 """A lane counted once by rank r is ONCE + r, so that the sum shows both how often and, if once, by whom."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """One piece of what a rank says."""
+    """One piece of a rank's note."""
 
     piece: int
     length: int

@@ -1,4 +1,4 @@
-"""Where each leaf of a gradient lies in a flat buffer, and what its own type can hold."""
+"""Where each leaf of a gradient is in a flat buffer, and what its own type can hold."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Layout:
         self.on_device = on_device
         self._most = WHOLE // lanes
         for leaf in self.leaves:
-            # bf16 and smaller floats have no kind of their own in numpy.
+            # bf16 and smaller floats have no kind in numpy.
             if leaf.dtype.kind not in "iuf" and not leaf.dtype.name.startswith(("bfloat", "float")):
                 raise JobError(
                     f"leaf {leaf.name!r} has type {leaf.dtype}, which cannot be summed; return real numbers, such as "
@@ -66,7 +66,7 @@ class Layout:
         return zlib.crc32(repr(self.leaves).encode()) & ~1 | self.on_device
 
     def match(self, leaves: Sequence[tuple[str, Any]]) -> None:
-        """Refuse a lane with other names, shapes or types than the first one's; only these are looked at."""
+        """Refuse a lane with other names, shapes or types than the first lane's; checks nothing else."""
         if [name for name, _ in leaves] != [leaf.name for leaf in self.leaves]:
             raise JobError(
                 f"a lane returned the leaves {[name for name, _ in leaves]}, but the first one returned "
@@ -96,7 +96,7 @@ class Layout:
             )
 
     def add(self, arrays: Iterable[Flat], out: Flat, *, first: bool) -> None:
-        """Add flat arrays to a flat buffer; the first ones overwrite what is there, so it need not be zeroed."""
+        """Add flat arrays to a flat buffer; the first lane overwrites it, so it need not be zeroed."""
         for begin, array in zip(self.bounds, arrays, strict=False):
             place = out[begin : begin + len(array)]
             if first:

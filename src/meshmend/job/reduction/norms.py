@@ -7,8 +7,8 @@ Floating-point sums depend on their order, so the order is fixed, by the blocks 
                      one that ends with zeros.
     over blocks      one after another, in the order of the state; a tensor is some blocks, the state is all of them
 
-No slice divides a block, so the sums of blocks are the same whoever holds them: each is given out by one holder, as
-weights are, and nobody adds up what others have added. They are 8 bytes for 1,024 numbers.
+No slice divides a block, so the sums of blocks are the same on every holder: one holder gives each of them out, like
+weights, and no member adds up what others have added. They are 8 bytes for 1,024 numbers.
 
 Squares of float32 are exact in float64, and an addition of float64 is the same on every machine. A device without
 float64, or a compiler that contracts a product and a sum, needs another definition: this is the host's.
@@ -53,7 +53,7 @@ class Blocks:
         return len(self.bounds) - 1
 
     def squares(self, values: npt.NDArray[Any], first: int = 0) -> Sums:
-        """The sum of squares of each block of a stretch of the state that begins with block `first`."""
+        """Return the sum of squares of each block of a range of the state that begins with block `first`."""
         begin = self.bounds[first]
         last = int(np.searchsorted(self.bounds, begin + len(values)))
         if self.bounds[last] != begin + len(values):
@@ -87,7 +87,7 @@ class Blocks:
         return _in_order(squares)
 
     def leaves_of(self, first: int, last: int) -> list[tuple[int, slice]]:
-        """The leaves that blocks `first` to `last` belong to, each with its stretch of these blocks' numbers."""
+        """The leaves that blocks `first` to `last` belong to, each with its range of these blocks' numbers."""
         found = []
         begin = int(self.bounds[first])
         for leaf in range(len(self.of_leaf) - 1):
@@ -98,7 +98,7 @@ class Blocks:
 
 
 def clipping(square: float, most: float) -> np.float32:
-    """The factor that brings a gradient with this sum of squares down to a norm of `most`; 1 where it is below that."""
+    """Return the factor that scales a gradient with this sum of squares down to a norm of `most`; 1 if it is below."""
     norm = np.sqrt(square)
     return np.float32(1.0) if norm <= most else np.float32(most / norm)
 
@@ -124,7 +124,7 @@ def _halved(values: Sums) -> Sums:
 
 
 def _in_order(sums: Sums) -> float:
-    """One after another: numpy's `sum` takes another order where there are many."""
+    """Add one after another: numpy's `sum` uses another order for many numbers."""
     return float(np.add.accumulate(sums)[-1]) if len(sums) else 0.0
 
 

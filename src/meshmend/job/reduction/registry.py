@@ -13,7 +13,7 @@ KINDS: tuple[type[Reduction], ...] = (Float32, Bf16, ExactSum)
 
 
 def choose(reduction: str, wire: str) -> type[Reduction]:
-    """The kind that `mm.Job(reduction=…, wire=…)` asks for."""
+    """Return the kind that `mm.Job(reduction=…, wire=…)` selects."""
     reductions, wires = (dict.fromkeys(words) for words in zip(*((k.reduction, k.wire) for k in KINDS), strict=True))
     if reduction not in reductions:
         raise JobError(f"unknown reduction={reduction!r}; choose from {', '.join(reductions)}")

@@ -1,7 +1,7 @@
 """The memory that a worker, its courier and its agent share.
 
-`words.py` says what a record is made of, `records.py` who writes what, `mailbox.py` draws how they talk to each other.
-`home.py` says where it lies, and `presence.py` how long.
+`words.py` defines what a record is made of, `records.py` who writes what, and `mailbox.py` draws the handshakes.
+`home.py` says where the memory is, and `presence.py` how long it lives.
 """
 
 from meshmend.job.shm.files import ranks_of as ranks_of

@@ -53,7 +53,7 @@ class Buffers:
         return np.asarray(self._all()[0])
 
     def has(self, numbers: int) -> bool:
-        """Whether so many numbers of the part are there: a device may still copy the rest of it."""
+        """Whether this many numbers of the part have arrived: a device may still be copying the rest."""
         return self._worker.copied >= numbers
 
     def total(self, round: int) -> Array:
@@ -86,7 +86,7 @@ class Buffers:
 
 def make_buffers(files: RankFiles, worker: WritableWorkerRecord, wire: WireFormat, layout: int, since: int = 0) -> None:
     """Make a worker's buffers, once it knows the size of its messages, from this round on."""
-    files.path("buffers").unlink(missing_ok=True)  # who has the ones before mapped keeps them
+    files.path("buffers").unlink(missing_ok=True)  # a process that has the old buffers mapped keeps them
     os.close(files.reserve("buffers", BUFFERS * wire.nbytes))
     worker.layout = layout
     worker.kind, worker.head = wire.kind.number, wire.head

@@ -1,7 +1,7 @@
 """The control file of a rank: a header that says what it is, and the records behind it.
 
     │ magic │ format │ size │ run │ rank │ birth │ …     one word each
-    │ agent's record │ worker's │ courier's │ chaos's    each begins on a cache line of its own
+    │ agent's record │ worker's │ courier's │ chaos's    each begins on its own cache line
 
 A file is mapped only after its size and its header have been read and found right, so a truncated or foreign file, or
 one of another version of meshmend, is refused with a sentence and never causes SIGBUS. `birth` tells a rank's memory
@@ -75,7 +75,7 @@ def create(files: RankFiles) -> Control:
 
 
 def attach(files: RankFiles, *, writable: bool) -> Control:
-    """Map the control file of a rank that is there; `SegmentGone` if it is not, `JobError` if it is something else."""
+    """Map the control file of a rank; `SegmentGone` if it does not exist, `JobError` if it is something else."""
     file = files.open("control", os.O_RDWR if writable else os.O_RDONLY)
     try:
         birth = _check(file, files)

@@ -1,4 +1,4 @@
-"""A doorbell wakes the process that waits for it: a named pipe, so that it needs no memory of its own and no thread."""
+"""A doorbell wakes the process that waits for it: a named pipe, which needs neither memory nor a thread."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Doorbell:
             os.write(self._open(), b"!")
 
     def wait(self, seconds: float) -> None:
-        """Sleep until it rings, at most for so long."""
+        """Sleep until it rings, or until the timeout."""
         file = self._open()
         if self._poll.poll(seconds * 1000):
             with contextlib.suppress(BlockingIOError):

@@ -1,4 +1,4 @@
-"""The files of a rank in its run's folder: how room for them is taken, and those that hold no words.
+"""The files of a rank in its run's folder: how their memory is reserved, and the files that hold no words.
 
 RANK.control   the records of agent, worker and courier
 RANK.buffers   the part, and the totals of the last two rounds
@@ -8,7 +8,7 @@ RANK.given     another worker's state, for this one to begin with
 RANK.error     the exception that ended the worker
 RANK.device    the socket that gives out the worker's device memory (`device/passing.py`);  RANK.lent  its state there
 
-world-NUMBER/  beside them: what Open MPI keeps of a world, removed when the next one has been entered
+world-NUMBER/  next to them: Open MPI's session files of a world, removed when the next one has been entered
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class RankFiles:
         self.folder = folder_of(run) if folder is None else folder
 
     def path(self, suffix: str) -> Path:
-        """Where one of them lies."""
+        """Return the path of one of them."""
         return self.folder / f"{self.rank}.{suffix}"
 
     def reserve(self, suffix: str, size: int) -> int:
         """Make a file of this size, open to read and write.
 
-        Memory is taken now: where there is none, a later write would end the process with SIGBUS.
+        Memory is reserved now: otherwise a later write without room would kill the process with SIGBUS.
         """
         file = os.open(self.path(suffix), os.O_RDWR | CREATE, 0o600)
         try:
@@ -58,7 +58,7 @@ class RankFiles:
         return file
 
     def open(self, suffix: str, flags: int) -> int:
-        """Open one of them; `SegmentGone` where it has been removed."""
+        """Open one of them; `SegmentGone` if it has been removed."""
         try:
             return os.open(self.path(suffix), flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)  # or a pipe waits
         except FileNotFoundError:
@@ -72,11 +72,11 @@ class RankFiles:
         self._write("state", pieces)
 
     def read_state(self) -> npt.NDArray[np.uint8]:
-        """The exported state: a view of the file, which stays as it is even when a newer state takes its name."""
+        """Return the exported state: a view of the file, which stays valid even when a newer state takes its name."""
         return self._map("state")
 
     def put_given(self, pieces: Iterable[Any]) -> None:
-        """Put down the state that this rank's worker must begin with."""
+        """Store the state that this rank's worker must begin with."""
         self._write("given", pieces)
 
     def link_given(self, rank: int) -> None:
@@ -91,7 +91,7 @@ class RankFiles:
         return self._map("given")
 
     def take_given(self) -> npt.NDArray[np.uint8]:
-        """The state to begin with; the file is removed, and its memory is given back with the array."""
+        """Return the state to begin with; removes the file, whose memory is freed with the array."""
         found = self._map("given")
         self.path("given").unlink()
         return found
@@ -116,7 +116,7 @@ class RankFiles:
         os.replace(fresh, self.path(suffix))
 
     def write_error(self, step: int, error: str, trace: str, *, mistake: bool) -> None:
-        """Put down the exception that ends this worker."""
+        """Store the exception that ends this worker."""
         most = LONGEST // 16  # characters; one may take six bytes
         said = {"step": step, "error": error[:most], "trace": trace[-most:], "mistake": mistake}
         self._write("error", [json.dumps(said).encode()])
@@ -162,7 +162,7 @@ def worlds_of(run: str) -> list[Path]:
 
 
 def remove_worlds(run: str, before: int) -> None:
-    """Give back what Open MPI kept of the worlds before this one: killed couriers and daemons leave all of it."""
+    """Remove Open MPI's session files of earlier worlds: killed couriers and daemons leave all of them."""
     for folder in worlds_of(run):
         number = _world(folder.name)
         if number is not None and number < before:

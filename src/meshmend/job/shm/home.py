@@ -1,16 +1,16 @@
 """The private folder of a user in shared memory, and in it one folder per run.
 
-    /dev/shm/meshmend-1000/          this user's alone: mode 0700
-        lr-0.1/                      a run, while one of its processes lives on this host
+    /dev/shm/meshmend-1000/          private to this user: mode 0700
+        lr-0.1/                      a run, while one of its processes is alive on this host
             lock                     who is present (presence.py)
             launcher                 who manages it
             0.control, 0.buffers …   the files of rank 0 (files.py)
-            world-7/                 what Open MPI keeps of world 7
+            world-7/                 Open MPI's session files of world 7
 
-Everybody may write to /dev/shm, so anything may lie there under the usual name, by accident or on purpose. A folder is
-used only if it is a real one that this user owns and nobody else may enter. Where the usual name is taken, a folder
-with a random ending serves instead: meshmend-1000.k2x94a. A run is looked for in all folders of its user, so all of its
-processes find the same one, whatever becomes of the usual name meanwhile.
+Anyone may write to /dev/shm, so anything may have the usual name, by accident or on purpose. A folder is used only if
+it is a real folder that this user owns and no other user may enter. If the usual name is taken, a folder with a random
+suffix is used instead: meshmend-1000.k2x94a. Every process searches all folders of its user for its run, so all of them
+find the same one, whatever happens to the usual name meanwhile.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LONGEST = 255
 
 
 def homes() -> list[Path]:
-    """The private folders of this user that are there, the usual one first."""
+    """Return the private folders of this user that exist, the usual one first."""
     try:
         names = sorted(os.listdir(MEMORY))
     except OSError:
@@ -55,7 +55,7 @@ def home() -> Path:
 
 
 def require_usual() -> None:
-    """Refuse a host where the usual name is taken: mpirun has one path for all hosts, and would use what lies there."""
+    """Refuse a host where the usual name is taken: mpirun uses one path for all hosts, whatever is there."""
     if home().name != _usual():
         raise JobError(
             f"{MEMORY / _usual()} on {os.uname().nodename} is not a private folder of this user, and a run on several "
@@ -111,7 +111,7 @@ def _usual() -> str:
 
 
 def _is_private(path: Path) -> bool:
-    """Whether it is a folder that this user owns and nobody else may enter."""
+    """Whether it is a folder that this user owns and no other user may enter."""
     try:
         about = os.lstat(path)
     except OSError:
@@ -120,10 +120,10 @@ def _is_private(path: Path) -> bool:
 
 
 def _close(path: Path) -> None:
-    """Let nobody else into a folder of this user's in which nobody else could write.
+    """Close a folder of this user to others, if no other user could write to it.
 
-    Open MPI makes the folder of its world with all parents, for everybody to look into, where it comes up on a host
-    before an agent does: on one that has just been restarted.
+    Open MPI creates the folder of its world with all parents, readable by all, if it comes up on a host before an agent
+    does: on a host that has just rebooted.
     """
     with contextlib.suppress(OSError):
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -1,6 +1,6 @@
-"""A run on this host as an outsider sees it: its members, their processes, and asking one of them for a failure.
+"""A run on this host as an outsider sees it: its members, their processes, and requests for failures.
 
-For `meshmend chaos`, the demo, benchmarks and tests, which read no records; and for those that take over a run.
+For `meshmend chaos`, the demo, benchmarks and tests, which read no records; and for launchers that take over a run.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from meshmend.telemetry import Epoch
 
 @dataclass(frozen=True)
 class Member:
-    """One rank of a run, at the moment it was looked at."""
+    """A snapshot of one rank of a run."""
 
     run: str
     rank: int
     process: Identity
     """Its worker."""
     carrier: Identity
-    """Its courier; nobody if none works there."""
+    """Its courier; the identity of no process if none works there."""
     daemon: int
     """The parent of the courier: mpirun, or its daemon on this host."""
     mpirun: int
@@ -72,7 +72,7 @@ def members(run: str) -> list[Member]:
 
 
 def waiting(run: str) -> list[Identity]:
-    """The workers of a run on this host that live, or cannot be seen to be dead."""
+    """Return the workers of a run on this host that are alive, or may be."""
     found = []
     for rank in ranks_of(run):
         with contextlib.suppress(JobError):  # it has just been removed, or cannot be read

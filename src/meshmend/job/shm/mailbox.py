@@ -17,14 +17,14 @@ A round. `n` is the number of the question; each line is one write, and the writ
 The next round's total cannot come before the worker has answered the next question, so what it reads after `done` stays
 as it is. A courier that is killed anywhere here is replaced: the new one posts another question, under a number that no
 question had before, so an answer to an older question is never taken for an answer to this one. `assigned` is read by
-the next courier only; one that was killed halfway leaves an odd number there, and that is nobody's lanes.
+the next courier only; a courier that was killed halfway leaves an odd number there, which assigns no lanes.
 
-Where the gradients come from a device, the worker may answer before the part is whole: `copied` says how many of its
-numbers are there, and the courier waits for those that it needs. In the same way `gathered` says how much of a total
-is there, for a worker whose device copies it up meanwhile. What it has copied counts only if `attempt` is the same when
-the total is done: the number changes with every attempt at a total, and where one comes in another way.
+If the gradients come from a device, the worker may answer before the part is complete: `copied` says how many of its
+numbers have arrived, and the courier waits for the ones it needs. In the same way `gathered` says how much of a total
+is ready, for a worker whose device copies it up meanwhile. What it has copied counts only if `attempt` is the same when
+the total is done: the number changes with every attempt at a total, and when a total comes in another way.
 
-Where members sum in device memory, the parts and totals lie there, and only the worker can add them up. Then a round
+If members sum in device memory, the parts and totals are there, and only the worker can add them up. Then a round
 has one more exchange, between the barriers of the group, after `answered`:
 
       device_wanted: ● d, ADD, round ── ring ─► adding = round
@@ -35,8 +35,8 @@ has one more exchange, between the barriers of the group, after `answered`:
                                                 reads the others' slices of the total from their device memory,
                                                 then their `adding`: round + 2 there means that it came too late
 
-A slice stays for two rounds like any total. Its memory stays as long as somebody has it mapped, whoever made it, and
-all members have mapped it before the first sum of their group (MAP, asked and answered in the same way).
+A slice stays for two rounds like any total. Its memory stays as long as any process has it mapped, even if its owner is
+dead, and all members have mapped it before the first sum of their group (MAP, asked and answered in the same way).
 
 The state, for another worker:
 
@@ -52,9 +52,9 @@ The state, from another worker (a newcomer, before its first round):
       copied, done
     ● active = yes  ──────────── ring ────────► takes the given file if `given`, and begins after `done`
 
-Where both workers have device memory of one kind, the arrays of the state do not come to the host. The worker that is
-asked (`on_device`) copies them to a block of device memory that it lends, and the state file only says where they lie.
-The newcomer maps that block while the couriers still agree on who is here, and the lender drops it when all have it:
+If both workers have device memory of one kind, the arrays of the state do not come to the host. The worker that is
+asked (`on_device`) copies them to a block of device memory that it lends, and the state file only says where they are.
+The newcomer maps that block while the couriers still agree on the membership, and the lender drops it when all have it:
 
       COURIER of a newcomer                     NEWCOMER
       the given file, as above
@@ -69,7 +69,7 @@ The agent, at any time:
 
       order: ● RELEASE, HALT or HALT_AND_SAVE ─ ring ─► looks at it whenever it wakes or commits; a halt is final
 
-A script may have several jobs, one after another, each with worlds of its own:
+A script may have several jobs, one after another, each with its own worlds:
 
       WORKER                                    COURIER of a world for job k
       lanes, step                               waits until the worker is ready for job k
@@ -80,7 +80,7 @@ A script may have several jobs, one after another, each with worlds of its own:
 
 While `job` and `ready` differ, nothing that the courier's record says is about the job that the worker is in.
 
-Bells only save time: whoever waits looks again by itself after a while.
+Bells only save time: a waiting process also polls.
 """
 
 from __future__ import annotations
@@ -125,14 +125,14 @@ class WorkerSide:
         return mail
 
     def answer(self, question: Mail[PartWanted], copied: int = ALL) -> None:
-        """The part that was asked for lies in its buffer, or so many numbers of it."""
+        """Answer that the requested part is in its buffer, or this many numbers of it."""
         if self._segment.worker.copied != copied:
             self._segment.worker.copied = copied
         self._segment.worker.answered = question.number
         self._segment.courier_bell.ring()
 
     def copied(self, numbers: int) -> None:
-        """So many numbers of the part that was asked for last are in its buffer."""
+        """Publish how many numbers of the last requested part are in its buffer."""
         self._segment.worker.copied = numbers
         self._segment.courier_bell.ring()
 
@@ -145,7 +145,7 @@ class WorkerSide:
         return self._segment.in_job and self._segment.courier.active
 
     def is_over(self) -> bool:
-        """Whether the job is over, as the courier says, or the agent to one whose courier could not."""
+        """Whether the job is over, according to the courier, or to the agent if the courier could not say so."""
         return is_over(self._segment)
 
     def halt(self) -> Order | None:
@@ -167,7 +167,7 @@ class WorkerSide:
         return _unanswered_device(self._segment)
 
     def answer_device(self, request: Mail[DeviceWanted], outcome: Outcome) -> None:
-        """What was asked for is complete, or cannot be had."""
+        """Answer that the request is complete, or impossible."""
         self._segment.worker.device_done = DeviceDone(request.number, outcome)
         self._segment.courier_bell.ring()
 
@@ -180,7 +180,7 @@ class WorkerSide:
         return self._segment.files.take_given() if self.has_given() else None
 
     def flip(self) -> bool:
-        """Whether a flip was asked for that has not been carried out; it counts as carried out now."""
+        """Whether a flip was requested that has not been carried out; it counts as carried out now."""
         mail = self._segment.chaos.flip_wanted
         if mail is None or mail.number == self._segment.worker.flips_done:
             return False
@@ -196,17 +196,17 @@ class CourierSide:
         self._question = self._request = self._device = 0
 
     def ask_part(self, round: int, lanes: tuple[int, ...], *, afresh: bool = False) -> None:
-        """Ask for the part of a round."""
+        """Request the part of a round."""
         self._segment.courier.part_wanted = PartWanted(round, afresh, lanes)
         self._question = _number(self._segment.courier.part_wanted)
         self._segment.worker_bell.ring()
 
     def is_answered(self) -> bool:
-        """Whether the part that was asked for last is in its buffer."""
+        """Whether the part that was last requested is in its buffer."""
         return self._segment.worker.answered == self._question
 
     def gathered(self, numbers: int) -> None:
-        """Say how much of a total is there; 0 begins an attempt under a number that none had before."""
+        """Publish how much of a total is ready; 0 begins an attempt under a new number."""
         self._segment.courier.gathered = numbers
         if numbers == 0:
             self._segment.courier.attempt += 1
@@ -214,7 +214,7 @@ class CourierSide:
             self._segment.worker_bell.ring()
 
     def ask_state(self, round: int, *, on_device: bool = False) -> None:
-        """Ask for the state after a round, in device memory if it can be."""
+        """Request the state after a round, in device memory if possible."""
         if not self._segment.courier.active:
             self._segment.courier.given = False  # of a world that was lost before this rank became a member
         self._segment.courier.state_wanted = StateWanted(round, on_device)
@@ -229,7 +229,7 @@ class CourierSide:
         return mail.body.round, self._segment.files.read_state()
 
     def ask_device(self, task: Task, round: int, members: tuple[int, ...] = ()) -> None:
-        """Ask for something that needs the device."""
+        """Request something that needs the device."""
         self._segment.courier.device_wanted = DeviceWanted(task, round, members)
         self._device = _number(self._segment.courier.device_wanted)
         self._segment.worker_bell.ring()
@@ -240,7 +240,7 @@ class CourierSide:
         return None if mail is None or mail.body.request != self._device else mail.body.outcome
 
     def place_total(self, round: int, *, on_device: bool) -> None:
-        """Say where the total of a round lies, before it is said to be here."""
+        """Publish where the total of a round is, before `done` says that it is present."""
         place = round if on_device else NEVER
         if self._segment.courier.on_device != place:
             self._segment.courier.on_device = place
@@ -270,7 +270,7 @@ def tell(segment: AgentSegment, order: Order, job: int = 0) -> None:
 
 
 def halt_of(segment: Segment) -> Order | None:
-    """How a worker must end now, if it must: as it was told, or because nobody came for it."""
+    """Return how a worker must stop now, if it must: as it was told, or because no launcher came."""
     mail = segment.agent.order
     if mail is not None and mail.body.order is not Order.RELEASE:
         return mail.body.order

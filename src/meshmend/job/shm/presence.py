@@ -1,13 +1,14 @@
-"""Who of a run is on this host: a lock that each of its processes holds, and one that its launcher holds.
+"""Which processes of a run are on this host: a lock that each of them holds, and one that its launcher holds.
 
-The kernel gives a lock back when its holder dies, however it dies, and knows holders of all containers that share this
-memory. So whether a run lives is asked of the lock, never of process numbers:
+The kernel releases a lock when its holder dies, however it dies, and sees holders in all containers that share this
+memory. So the lock tells whether a run is alive, never process numbers:
 
-    lock       shared by agents, workers and the launcher; who gets it alone knows that all of them are gone
-    launcher   held by the launcher alone, and says which process that is
+    lock       shared by agents, workers and the launcher; a process that gets it exclusively knows that all are gone
+    launcher   held exclusively by the launcher; contains its process number
 
-The folder of a run is removed by the last process that leaves, or else by the next meshmend of this user. It is renamed
-first, with the lock held alone: who comes in that moment finds another file under the lock's name, and begins again.
+The last process that leaves removes the folder of a run, or else the user's next meshmend command does. It renames the
+folder first, with the lock held exclusively: a process that arrives at that moment finds another file under the lock's
+name, and tries again.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def enter(run: str, *, make: bool = False) -> Path:
             _mkdir(folder)
         if folder in _present and _is(_present[folder], folder / LOCK):
             return folder
-        with contextlib.suppress(FileNotFoundError):  # somebody has just removed the folder
+        with contextlib.suppress(FileNotFoundError):  # another process has just removed the folder
             file = _open(folder / LOCK)
             if _try(file, fcntl.LOCK_SH) and _is(file, folder / LOCK):
                 _present[folder] = file
@@ -60,9 +61,9 @@ def enter(run: str, *, make: bool = False) -> Path:
 
 
 def leave(run: str, patience: float = EXIT_WAIT) -> bool:
-    """No longer be one. The last one removes the run's folder; whether it is gone.
+    """Stop being present. The last process removes the run's folder; return whether it is gone.
 
-    Where no rank has memory any more, those that are still there have been killed: they are given time to end.
+    If no rank has memory any more, the remaining processes have been killed: give them time to exit.
     """
     try:
         folder = folder_of(run)
@@ -103,14 +104,14 @@ def clean_stale() -> list[str]:
     removed = []
     for folder in runs():
         if folder.name.startswith(REMOVED):
-            shutil.rmtree(folder, ignore_errors=True)  # whoever began with that was killed, or does it now
+            shutil.rmtree(folder, ignore_errors=True)  # the process that began with that was killed, or is still at it
         elif _remove(folder):
             removed.append(folder.name)
     return removed
 
 
 def _take(file: int) -> bool:
-    """Take the launcher's lock; one that has just been killed holds it until the kernel is through with it."""
+    """Take the launcher's lock; a launcher that has just been killed holds it until the kernel has cleaned it up."""
     deadline = time.monotonic() + EXIT_WAIT
     while not _try(file, fcntl.LOCK_EX):
         if not _holder(file).exiting or time.monotonic() > deadline:
@@ -142,7 +143,7 @@ def _remove(folder: Path) -> bool:
         file = _open(folder / LOCK, os.O_RDWR)
     except OSError:
         with contextlib.suppress(OSError):
-            folder.rmdir()  # where it is empty, its maker was killed at once, or begins again
+            folder.rmdir()  # if it is empty, its creator was killed immediately, or tries again
         return not folder.exists()
     try:
         if not _try(file, fcntl.LOCK_EX) or not _is(file, folder / LOCK):
@@ -167,7 +168,7 @@ def _mkdir(folder: Path) -> None:
     try:
         os.mkdir(folder, 0o700)
     except (FileExistsError, FileNotFoundError):
-        pass  # somebody else has made it, or has just removed the user's folder with the last run in it
+        pass  # another process has created it, or just removed the user's folder with the last run in it
     except OSError as error:
         raise JobError(f"{folder} cannot be made ({error.strerror}): free some shared memory") from None
 

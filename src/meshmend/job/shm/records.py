@@ -1,14 +1,14 @@
-"""The three records of a rank, one for each process that looks after it, and a fourth for failures on request.
+"""The three records of a rank, one for each of its processes, and a fourth for requested failures.
 
 | record | owner | writes |
 |---|---|---|
 | `AgentRecord` | the agent of the host | whose worker this is, which world may work, what the worker is told to do |
 | `WorkerRecord` | the worker | how far it is, its buffers, its answers |
-| `CourierRecord` | the courier of the world that works | its questions, what has been agreed, how far the rounds are |
-| `ChaosRecord` | `meshmend chaos` | failures that only the worker itself can bring about |
+| `CourierRecord` | the courier of the present world | its questions, what has been agreed, how far the rounds are |
+| `ChaosRecord` | `meshmend chaos` | failures that only the worker itself can cause |
 
-Every field has exactly one writer. A courier is replaced with its world and an agent may be, so at any time one process
-at most is the owner; the new owner finds the record as the one before left it.
+Every field has exactly one writer. A courier is replaced with its world and an agent may be replaced, so at any time at
+most one process is the owner; a new owner finds the record as the previous one left it.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ class Task(IntEnum):
     TAKE = 6
     """Map the state that another worker lends, and that this one has been given."""
     RELEASE = 7
-    """Lend the state no longer: who has mapped it keeps it."""
+    """Stop lending the state: a process that has mapped it keeps it."""
 
 
 class Outcome(IntEnum):
     """What came of it; of all members' outcomes, the least counts."""
 
     GONE = 1
-    """A member has died, or the task is of a round that is over."""
+    """A member has died, or the task belongs to a round that is over."""
     CANNOT = 2
     """The memory of another member cannot be mapped here."""
     DONE = 3
@@ -93,7 +93,7 @@ class AgentOrder(Message):
 
     order: Order
     job: int
-    """Where it is released: from this job, and those before it."""
+    """For RELEASE: the job that it leaves, together with all earlier ones."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class FlipWanted(Message):
 
 
 class AgentRecord(Record):
-    """What the agent says about a rank."""
+    """What the agent publishes about a rank."""
 
     __slots__ = ()
     owner = Process()
@@ -188,7 +188,7 @@ class AgentRecord(Record):
     formed = Time()
     """When the world before this one was lost; none in the first world of a run."""
     fresh = Flag()
-    """Whether the job may begin in this world: nobody has had its state yet."""
+    """Whether the job may begin in this world: no worker has had its state yet."""
     mpirun = Int()
     """The process of this world's mpirun."""
     job = Int()
@@ -202,7 +202,7 @@ class AgentRecord(Record):
 
 
 class WorkerRecord(Record):
-    """What the worker says about itself."""
+    """What the worker publishes about itself."""
 
     __slots__ = ()
     lanes = Int()
@@ -220,7 +220,7 @@ class WorkerRecord(Record):
     head = Int()
     """How many of the first ones the reduction packs in its own way."""
     since = Int()
-    """The first round whose part and total are in these buffers; the round before it was nobody's sum."""
+    """The first round whose part and total are in these buffers; the round before it was not a sum."""
     device = Int()
     """The number of its kind of device memory (`device/base.py`) that these buffers also have; 0 for none."""
     state_device = Int()
@@ -228,17 +228,17 @@ class WorkerRecord(Record):
     generation = Int()
     """How many files of buffers this worker has made; written after the six fields above."""
     part_on_device = Flag()
-    """Whether the part lies in device memory and not in the buffer; the footer is always in the buffer."""
+    """Whether the part is in device memory and not in the buffer; the footer is always in the buffer."""
     copied = Int()
     """How many numbers of the part are in the buffer: after `answered`, a device may still copy the rest of it."""
     answered = Int()
-    """The number of the `PartWanted` whose part lies in the buffer; written after what is `copied` of it."""
+    """The number of the `PartWanted` whose part is in the buffer; written after `copied`."""
     state_given = Mailbox(StateGiven)
     """Written after the state file."""
     adding = Int(NEVER)
     """The round whose total its device memory holds or is getting; written before anything of the total."""
     device_done = Mailbox(DeviceDone)
-    """Written after what was asked for is complete on the device."""
+    """Written after the request is complete on the device."""
     summed_world = Int()
     """The world in which the total of its last step was made."""
     summed_shrink = Int()
@@ -250,7 +250,7 @@ class WorkerRecord(Record):
     inside = Flag()
     """It is computing lanes."""
     paused = Flag()
-    """It said that it will make no progress for a while."""
+    """It has announced that it will make no progress for a while."""
     saving = Flag()
     """It writes its last checkpoint."""
     orphaned = Flag()
@@ -264,11 +264,11 @@ class WorkerRecord(Record):
 
 
 class CourierRecord(Record):
-    """What the courier says: its questions, and the memory of the protocol, which the next courier takes over."""
+    """What the courier publishes: its questions, and the protocol's memory, which the next courier takes over."""
 
     __slots__ = ()
     standby = Int()
-    """The world whose courier has started and waits to be let in, or works already."""
+    """The world whose courier has started and waits to be let in, or already works."""
     process = Process()
     """The courier that works."""
     daemon = Process()
@@ -284,7 +284,7 @@ class CourierRecord(Record):
     phase = Choice(Phase)
     """What it is doing; written after `phase_since`."""
     job = Int()
-    """The job that all fields below are about; what they say of another one than the worker's means nothing."""
+    """The job that all fields below are about; if it is not the worker's job, they mean nothing."""
     done_world = Int()
     """The world that the last total was made in."""
     done_shrink = Int()
@@ -296,7 +296,7 @@ class CourierRecord(Record):
     attempt = Int()
     """The number of the attempt at a total that `gathered` is about; written after it became 0."""
     on_device = Int(NEVER)
-    """The round whose total lies in the device memory of its group; any other round's is in the buffer."""
+    """The round whose total is in the device memory of its group; any other round's is in the buffer."""
     done = Int(NEVER)
     """The last round whose total is here; written after the total and the three fields above."""
     given = Flag()
@@ -314,7 +314,7 @@ class CourierRecord(Record):
     state_wanted = Mailbox(StateWanted)
     """The question to the worker for its state."""
     way = Choice(Way)
-    """Where its group sums, so that a worker puts its next part there at once."""
+    """Where its group sums, so that a worker puts its next part there directly."""
     device_wanted = Mailbox(DeviceWanted)
     """The question to the worker for something that needs the device."""
 

@@ -4,7 +4,7 @@
     open_as_courier  writes the courier's            open_for_chaos   writes requests for failures
     open_to_read     writes nothing
 
-All of them read everything. What must outlive a courier, an agent or the launcher lies here. An agent and a worker are
+All of them read everything. What must outlive a courier, an agent or the launcher is here. An agent and a worker are
 present in their run from then on (presence.py); a courier, which is replaceable, need not be.
 """
 
@@ -33,7 +33,7 @@ from meshmend.job.shm.records import (
 from meshmend.telemetry import Epoch
 
 LEAST = 1 << 20
-"""Bytes of shared memory that must be free for a rank: with less, mpirun fails with an error of its own."""
+"""Bytes of shared memory that must be free for a rank: with less, mpirun itself fails."""
 
 
 class Segment:
@@ -47,7 +47,7 @@ class Segment:
     def __init__(self, files: RankFiles, control: Control) -> None:
         self.run, self.rank, self.files = files.run, files.rank, files
         self.birth = control.birth
-        """Tells it from the memory of the rank's next worker."""
+        """Distinguishes it from the memory of the rank's next worker."""
         self.agent = AgentRecord(control.words_of(AgentRecord))
         self.worker = WorkerRecord(control.words_of(WorkerRecord))
         self.courier = CourierRecord(control.words_of(CourierRecord))
@@ -63,11 +63,11 @@ class Segment:
 
     @property
     def in_job(self) -> bool:
-        """Whether what the courier says is about the job that the worker is in."""
+        """Whether the courier's record is about the job that the worker is in."""
         return self.courier.job == self.worker.ready
 
     def has_courier(self) -> bool:
-        """Whether a courier works here, or did until it died: one whose world has not been cleared away."""
+        """Whether a courier works here, or did until it died, and its world has not been cleared."""
         return self.courier.world > self.agent.cleared
 
 
@@ -101,7 +101,7 @@ class CourierSegment(Segment):
         self.courier = WritableCourierRecord(control.words_of(CourierRecord, writable=True))
 
     def begin_job(self, job: int) -> None:
-        """Forget what a courier before this one has said of another job; valid only when `job` is written."""
+        """Forget what an earlier courier has published about another job; valid only when `job` is written."""
         record = self.courier
         if record.job != job:
             record.active = record.given = record.over = False
@@ -122,7 +122,7 @@ class ChaosSegment(Segment):
 
 
 def create_as_agent(run: str, rank: int) -> AgentSegment:
-    """Make a rank's shared memory for a new worker; what was there before is removed."""
+    """Create a rank's shared memory for a new worker; removes what was there before."""
     files = RankFiles(run, rank, enter(run, make=True))
     files.remove()
     if free() < LEAST:

@@ -7,7 +7,7 @@ A word is an aligned 64-bit integer, so the processor writes it whole. A record 
         saving = Flag()
         state_given = Mailbox(StateGiven)
 
-Only a record that is also `Writable` can be written. Its owner opens it as such, everybody else opens it read-only: the
+Only a record that is also `Writable` can be written. Its owner opens it as such, all others open it read-only: the
 type checker rejects a write to another process's record, and the memory under it is read-only, so the write raises.
 
 A **mailbox** holds one message: several words that belong together, under a number that tells messages apart.
@@ -20,9 +20,8 @@ the next writer continues from there, so no two messages of a mailbox ever have 
 
 Stores become visible in the order they are made on x86-64; each one here is also a call into the interpreter.
 
-Any process of the user may have written anything there, such as a program that writes past the end of its arrays. A
-word that cannot be what it should is a `JobError`, and no word makes a reader take more time or memory than the record
-has room for.
+Any process of the user may have written anything there, such as a program that writes past the end of its arrays. An
+impossible word raises a `JobError`, and no word makes a reader take more time or memory than the record has room for.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Words(Protocol):
 
 
 class Record:
-    """The words of one owner, as everybody may read them."""
+    """The words of one owner, as any process may read them."""
 
     __slots__ = ("_words",)
     fields: ClassVar[dict[str, Field[Any, Any]]] = {}
@@ -65,7 +64,7 @@ class Record:
 
     @classmethod
     def initial(cls) -> list[int]:
-        """The words of a record that nobody has written to yet."""
+        """Return the words of a record that has not been written to yet."""
         words = [0] * cls.size
         for field in cls.fields.values():
             words[field.place] = field.initial
@@ -184,7 +183,7 @@ LANES_PER_WORD = 32
 class Message:
     """The body of a mailbox: a word for each field, and more for the last one if that is a tuple.
 
-    A tuple is a bitmap of lanes, unless the message has `room` for so many plain numbers.
+    A tuple is a bitmap of lanes, unless the message has `room` for that many plain numbers.
     """
 
     kinds: ClassVar[list[type[Any]]]
@@ -263,7 +262,7 @@ class Mailbox(Field["Mail[M] | None", M], Generic[M]):
 
 
 def damaged(found: int, what: str) -> JobError:
-    """The error for a word that nobody here has written."""
+    """Return the error for a word that no process of ours has written."""
     return JobError(f"the shared memory of a rank is damaged: it has {found}, expected {what}")
 
 

@@ -2,7 +2,7 @@
 
 │ length of the header │ header: JSON, what the arrays are and some facts about them │ array │ array │ …
 
-Where a worker lends its arrays to another one in device memory, the header says where in that memory each one lies
+If a worker lends its arrays to another one in device memory, the header says where in that memory each one is
 (`Lent`), and these arrays do not follow it.
 """
 
@@ -63,7 +63,7 @@ Borrow = Callable[[int, tuple[int, ...], np.dtype[Any]], OnDevice]
 def encode(leaves: Leaves, lent: Lent | None = None, **about: Any) -> list[Any]:
     """A state and some facts about it, as buffers to be written one after another.
 
-    The arrays are not copied; one that is on a device becomes a piece that is fetched when it is written.
+    The arrays are not copied; an array on a device becomes a piece that is fetched when it is written.
     """
     found = [(name, value if isinstance(value, OnDevice) else np.asarray(value)) for name, value in leaves]
     told = {"about": about, "leaves": [[n, list(a.shape), a.dtype.name] for n, a in found]}
@@ -74,7 +74,7 @@ def encode(leaves: Leaves, lent: Lent | None = None, **about: Any) -> list[Any]:
 
 
 def lent_in(data: npt.NDArray[np.uint8]) -> Lent | None:
-    """What of a state lies in the device memory of the worker that it comes from."""
+    """The part of a state that is in the device memory of the worker that it comes from."""
     return _opened(data)[0].lent
 
 
@@ -146,7 +146,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
         found = np.dtype(name) if name.isidentifier() else None
     except TypeError:
         found = None
-    # bf16 and smaller floats have no kind of their own in numpy.
+    # bf16 and smaller floats have no kind in numpy.
     if found is None or not (found.kind in "biufc" or name.startswith(("bfloat", "float"))):
         raise JobError(f"received a leaf of type {name!r}; expected numbers")
     return found

@@ -1,4 +1,4 @@
-"""The digest of a state that lies on a device: integers alone, one pass over memory, the same on every kind of device.
+"""The digest of a state on a device: integers only, one pass over memory, the same on every kind of device.
 
 Today's host states are hashed by XXH3 (`tree.py`), which is serial. A device needs a hash that thousands of threads can
 take in any order, so a leaf's is a pair of sums of 32-bit words, each word mixed with its position first:
@@ -53,7 +53,7 @@ class Facts(NamedTuple):
 
 
 class Later(Generic[Value]):
-    """A value that a device is computing; whoever needs it waits for it."""
+    """A value that a device is computing; a caller that needs it waits for it."""
 
     def __init__(self, fetch: Callable[[], Value]) -> None:
         self._fetch: Callable[[], Value] | None = fetch
@@ -62,9 +62,9 @@ class Later(Generic[Value]):
 
     @classmethod
     def begun_by(cls, begin: Callable[[], Callable[[], Value]]) -> Later[Value]:
-        """One that the device begins with when it is told to: beginning costs the host time, which may be dear now.
+        """Return a value that the device computes when told to: launching costs host time, which may be scarce now.
 
-        What it is computed from must not change until then.
+        Its inputs must not change until then.
         """
         later = cls(lambda: begin()())
         later._begin = begin
@@ -78,7 +78,7 @@ class Later(Generic[Value]):
 
     @classmethod
     def of(cls, value: Value) -> Later[Value]:
-        """One that is there already."""
+        """Return a value that is already known."""
         return cls(lambda: value)
 
     def value(self) -> Value:
@@ -145,7 +145,7 @@ def opening(facts: Sequence[Facts]) -> int:
 
 
 def finished(opening: int, sums: npt.NDArray[Any], more: Iterable[npt.NDArray[Any]] = ()) -> int:
-    """The digest of leaves whose sums are the rows of this array, and of more arrays that lie on the host."""
+    """Return the digest of leaves whose sums are the rows of this array, and of more arrays on the host."""
     out = xxh3_64_intdigest(np.ascontiguousarray(sums, "<u4").tobytes(), seed=opening)
     for array in more:
         out = xxh3_64_intdigest(np.ascontiguousarray(array).tobytes(), seed=out)

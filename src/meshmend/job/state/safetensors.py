@@ -1,7 +1,7 @@
 """Checkpoints: a job's state on disk in the safetensors format, which anyone can read and which cannot hold code.
 
     folder/step-00000120.safetensors   the state before step 120: steps 0 to 119 are done
-    folder/best.safetensors            one that the user asked for by name
+    folder/best.safetensors            one that the user saved by name
     folder/.step-00000130….tmp         one being written, or the leftover of a killed writer
 
 A file appears whole or not at all: it is written under another name, flushed to disk, then renamed. Its metadata holds
@@ -38,7 +38,7 @@ from meshmend.job.state.tree import Leaves
 
 FORMAT = "1"
 PIECE = 4 << 20
-"""Bytes hashed and written at once: small enough to stay in the cache, large enough to leave the GIL alone."""
+"""Bytes hashed and written per call: small enough to stay in the cache, large enough to leave the GIL alone."""
 OPENING = b'{"__metadata__":{"sha256":"'
 """The checksum comes first, so that it is at the same offset in every file."""
 BLANK = b"0" * 64
@@ -57,7 +57,7 @@ Digits = Annotated[str, Rule("a number", lambda text: re.fullmatch(r"\d{1,15}", 
 
 @dataclass(frozen=True)
 class Leaf:
-    """What the header of a file says of one array."""
+    """What the header of a file says about one array."""
 
     dtype: Annotated[str, Rule(f"one of {', '.join(TYPES)}", TYPES.__contains__)]
     shape: Annotated[list[Count], Rule("at most 32 numbers", lambda shape: len(shape) <= 32)]
@@ -71,7 +71,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Notes:
-    """What the header says of the whole."""
+    """What the header says about the whole file."""
 
     sha256: str
     meshmend: str
@@ -142,7 +142,7 @@ def _checked_types(head: dict[str, Leaf], template: Leaves, path: Path) -> dict[
 
 
 def latest(folder: Path, passed: Callable[[FormatError], None] = _nobody) -> Path | None:
-    """The newest checkpoint that is whole; `passed` is called with the error of each damaged one that is skipped."""
+    """Return the newest intact checkpoint; `passed` is called with the error of each damaged one that is skipped."""
     for _, path in sorted(_steps(folder), reverse=True):
         try:
             with _opened(path) as file:
@@ -315,7 +315,7 @@ def _checked(file: BufferedReader, path: Path) -> Header:
         return _header(text, size - 8 - length, path)
     except OtherFormat:
         raise
-    except FormatError as error:  # its checksum is right, so somebody has made it like this
+    except FormatError as error:  # its checksum is right, so another program has written it like this
         raise FormatError(f"{path} is not a checkpoint of meshmend ({error}); choose another one") from None
 
 

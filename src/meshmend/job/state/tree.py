@@ -27,13 +27,13 @@ Leaves = list[tuple[str, npt.NDArray[Any]]]
 
 @dataclass(frozen=True, eq=False)
 class OnDevice:
-    """An array that lies on a device: its facts are known, and it comes to the host when numpy asks for it."""
+    """An array on a device: its shape and type are known, and it is copied to the host when numpy needs it."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     fetch: Callable[[], npt.NDArray[Any]] = field(repr=False)
     lies: Callable[[], tuple[int, Any]] | None = field(default=None, repr=False)
-    """Where its bytes lie on their device, one after another and complete: the address, and what keeps them there."""
+    """Return where its bytes are on their device, contiguous and complete: the address, and what keeps them alive."""
     into: Callable[[int], None] | None = field(default=None, repr=False)
     """Copies its bytes to an address of the same device, and waits for that."""
 
@@ -72,7 +72,7 @@ def _rebuilt(tree: Any, values: list[Any]) -> Any:
     if tree is None:
         return None
     if isinstance(tree, dict):
-        made = copy.copy(tree)  # a dict of its own kind, with its keys in their order
+        made = copy.copy(tree)  # a dict of the same kind, with its keys in their order
         for key in _sorted(tree):
             made[key] = _rebuilt(tree[key], values)
         return made

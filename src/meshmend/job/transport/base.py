@@ -4,9 +4,9 @@
     all_gather       every member gets the other members' slices
     all_reduce       both, or something quicker
 
-A transport belongs to one group and is never used again after a failure. It must outlive the group all the same:
-messages that were on their way may still arrive in its memory. Waiting for the other members at the right moments is
-its own business. Where a member has died or the group was revoked, it raises `Failure` or MPI's own exception.
+A transport belongs to one group and is never used again after a failure. Even so it must outlive the group: messages in
+flight may still arrive in its memory. It must itself wait for the other members at the right moments. If a member has
+died or the group was revoked, it raises `Failure` or MPI's own exception.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class Buffers(Protocol):
         """What this worker brings to the current round, footer included."""
 
     def has(self, numbers: int) -> bool:
-        """Whether so many numbers of the part are there: a device may still copy the rest."""
+        """Whether this many numbers of the part have arrived: a device may still be copying the rest."""
 
     def total(self, round: int) -> Numbers:
-        """The buffer for the total of a round; the one of the previous round stays as it is."""
+        """Return the buffer for the total of a round; that of the previous round stays as it is."""
 
 
 @dataclass(frozen=True)
 class Hello:
-    """What every member of a new group tells the others about itself."""
+    """What every member of a new group sends the others about itself."""
 
     rank: int
     host: int
@@ -60,11 +60,11 @@ class Hello:
     layout: int = 0
     """Differs where the gradients have other leaves, shapes or types."""
     born: int = 0
-    """Which worker of that rank it is: one that dies may be replaced within milliseconds."""
+    """Which worker of that rank it is: a dead worker may be replaced within milliseconds."""
     links_down: int = 0
     """A bit for each link of its chip that is down, where the workers are chips of a mesh."""
     device: int = 0
-    """The number of its kind of device memory (`device/base.py`); 0 where it has none."""
+    """The number of its kind of device memory (`device/base.py`); 0 if it has none."""
     state_device: int = 0
     """The same for the memory in which it can lend its state to another worker."""
 
@@ -91,17 +91,17 @@ class Port(Buffers, Protocol):
         """The messages of these members, all of this host, own ones included; `Failure` if one has died."""
 
     def complete(self, numbers: int, look: Callable[[], None] = lambda: None) -> None:
-        """Wait until so many numbers of the part are there."""
+        """Wait until this many numbers of the part have arrived."""
 
     def gathered(self, numbers: int) -> None:
-        """Say that so many numbers of the total are there; 0 begins another attempt at it."""
+        """Publish that this many numbers of the total are ready; 0 begins another attempt at it."""
 
     def spent(self, seconds: float) -> None:
-        """Say how long adding and copying took for a total, without waiting for others."""
+        """Report how long adding and copying took for a total, without waiting for others."""
 
     @property
     def tail(self) -> int:
-        """Where the footer begins: what is before it may lie in device memory instead."""
+        """Where the footer begins: what is before it may be in device memory instead."""
 
     def use_device(self, task: Task, round: int, look: Callable[[], None], members: Sequence[Hello] = ()) -> Outcome:
         """Have the worker do something with its device, and wait for that."""
@@ -114,7 +114,7 @@ class MeshPlans(Protocol):
     """Makes transports over the links of a mesh; see `mesh_mpi.py`."""
 
     halfway: Callable[[], None]
-    """Called when half of what comes over the links is there: tests kill there."""
+    """Called when half of what comes over the links has arrived: tests kill there."""
 
     def transport(self, group: Group) -> Transport | None:
         """A transport over the links that are up; None where the mesh falls apart."""
@@ -142,14 +142,14 @@ class Transport(ABC):
     """The way that sums take in one group."""
 
     way: ClassVar[Way]
-    """Where its sums take place; with `Way.DEVICE`, parts and totals lie in device memory."""
+    """Where its sums take place; with `Way.DEVICE`, parts and totals are in device memory."""
     piecewise: ClassVar[bool] = False
-    """Whether it waits for the pieces of parts by itself; otherwise parts are whole before it begins."""
+    """Whether it waits for the pieces of parts by itself; otherwise parts are complete before it begins."""
 
     @classmethod
     @abstractmethod
     def make(cls, group: Group) -> Transport | None:
-        """A transport of this kind for a group; None where it cannot serve that group."""
+        """Return a transport of this kind for a group; None if it cannot serve that group."""
 
     @abstractmethod
     def reduce_scatter(self, round: int) -> None:

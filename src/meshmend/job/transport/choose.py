@@ -27,7 +27,7 @@ def choose(group: Group) -> Transport:
 
 
 def _check_layouts(group: Group) -> None:
-    """Parts of another layout than the others' cannot be added up."""
+    """Refuse parts of different layouts: they cannot be added up."""
     layouts = [member.layout for member in group.members]
     if len(set(layouts)) > 1:
         most = max(layouts, key=layouts.count)

@@ -1,8 +1,8 @@
-"""Threads that add up and copy large messages beside each other, where cores have nothing else to do.
+"""Threads that add up and copy large messages in parallel, if cores are idle.
 
-Every thread has a stretch of its own, so that the bits do not depend on how many there are. There are never more than
+Every thread has its own range, so that the bits do not depend on how many there are. There are never more threads than
 idle cores: the time that cores were idle since the last sum is read from the kernel and divided between the couriers of
-this host. Where workers compute on all cores, a courier adds alone, as it always did.
+this host. If workers compute on all cores, a courier adds alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STAT = Path("/proc/stat")
 STRETCH = 1 << 22
 """Bytes that are worth a thread."""
 INTERVAL = 0.1
-"""Seconds after which the kernel's count of idle time says something: it counts in hundredths."""
+"""Seconds after which the kernel's count of idle time is meaningful: it counts in hundredths."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -46,7 +46,7 @@ class Crew:
         return self._hands
 
     def divide(self, work: Callable[[slice], None], whole: slice, itemsize: int) -> None:
-        """Do the work of a stretch of numbers, in one piece or in several at the same time."""
+        """Do the work for a range of numbers, in one piece or in several at the same time."""
         size = whole.stop - whole.start
         worth = size * itemsize // STRETCH
         hands = min(self.hands, worth) if worth > 1 else 1
@@ -66,7 +66,7 @@ class Crew:
 
 
 def _idle() -> float:
-    """Seconds for which all cores together have been idle since the host was started; 0 where nobody says so."""
+    """Return the seconds that all cores together have been idle since the host booted; 0 if that is unknown."""
     try:
         words = STAT.read_text().split("\n", 1)[0].split()
         return int(words[4]) / TICKS

@@ -1,17 +1,17 @@
 """Sums of members on one host in the memory of their devices, which they have mapped from each other.
 
-The same picture as in `shared_memory.py`, in other memory: couriers own no device, so a courier has its worker add up
+The same picture as in `shared_memory.py`, in other memory: couriers have no device, so a courier has its worker add up
 its slice between the two barriers, and the worker takes the other slices by itself when the round is done. Footers are
 in the buffers as always: they are small, and every courier adds up all of them.
 
 Who may be killed when:
 
-* a worker, also while its kernel runs: it writes to memory of its own alone. Its courier ends, nobody passes the second
-  barrier, and the round is done again by those left, whose parts are still there;
+* a worker, even while its kernel runs: it writes only to its own memory. Its courier exits, no member passes the second
+  barrier, and the survivors, whose parts are still there, repeat the round;
 * a courier whose worker still adds: the next courier's question has another number, so the answer to this one is never
-  taken for that one's; the worker does one thing after the other;
+  taken for that one's; the worker handles one request at a time;
 * either, after the second barrier: all slices are complete by then, in memory that all members have mapped. A member
-  that did not hear of it gets the total from one that did, over the host's memory (`Cast`).
+  that did not hear of it gets the total from a member that did, over the host's memory (`Cast`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class DeviceMemory(Transport):
         self._port.wire.combine(parts, self._port.total(round)[tail], self._port.tail)
 
     def all_gather(self, round: int) -> None:
-        """When all members have added: nothing, since workers take the slices of the others by themselves."""
+        """Do nothing: workers take the slices of the others by themselves."""
         del round
         self._barrier()
         self._port.before("take")

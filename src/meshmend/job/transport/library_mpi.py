@@ -3,8 +3,8 @@
 MPI adds up plain numbers itself (`MPI_Allreduce`). Numbers that a reduction packs in its own way (bf16) it cannot add:
 of these, every member receives its slice from all others, adds it up, and sends the sum to all.
 
-Everything goes in pieces, from a send buffer that nothing else writes to, into a buffer of its own: each of these was
-learnt from a crash of a survivor (see the ULFM notes of Open MPI 5).
+Everything goes in pieces, from a send buffer that nothing else writes to, into a separate buffer: each of these rules
+comes from a crash of a survivor (see the ULFM notes of Open MPI 5).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LibraryMpi(Transport):
         self._comm, self._port = comm, port
         self._here, self._members = comm.Get_rank(), comm.Get_size()
         self._room: Numbers | None = None
-        """Where slices of the others arrive: this group's own, because something late may still come for it."""
+        """Where slices of the others arrive: private to this group, because late messages may still arrive for it."""
 
     @classmethod
     def make(cls, group: Group) -> Transport | None:
@@ -68,7 +68,7 @@ class LibraryMpi(Transport):
         return max(1, self.piece // message.itemsize)
 
     def _pieces(self, message: Numbers) -> list[list[slice]]:
-        """A small stretch of every member's slice at a time."""
+        """Sum a small range of every member's slice at a time."""
         whole = slices(0, len(message), self._members)
         longest = max(one.stop - one.start for one in whole)
         step = max(1, self._step(message) // self._members)

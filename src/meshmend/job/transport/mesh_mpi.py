@@ -1,7 +1,7 @@
 """Sums over the links of a mesh: workers are chips, and a plan that avoids the holes says what goes where.
 
-Rank 0 is the first live chip of the mesh as it was asked for, and so on in rows. A rank without a worker is a hole, and
-so is everything that the mesh lacked from the beginning; a worker that takes a rank again closes it. A link is dead
+Rank 0 is the first live chip of the requested mesh, and so on in rows. A rank without a worker is a hole, and so is
+everything that the mesh lacked from the beginning; a worker that takes a rank again closes it. A link is dead
 while the chip at either end says so.
 """
 
@@ -66,7 +66,7 @@ class Placing:
         self.links_down = Links().down
 
     def warm(self) -> None:
-        """Load what planning and proving need, so that it is there when a worker dies."""
+        """Load what planning and proving need, so that it is loaded when a worker dies."""
         verify(schedule(self._plan(self._mesh), 8))
 
     def transport(self, group: Group) -> Transport | None:
@@ -85,7 +85,7 @@ class Placing:
             if self.links_down() & ~seen:
                 raise Failure
 
-        # A communicator of its own, which is never revoked: in Open MPI 5.0 (ompi #13494) a send that is under way
+        # A separate communicator, which is never revoked: in Open MPI 5.0 (ompi #13494) a send that is under way
         # when its communicator is revoked ends the process. `idle` notices when that of the group is.
         own = group.comm.Dup()
         own.Set_errhandler(MPI.ERRORS_RETURN)
@@ -118,7 +118,7 @@ class Placing:
         return schedule(found, max(len(found), min(MOST, nbytes // CHUNK)))
 
     def _plan(self, mesh: Mesh) -> Plan:
-        """By the algorithm asked for, or by trees where a hole makes that impossible."""
+        """Plan with the requested algorithm, or with trees if a hole makes that impossible."""
         try:
             return plan(mesh, algorithm=self._algorithm)
         except PlanError:

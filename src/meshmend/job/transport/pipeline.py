@@ -10,9 +10,9 @@ up at the same time:
     … and gather                │ 1 │ 2 │ 3 │ 4 │
     totals → devices                │ 1 │ 2 │ 3 │ 4 │
 
-Who may be killed when is the same: a worker that dies while its part is copied takes its courier with it, and nobody
-passes that piece's barrier. What a device has copied of a total that comes to nothing is never used, since every
-attempt at a total has a number of its own.
+Any process may be killed at the same moments: a worker that dies while its part is copied takes its courier with it,
+and no member passes that piece's barrier. What a device has copied of an abandoned total is never used, since every
+attempt at a total has its own number.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Pipeline(SharedMemory):
         return cls(buffers, group.position, lambda: _barrier(comm), port, group.look, Crew(len(members)))
 
     def reduce_scatter(self, round: int) -> None:
-        """All of it at once."""
+        """Do all of it in one call."""
         self._await(self._own.wire.size)
         super().reduce_scatter(round)
 
@@ -97,7 +97,7 @@ class Pipeline(SharedMemory):
             self._added = None
 
     def _gather(self, round: int, piece: slice) -> None:
-        """Copy the others' slices of a piece that all have added."""
+        """Copy the others' slices of a piece that all members have added."""
         if piece.start == 0:
             self._before("take")
         began = time.perf_counter()
@@ -108,7 +108,7 @@ class Pipeline(SharedMemory):
         self._port.gathered(piece.stop)
 
     def _await(self, numbers: int) -> None:
-        """Wait until so many numbers of all parts are there."""
+        """Wait until this many numbers of all parts have arrived."""
         self._port.complete(numbers, self._look)
         while not all(buffers.has(numbers) for buffers in self._buffers):
             self._look()

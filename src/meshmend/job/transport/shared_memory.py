@@ -1,4 +1,4 @@
-"""Sums of members on one host: they read each other's shared memory, and MPI only says when, and who died.
+"""Sums of members on one host: they read each other's shared memory; MPI only synchronises and reports deaths.
 
     part 0 │ a │ b │ c │ d │          total 0 │ A │   │   │   │          total 0 │ A │ B │ C │ D │
     part 1 │ a │ b │ c │ d │   all    total 1 │   │ B │   │   │   all    total 1 │ A │ B │ C │ D │
@@ -6,8 +6,8 @@
     part 3 │ a │ b │ c │ d │   have   total 3 │   │   │   │ D │   have   total 3 │ A │ B │ C │ D │
                               parts                              added
 
-MPI does the same with messages; here there is nothing to send. Every member writes only to memory of its own, so
-nothing changes about who may be killed when: a member that dies leaves its part and its total unharmed, and one that
+MPI does the same with messages; here there is nothing to send. Every member writes only to its own memory, so any
+member may be killed at any time: it leaves its part and its total intact, and a member that
 has passed the second barrier can read everything it needs, since all had added by then. Parts stay as they are until
 the next question, which comes after the second barrier, or after a repair, which no survivor enters while it reads.
 Totals stay for two rounds, as always.
@@ -88,9 +88,9 @@ class SharedMemory(Transport):
 
 
 def host(home: Path) -> int:
-    """A number for the memory that lies in a folder: another machine's differs, and so does another container's.
+    """Return a number for the memory in a folder: another machine's differs, and so does another container's.
 
-    Where two hosts have names of their own but memory in common (those of our tests), they stay two.
+    Two hosts with different names but shared memory (those of our tests) stay two.
     """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
     return int(boot[:12], 16) << 15 ^ os.stat(home).st_dev ^ zlib.crc32(os.uname().nodename.encode())

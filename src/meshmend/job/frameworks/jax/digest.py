@@ -1,4 +1,4 @@
-"""The digest of `state/digest.py`, taken by JAX where the arrays lie, and fetched when it is needed.
+"""The digest of `state/digest.py`, computed by JAX where the arrays are, and fetched when it is needed.
 
 Of an array on several devices, each takes the sums of its own shard with the places that its numbers have in the whole
 array. The host adds them up, every number once: the digest is that of the same bits on one device.
@@ -97,10 +97,10 @@ def _is_cut(leaf: Any) -> bool:
 
 
 def _devices(leaf: Any) -> Any:
-    """The devices of a leaf; None where the host takes the sums.
+    """Return the devices of a leaf; None if the host computes the sums.
 
-    That is a leaf that is no array of JAX or has numbers of less than a byte, or one of narrow numbers that is cut in
-    the middle of words.
+    The host does that for a leaf that is not a JAX array or has numbers of less than a byte, or has narrow numbers and
+    is cut in the middle of words.
     """
     if not isinstance(leaf, jax.Array):
         return None

@@ -1,7 +1,7 @@
 """Exact sums of leaves that are spread over several devices: the arithmetic of `reduction/exact.py`, bit for bit.
 
-A block is 1024 neighbours of a whole leaf, so its numbers may lie on several devices. Each device takes the largest of
-those that it has, and the devices tell each other: a number for each block, the only thing that they exchange.
+A block is 1024 neighbours of a whole leaf, so its numbers may be on several devices. Each device computes the maximum
+of its numbers, and the devices exchange these: one number per block is all that they exchange.
 
     a shard in rows       numbers that are neighbours in the shard and in the whole, and of one block
                           │ n n n … n │  block 0
@@ -70,7 +70,7 @@ class ExactShards:
         self._unit = self.exact.factors[1]
 
     def own(self) -> list[Any]:
-        """What a world of one makes of its sums."""
+        """Return the sums of a world of one."""
         return self._off(self.sums)
 
     def raised(self, places: Sequence[Flat]) -> list[Any]:

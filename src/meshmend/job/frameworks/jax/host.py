@@ -38,7 +38,7 @@ def begin(array: Any) -> Callable[[], npt.NDArray[Any]]:
 
 
 def _assembled(array: Any) -> Callable[[], npt.NDArray[Any]]:
-    """The same for one that lies on several devices, shard by shard."""
+    """The same for an array on several devices, shard by shard."""
     shards = [(shard.index, begin(shard.data)) for shard in array.addressable_shards if shard.replica_id == 0]
     shape, dtype = array.shape, array.dtype  # nothing of the array itself, whose memory may be needed
 
@@ -57,23 +57,23 @@ def fetch(array: Any) -> npt.NDArray[Any]:
 
 
 def in_one_row(array: Any) -> bool:
-    """Whether the bytes of an array lie one after another, on one device: numbers of less than a byte are packed."""
+    """Whether the bytes of an array are contiguous, on one device: numbers of less than a byte are packed."""
     plain = np.dtype(array.dtype).kind in "biufc" or array.dtype.name.startswith(("bfloat16", "float8"))
     return plain and len(array.sharding.device_set) == 1
 
 
 def address(array: Any) -> int:
-    """Where they lie, once it is ready."""
+    """Return where they are, once the array is ready."""
     return int(array.block_until_ready().unsafe_buffer_pointer())
 
 
 def adopted(value: Any, like: Any) -> Any:
-    """Another worker's array in the place of one: straight from device memory where it was lent, or from the host."""
+    """Return another worker's array in place of one: straight from device memory if it was lent, or from the host."""
     place = Place(like)
     if not place.on_device:
         return np.asarray(value)
     if isinstance(value, OnDevice) and value.into is not None and in_one_row(like):
-        made = place.copied(like)  # memory that nobody else has seen
+        made = place.copied(like)  # memory that no one else has a reference to
         value.into(address(made))
         return made
     return place.upload(np.asarray(value))
@@ -89,15 +89,15 @@ class Place:
         self._sharding = like.sharding if self.on_device and getattr(like, "committed", True) else None
 
     def copied(self, array: Any) -> Any:
-        """A copy there of an array that is there."""
+        """Return a copy of an array on its own device."""
         return jax.device_put(array, self._sharding, may_alias=False)
 
     def upload(self, array: npt.NDArray[Any]) -> Any:
-        """Put an array there; the original may be overwritten as soon as something newer has come back from there."""
+        """Put an array there; the original may be overwritten as soon as a newer result has come back from there."""
         return jax.device_put(np.array(array) if self._copies else array, self._sharding)
 
     def upload_flat(self, array: npt.NDArray[Any]) -> Any:
-        """The same for one that is flat: a mesh of one device may have axes for more dimensions than it has."""
+        """The same for a flat array: a mesh of one device may have axes for more dimensions than the array."""
         device = None if self._sharding is None else next(iter(self._sharding.device_set))
         return jax.device_put(np.array(array) if self._copies else array, device)
 

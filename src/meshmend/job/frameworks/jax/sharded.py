@@ -1,6 +1,6 @@
-"""Adds up lanes of JAX that are spread over several devices of a worker: shard by shard, each on its own device.
+"""Adds up JAX lanes that are spread over several devices of a worker: shard by shard, each on its own device.
 
-Sums lie as the first lane's leaves did; where a later lane's lie otherwise, JAX moves them there. Messages are the same
+Sums have the sharding of the first lane's leaves; if a later lane's differs, JAX moves them. Messages are the same
 as everywhere else, whatever the sharding: every shard goes straight between its device and its places in the host's
 buffer. So workers need not agree on how they shard, and a sum takes no more of a device than the lane's own shard.
 """
@@ -49,7 +49,7 @@ class FloatShards:
         if first:
             self.sums = leaves if all(leaf.dtype == jnp.float32 for leaf in leaves) else self._first(leaves)
         else:
-            # The first lane's arrays are the user's; later sums are nobody else's.
+            # The first lane's arrays belong to the user; later sums are ours alone.
             self.sums = (self._add if self._lanes == 2 else self._add_in_place)(self.sums, leaves)
 
     def lowered(self) -> Callable[[Sequence[Flat]], None]:
@@ -57,7 +57,7 @@ class FloatShards:
         return self.group.lowered(self._packed(self.sums) if self._halved else self.sums)
 
     def own(self) -> list[Any]:
-        """What a world of one makes of its sums."""
+        """Return the sums of a world of one."""
         return list(self._opened(self._packed(self.sums))) if self._halved else self.sums
 
     def raised(self, places: Sequence[Flat]) -> list[Any]:
@@ -67,7 +67,7 @@ class FloatShards:
 
 
 class ShardedSums(DeviceAccumulator):
-    """The lanes of one worker; `home` is where leaves go that lie on no device in particular."""
+    """The lanes of one worker; `home` is where leaves without a placement go."""
 
     def __init__(self, kind: type[Reduction], tree: Any, lanes: int, home: Mesh) -> None:
         found = arrays_of(tree)
@@ -142,7 +142,7 @@ class ShardedSums(DeviceAccumulator):
             wire.sums = []
 
     def finite(self, sums: list[Any]) -> npt.NDArray[np.bool_]:
-        """Each device looks at its shards."""
+        """Have each device check its shards."""
         out = np.ones(len(sums) + len(self._narrow), bool)
         for look in self._looks:
             mine, narrow = look.finite(sums)
@@ -177,7 +177,7 @@ class ShardedSums(DeviceAccumulator):
 
 
 class _Looks:
-    """What each device says about its shards of one group's leaves: a row for each device, put together by the host."""
+    """Return each device's result for its shards of one group's leaves: a row per device, combined by the host."""
 
     def __init__(self, group: Group, whole: Sequence[int], narrow: Sequence[int], layout: Layout) -> None:
         self.group = group

@@ -1,14 +1,14 @@
-"""Arrays that lie on several devices of one worker, and programs that never move a number from one to another.
+"""Arrays on several devices of one worker, and programs that never move a number from one device to another.
 
     the whole array          its shards                 in memory, numbers that follow one another in both are a *run*
     │ 0 1 │ 2 3 │            │ 0 1 │   │ 2 3 │
     │ 4 5 │ 6 7 │            │ 4 5 │   │ 6 7 │          runs of 2: 0 1, 4 5 on one device; 2 3, 6 7 on the other
 
-Sums and digests know a number by its place in the whole array, so that they come out the same however the array is
+Sums and digests identify a number by its place in the whole array, so that they are the same however the array is
 sharded. A program sees one shard and where it begins: `Spread.places` says where its numbers belong.
 
-The leaves of a tree need not lie on the same devices (the stages of a pipeline do not). Those that do are a `Group`,
-with programs of its own.
+The leaves of a tree need not be on the same devices (the stages of a pipeline are not). Leaves that are form a `Group`,
+with its own programs.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ ANYWHERE = PartitionSpec()
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """How one array lies on the devices of its group."""
+    """How one array is laid out on the devices of its group."""
 
     shape: tuple[int, ...]
     sharding: Any
     """The user's."""
     held: NamedSharding
-    """The one that programs take it in: another one where the user's is not of the group's mesh."""
+    """The sharding in which programs take it: another one if the user's does not use the group's mesh."""
     boxes: tuple[Box, ...]
     """What each device holds, in the order of the mesh."""
 
@@ -99,7 +99,7 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Leaves on the same devices, by their numbers, and how each lies there."""
+    """Leaves on the same devices, by their numbers, and how each is laid out there."""
 
     mesh: Mesh
     numbers: tuple[int, ...]
@@ -143,7 +143,7 @@ class Group:
         return self.rows(np.ascontiguousarray(found))
 
     def taken(self, leaves: Sequence[Any]) -> list[Any]:
-        """Leaves as programs take them: what lies elsewhere, or on the host, is put where it belongs first."""
+        """Return leaves as programs take them; leaves elsewhere, or on the host, are first put where they belong."""
         return [self._taken(leaf, spread) for leaf, spread in zip(leaves, self.spreads, strict=True)]
 
     def _taken(self, leaf: Any, spread: Spread) -> Any:
@@ -159,7 +159,7 @@ class Group:
         return jax.make_array_from_single_device_arrays(shape, spread.held, found)
 
     def given(self, arrays: Sequence[Any]) -> list[Any]:
-        """The reverse: what programs made, as the user's arrays lie."""
+        """Return the results of programs in the sharding of the user's arrays: the reverse."""
         return [self._given(array, spread) for array, spread in zip(arrays, self.spreads, strict=True)]
 
     def _given(self, array: Any, spread: Spread) -> Any:
@@ -194,7 +194,7 @@ class Group:
 
 
 def group_of(leaves: Sequence[Any], numbers: Sequence[int], mesh: Mesh | None = None) -> Group:
-    """These leaves as a group; those that lie nowhere in particular are put on all devices of it.
+    """Return these leaves as a group; leaves without a placement are put on all its devices.
 
     The mesh is that of the first leaf which has one.
     """
@@ -210,7 +210,7 @@ def group_of(leaves: Sequence[Any], numbers: Sequence[int], mesh: Mesh | None = 
 
 
 def groups_of(leaves: Sequence[Any], home: Mesh) -> list[Group]:
-    """All leaves, in groups; `home` is the mesh of those that lie nowhere, if all do."""
+    """Return all leaves, in groups; `home` is the mesh of leaves without a placement, if all are."""
     found: dict[Any, list[int]] = {}
     for number, leaf in enumerate(leaves):
         if is_settled(leaf):
@@ -235,7 +235,7 @@ def line(devices: Any) -> Mesh:
 
 
 def is_settled(leaf: Any) -> bool:
-    """Whether an array lies on devices that somebody chose; JAX is free to move others."""
+    """Whether the user chose the devices of an array; JAX is free to move others."""
     return isinstance(leaf, jax.Array) and bool(getattr(leaf, "committed", True))
 
 

@@ -1,8 +1,8 @@
 """A tree of arrays that stays on its device: `commit` keeps references, and copies nothing.
 
-What is committed is kept until the sum of the next step has been given out. From then on the user's update may donate
-it: nobody asks a worker for its state between the arrival of a sum and the commit that follows. What must last longer
-(a checkpoint that is written in the background) is copied.
+The committed state is kept until the sum of the next step has been returned. From then on the user's update may donate
+it: a worker is never asked for its state between the arrival of a sum and the commit that follows. Anything that must
+last longer (a checkpoint that is written in the background) is copied.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from meshmend.job.state.tree import Leaves, OnDevice
 
 
 def device_of(tree: Any) -> str:
-    """The kind of device that a tree lies on, in words; "" where no leaf is an array of JAX."""
+    """Return the kind of device that a tree is on, in words; "" if no leaf is a JAX array."""
     found: list[Any] = [leaf for _, leaf in leaves_of(tree) if isinstance(leaf, jax.Array)]
     kinds = {str(device.platform) for leaf in found for device in leaf.sharding.device_set}
     return min(kinds - {"cpu"} or kinds, default="")
 
 
 def is_spread(tree: Any) -> bool:
-    """Whether a tree lies on several devices of this worker, of whatever kind."""
+    """Whether a tree is on several devices of this worker, of whatever kind."""
     return home_of([leaf for _, leaf in leaves_of(tree)]) is not None
 
 
@@ -94,7 +94,7 @@ class JaxState(Framework):
                 )
 
     def leaves(self) -> Leaves:
-        """Its arrays, which are fetched when somebody looks at them."""
+        """Return its arrays, which are fetched on first access."""
         return [(name, self._leaf(leaf)) for name, leaf in self._found]
 
     @staticmethod
@@ -139,9 +139,9 @@ class JaxState(Framework):
         return self.digest_begun(*more).value()
 
     def digest_begun(self, *more: npt.NDArray[Any]) -> Later[int]:
-        """Have the devices compute it beside the next lane's gradients.
+        """Have the devices compute it in parallel with the next lane's gradients.
 
-        To begin a program with hundreds of arrays takes milliseconds, in which the device would have nothing to do.
+        Launching a program with hundreds of arrays takes milliseconds, in which the device would be idle.
         """
         found = self._found
         return Later.begun_by(lambda: self._begun(found, more))

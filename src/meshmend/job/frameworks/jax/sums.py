@@ -34,7 +34,7 @@ class JaxSums(DeviceAccumulator):
         self._sums: Any = None
         self._largest: Any = None
         self._all_finite: Any = None
-        """Whether a total has neither NaN nor Inf; None where that has to be asked leaf by leaf."""
+        """Whether a total has neither NaN nor Inf; None if that has to be checked leaf by leaf."""
         self._exact: ExactWire | None = None
         self._wire = wires.Bf16Wire(self.layout) if self.reduction.head else wires.FloatWire(self.layout)
         if isinstance(self.reduction, ExactSum):
@@ -60,7 +60,7 @@ class JaxSums(DeviceAccumulator):
                 leaves[number] = leaf
             self._sums = leaves
         else:
-            # The first lane's arrays are the user's; later sums are nobody else's.
+            # The first lane's arrays belong to the user; later sums are ours alone.
             add = wires.add if self._lanes == 2 else wires.add_in_place
             self._sums = add(self._sums, leaves)
 
@@ -105,7 +105,7 @@ class JaxSums(DeviceAccumulator):
         return values if against is None else against.bad or None
 
     def _uploaded(self, total: Any) -> Any:
-        """A total on the device: as it is where it lies there already."""
+        """Return a total on the device; unchanged if it is already there."""
         return self._place.upload_flat(total) if isinstance(total, np.ndarray) else jnp.asarray(total)
 
     def release(self) -> None:
@@ -113,7 +113,7 @@ class JaxSums(DeviceAccumulator):
         self._sums = None
 
     def finite(self, sums: list[Any]) -> npt.NDArray[np.bool_]:
-        """One small array for all leaves; where one look at the whole total was enough, none."""
+        """Return one small array for all leaves; none if one check of the whole total was enough."""
         if self._all_finite is not None and bool(self._all_finite):
             return np.ones(len(sums), bool)
         narrow = tuple((number, self.layout.leaves[number].dtype) for number in self._narrow)
@@ -138,6 +138,6 @@ def arrays_of(tree: Any) -> list[tuple[str, Any]]:
 
 
 def jax_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type that JAX has for one of numpy: 64 bits only where that is turned on."""
+    """Return JAX's type for a numpy type: 64 bits only if that is turned on."""
     wide = dtype.kind in "iuf" and dtype.itemsize == 8 and not jax.config.jax_enable_x64  # type: ignore[attr-defined, unused-ignore]
     return np.dtype(f"{dtype.kind}4") if wide else dtype

@@ -30,7 +30,7 @@ def leaves_of(tree: Any) -> list[tuple[str, Any]]:
 
 
 def _check_addressable(leaves: list[tuple[str, Any]]) -> None:
-    """Refuse an array of which other processes hold a part: nobody could hand that over when they die."""
+    """Refuse an array of which other processes hold a part: no worker could hand that over when they die."""
     for name, leaf in leaves:
         if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
             raise JobError(
@@ -66,7 +66,7 @@ def rebuilt(tree: Any, values: Sequence[Any]) -> Any:
 
 
 def placed(like: Any, value: Any) -> Any:
-    """An array where another one of its shape lies, if that is on several devices; otherwise as it is."""
+    """Return an array placed like another one of its shape, if that is on several devices; otherwise unchanged."""
     if not isinstance(like, jax.Array) or np.shape(value) != like.shape or len(like.sharding.device_set) == 1:
         return value
     return jax.device_put(np.array(value), like.sharding)

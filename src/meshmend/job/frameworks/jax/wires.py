@@ -44,7 +44,7 @@ class FloatWire:
         self.split = jax.jit(self._split)
 
     def rounded(self, sums: list[Any]) -> list[Any]:
-        """What a world of one makes of its sums."""
+        """Return the sums of a world of one."""
         return sums
 
     def _flat(self, sums: Sequence[Any]) -> Any:

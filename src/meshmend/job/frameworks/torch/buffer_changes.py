@@ -1,8 +1,8 @@
 """How lanes change a model's buffers (batch-norm statistics) on an accelerator, without waiting for it.
 
-Each buffer moves by the mean of the lanes' changes, as in `state.py`. Here all buffers of a type lie one after another
-in one tensor: some operations per type, not some per buffer. And what a lane must not do (change a buffer of truth
-values, move an integer by more than a float32 holds) is looked for on the device, and told one step later.
+Each buffer moves by the mean of the lanes' changes, as in `state.py`. Here all buffers of a type are concatenated in
+one tensor: a few operations per type, not a few per buffer. And what a lane must not do (change a boolean buffer, move
+an integer by more than a float32 holds) is checked on the device, and reported one step later.
 
 `live` are the buffers that the modules hold now, and `kept` those of the last commit, both by name.
 """
@@ -24,7 +24,7 @@ Buffers = dict[str, Any]
 
 
 class BufferChanges:
-    """The changes of some buffers, and whether others were changed, which has no mean: `changed` says so."""
+    """The changes of some buffers; `changed` says whether others changed, whose change has no mean."""
 
     def __init__(self, summed: Sequence[str], fixed: Sequence[str], changed: Callable[[str], JobError]) -> None:
         self._summed, self._fixed, self._changed = summed, fixed, changed

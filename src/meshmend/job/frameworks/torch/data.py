@@ -1,7 +1,7 @@
-"""The data of a wrapped loop: PyTorch's datasets by id, lanes in the place of its sampler, and samples read ahead.
+"""The data of a wrapped loop: PyTorch's datasets by id, lanes in place of its sampler, and prefetched samples.
 
-The lanes of a step are known only when they are requested, so the processes that read ahead are told as late. What is
-read with `mm.data` has threads of its own for that (`data/feed.py`).
+The lanes of a step are known only when they are requested, so the processes that prefetch are told as late. Data read
+with `mm.data` has its own threads for that (`data/feed.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from meshmend.job.state.tree import plain_leaves, plain_rebuilt
 
 
 class Rows:
-    """A dataset that returns one sample at a time, as one that takes many ids: `collate` puts the samples together."""
+    """Wraps a dataset that returns one sample at a time as one that takes many ids; `collate` combines the samples."""
 
     def __init__(self, dataset: Any, collate: Any = None) -> None:
         self._dataset = dataset
@@ -169,7 +169,7 @@ def tensors(tree: Any) -> Any:
 
 
 class _Forecast:
-    """The lanes that this worker will most likely be asked for in this epoch."""
+    """Return the lanes that this worker will most likely compute in this epoch."""
 
     def __init__(self, job: LoopJob, loader: Loader, emitted: deque[tuple[int, int]]) -> None:
         self._job, self._loader, self._emitted = job, loader, emitted

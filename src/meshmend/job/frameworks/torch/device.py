@@ -1,10 +1,10 @@
-"""PyTorch's objects as a job's state, where the model is on an accelerator: nothing of it is copied to the host.
+"""PyTorch's objects as a job's state, for a model on an accelerator: nothing of it is copied to the host.
 
 As `state.py`, with these differences, all of them so that the processor never waits for the device within a step:
 
 * gradients stay tensors; those of a world of one are the very tensors that `backward` made;
-* the changes of buffers are taken together, and what a lane must not do is told one step later (`buffer_changes.py`);
-* a commit keeps the buffers in the same memory, and lists the tensors; they are fetched when somebody looks at them.
+* the changes of buffers are handled together, and illegal ones are reported one step later (`buffer_changes.py`);
+* a commit keeps the buffers in the same memory, and lists the tensors, which are fetched on first access.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class DeviceTorchState(TorchState):
         self._copies.mark()
 
     def leaves(self) -> Leaves:
-        """The tensors, which are fetched when somebody looks at them: other threads may, while a lane runs."""
+        """Return the tensors, which are fetched on first access: other threads may do that while a lane runs."""
         found: Leaves = [(path, self._leaf(tensor)) for path, tensor in self._listing]
         return [*found, (OBJECTS, self._text)]
 
@@ -84,7 +84,7 @@ class DeviceTorchState(TorchState):
         return borrowed(leaf, dtype, self._where) if lent else super()._tensor(leaf, dtype)
 
     def _equal(self, mine: Any, received: Any) -> bool:
-        """The same of two leaves that both lie on the device."""
+        """The same for two leaves that are both on the device."""
         if not isinstance(mine, OnDevice) or mine.lies is None or not isinstance(received, OnDevice):
             return super()._equal(mine, received)
         _, tensor = mine.lies()
@@ -112,7 +112,7 @@ class DeviceTorchState(TorchState):
         return self.digest_begun(*more).value()
 
     def digest_begun(self, *more: npt.NDArray[Any]) -> Later[int]:
-        """Have the device compute it beside the next step's work."""
+        """Have the device compute it in parallel with the next step's work."""
         if self._opening[0] is not self._listing:
             facts = [
                 Facts(path, str(one.dtype).removeprefix("torch."), tuple(one.shape)) for path, one in self._listing
@@ -177,7 +177,7 @@ class DeviceTorchState(TorchState):
         return rebuilt(total["metrics"], values)
 
     def drop(self) -> None:
-        """Restore what was there before the lane."""
+        """Restore the state from before the lane."""
         super().drop()
         self._changes.forget()
 

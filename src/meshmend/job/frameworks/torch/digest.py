@@ -1,7 +1,7 @@
-"""The digest of `state/digest.py`, taken by PyTorch where the tensors lie, and fetched when it is needed.
+"""The digest of `state/digest.py`, computed by PyTorch where the tensors are, and fetched when it is needed.
 
-On CUDA it runs beside the next step's work, on a stream of its own that waits for what the current one has been given
-so far. Whoever changes the tensors in place next must have fetched the sums first, or wait for `done`.
+On CUDA it runs in parallel with the next step's work, on a separate stream that waits for the work queued so far on
+the current one. Code that changes the tensors in place next must have fetched the sums first, or wait for `done`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Digester:
         self._plan: Plan | None = None
 
     def begin(self, tensors: list[Any]) -> Callable[[], Sums]:
-        """Begin to take the sums of tensors that keep their values until these are fetched.
+        """Begin to compute the sums of tensors that keep their values until these are fetched.
 
-        What can be known about them beforehand is found out once for a list, which must not change.
+        Facts about the tensors are determined once per list, which must not change.
         """
         if self._plan is None or self._plan.tensors is not tensors:
             self._plan = Plan(tensors, self._device)
@@ -79,7 +79,7 @@ class Plan:
         found = [tensors[number].detach() for number in self.there]
         self._slow, self._quick = found, []
         self._odd: list[Any] = []
-        """Tensors whose numbers do not lie in order (channels last), and memory where they do."""
+        """Tensors whose numbers are not stored in order (channels last), and memory in which they are."""
         self._ordered: list[Any] = []
         if not triton_digest.works(device):
             return

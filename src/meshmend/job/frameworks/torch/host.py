@@ -1,8 +1,8 @@
-"""The way from PyTorch's devices to the host: in pieces, through pinned memory, beside the work of the current stream.
+"""The way from PyTorch's devices to the host: in pieces, through pinned memory, in parallel with the current stream.
 
-A copy waits for the commit whose state it is to be (`Copies.mark`), on a stream of its own, and the host waits for the
-copy. Who copies holds up whoever would change the tensors in place: the session's lock does that for the state that
-another worker asked for, and the main thread makes checkpoints itself. So no copy is ever torn.
+A copy waits for the commit whose state it copies (`Copies.mark`), on a separate stream, and the host waits for the
+copy. Meanwhile nothing may change the tensors in place: the session's lock ensures that for a state that another worker
+requested, and the main thread makes checkpoints itself. So no copy is ever torn.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Copies:
         return out.view(numpy_type(tensor.dtype)).reshape(tuple(tensor.shape))
 
     def lying(self, tensor: Any) -> tuple[int, Any]:
-        """Where the bytes of a tensor lie, one after another, at the mark; and the tensor that they are of."""
+        """Return where the bytes of a tensor are, contiguous, at the mark; and the tensor that they belong to."""
         if self._stream is None or not tensor.is_cuda:
             found = tensor.detach().contiguous()
             return found.data_ptr(), found

@@ -2,9 +2,9 @@
 
 State dicts have hundreds of entries, and to walk through them takes longer than a device needs for a small step. Their
 shape hardly ever changes: between two commits an optimizer changes what its tensors hold and a scheduler some numbers.
-So the listing of the last commit is used again where every tensor is the same object in the same memory; that is looked
-up entry by entry, in the dicts that modules and optimizers keep. Numbers (rates, counts) are always read again. Objects
-that make their state dicts in ways of their own (hooks, an overridden method) are listed anew every time.
+So the listing of the last commit is reused if every tensor is the same object in the same memory, which is checked
+entry by entry in the dicts that modules and optimizers keep. Numbers (rates, counts) are always read again. Objects
+that make their state dicts in their own way (hooks, an overridden method) are listed again every time.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Listed:
         self._entries += [(one, key, value) for key, value in one.items()]
 
     def _keep_of(self, owner: Any, name: str) -> None:
-        """A dict that an object holds, which must go on holding this very one: loading a state replaces some."""
+        """A dict that an object holds, and must keep holding: loading a state replaces some."""
         held = owner.__dict__[name]
         self._entries.append((owner.__dict__, name, held))
         if isinstance(held, dict):
@@ -133,7 +133,7 @@ class Listed:
         if text() == self._texts[name]:
             self._numbers[name] = text
         else:
-            self.lasting = False  # it packs its groups in a way of its own
+            self.lasting = False  # it packs its groups in its own way
 
 
 def _rates(group: dict[str, Any]) -> dict[str, Any]:

@@ -8,9 +8,9 @@
             loss_fn(model(x), y).backward()
             optimizer.step()              the lane is done; with the last one: sum, average, update
 
-A loop cannot be called again for the lanes of the dead, but it can be given them: they are just more batches. With as
-many lanes as workers it runs once per step, as under DDP. What follows `step` (a scheduler) still belongs to the step,
-which is committed when the loop asks for the next lane, or ends.
+A loop cannot be called again for the lanes of a dead worker, but it can be given them: they are just more batches. With
+as many lanes as workers it runs once per step, as under DDP. What follows `step` (a scheduler) still belongs to the
+step, which is committed when the loop asks for the next lane, or ends.
 """
 
 from __future__ import annotations

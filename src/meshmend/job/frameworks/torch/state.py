@@ -94,7 +94,7 @@ class TorchState(Framework):
         self._leaves = [*listing.leaves, (OBJECTS, text)]
 
     def _swaps(self) -> dict[int, Any]:
-        """The copies of the buffers, by the identity of those that they stand for."""
+        """The copies of the buffers, by the identity of the buffers that they stand for."""
         return {id(value): self._kept[name] for name, value in self._live().items()}
 
     def leaves(self) -> Leaves:
@@ -181,7 +181,7 @@ class TorchState(Framework):
         return JobError(f"a lane changed buffer {name!r} of {kind}, which has no mean; make it a float buffer")
 
     def drop(self) -> None:
-        """Restore what was there before the lane."""
+        """Restore the state from before the lane."""
         self._clear()
         self._random_again()
 
@@ -234,7 +234,7 @@ def _names(objects: tuple[Any, ...]) -> list[str]:
 
 
 def _change(live: Any, kept: Any) -> Any:
-    """How much a lane changed a buffer: exactly 0 where it is the same, even if that is Inf or NaN."""
+    """Return how much a lane changed a buffer: exactly 0 where it is the same, even if that is Inf or NaN."""
     if not live.is_floating_point():
         return live.to(torch.int64) - kept.to(torch.int64)
     same = (live == kept) | (live.isnan() & kept.isnan())

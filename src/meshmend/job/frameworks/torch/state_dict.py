@@ -25,7 +25,7 @@ class Listing:
 
     @property
     def leaves(self) -> Leaves:
-        """The tensors' memory as arrays; copies of those that are not the host's."""
+        """Return the tensors' memory as arrays; copies of tensors that are not on the host."""
         return [(path, array_of(tensor)) for path, tensor in self.tensors]
 
     def described(self, value: Any, path: str) -> Any:
@@ -66,7 +66,7 @@ def dict_of(one: Any) -> Any:
 
 
 def tensor_of(array: npt.NDArray[Any], dtype: Any) -> Any:
-    """A tensor of this type, in memory of its own: some load_state_dict keep what they are given."""
+    """Return a tensor of this type, in new memory: some load_state_dict keep what they are given."""
     found = torch.from_numpy(np.array(array))
     return found if found.dtype == dtype else found.view(dtype)
 

@@ -1,8 +1,8 @@
-"""Adds up lanes of PyTorch on their device.
+"""Adds up PyTorch lanes on their device.
 
 Leaves are kept apart until there is a message to be made. The first lane's gradients are the sum, and those of later
 lanes are added to them in place: with one lane, and in a world of one, no number is ever copied. What a lane returns on
-the host (numbers of Python, which parameters have a gradient) stays there, and joins the message when it is exported.
+the host (Python numbers, which parameters have a gradient) stays there, and joins the message when it is exported.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class TorchSums(DeviceAccumulator):
     @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
     def export(self, buffer: Any) -> None:
         """Copy the message to a buffer of the host or of a device, in one piece, and wait until it is there."""
-        if hasattr(buffer, "array"):  # registered with the device, which copies it by itself
+        if hasattr(buffer, "array"):  # registered with the device, which copies it directly
             part = self.part()
             if part.is_cuda:
                 torch.cuda.current_stream(part.device).synchronize()

@@ -1,6 +1,6 @@
-"""The digest's sums of many CUDA tensors in one kernel of Triton, bound by memory alone.
+"""The digest's sums of many CUDA tensors in one Triton kernel, bound by memory alone.
 
-One program adds up a stretch of one tensor. A table says which: where it begins in memory, the number of its first word
+One program adds up a range of one tensor. A table says which: where it begins in memory, the number of its first word
 in the tensor, how many words there are, and the number of the tensor. Integer additions do not care about order, so the
 programs add their results up with atomic operations, and the sums are the same in every run.
 """
@@ -30,7 +30,7 @@ STRETCH = BLOCK * ROUNDS
 
 
 class Table:
-    """Which stretches there are: made once for a list of tensors, which stay where they are."""
+    """The ranges: made once for a list of tensors, which stay where they are."""
 
     def __init__(self) -> None:
         self._tensors: Sequence[Any] | None = None
@@ -61,7 +61,7 @@ def fits(tensor: Any) -> bool:
 
 
 def sums(tensors: Sequence[Any], table: Table) -> Any:
-    """The two sums of each of these tensors, which all fit and lie on one device: int32, modulo 2**32."""
+    """Return the two sums of each of these tensors, which all fit and are on one device: int32, modulo 2**32."""
     out = torch.zeros((len(tensors), 2), dtype=torch.int32, device=tensors[0].device)
     rows = table.rows(tensors)
     if len(rows):
@@ -72,7 +72,7 @@ def sums(tensors: Sequence[Any], table: Table) -> Any:
 
 @cache
 def works(device: Any) -> bool:
-    """Whether the kernel gives the right sums on this device: found out once, before anything relies on it."""
+    """Whether the kernel computes the right sums on this device: tested once, before anything relies on it."""
     if triton is None or device.type != "cuda":
         return False
     try:

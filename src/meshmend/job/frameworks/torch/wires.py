@@ -24,7 +24,7 @@ class FloatWire:
         self.layout = layout
 
     def rounded(self, sums: list[Any]) -> list[Any]:
-        """What a world of one makes of its sums."""
+        """Return the sums of a world of one."""
         return sums
 
     def flat(self, sums: list[Any]) -> Any:
