@@ -1,4 +1,4 @@
-"""Every time constant of the job half on one page, in seconds, with what depends on what.
+"""Every time constant of the job half on one page, in seconds, with their dependencies.
 
     a worker dies ── EXIT_POLL ──► its courier kills itself ──► MPI tells the other couriers (ULFM, 10 to 20 ms)
                   └─ AGENT_POLL ─► its agent sees it ─► the supervisor acts on it; at most EXIT_WAIT if it is exiting
@@ -8,12 +8,12 @@
     a host is silent ─ HOST_QUIET ─► nothing is decided about it ─ HOST_SILENCE ─► a new agent is sent for
                      ─ HOST_REJOIN ─► the host is lost; it is tried again every HOST_REJOIN
 
-A user never has to set any of these. Hangs are not found by a constant but by a worker's own pace (run/agent/pulse.py).
+A user never has to set any of these. No constant detects hangs, but a worker's own pace (run/agent/pulse.py).
 """
 
 from __future__ import annotations
 
-# ── how often somebody looks ──
+# ── polling intervals ──
 EXIT_POLL = 0.016
 """A courier at its group and its worker while the worker computes: each look takes processor time from the worker."""
 EXIT_REST = 0.1
@@ -23,7 +23,7 @@ PEER_POLL = 0.001
 WORLD_POLL = 0.002
 """A courier at whether its world may begin."""
 AGENT_POLL = 0.02
-"""An agent or the launcher at everybody; the end of a process wakes them at once."""
+"""How often an agent or the launcher polls all processes; the exit of one wakes them immediately."""
 AGENT_REST = 0.15
 """The same while all workers make progress at a pace much slower than this. Below HANG_LAPSE."""
 OWNER_POLL = 0.5
@@ -33,28 +33,28 @@ COURIER_LOOK = 0.25
 STATE_POLL = 0.01
 """A courier at a worker that exports its state."""
 ROOM_POLL = 0.5
-"""Whoever has something to write down at a disk that was full."""
+"""How often a process that has something to write checks a disk that was full."""
 
 # ── deaths ──
 EXIT_WAIT = 2.0
-"""How long a worker that is exiting may take to give back its memory before others stop waiting for its status."""
+"""How long the kernel may take to free an exiting worker's memory before others stop waiting for its status."""
 HEAD_START = 1.0
-"""How long the survivors may take for the interrupted step before a replacement is started beside them: loading a
-framework takes processor time from that step."""
+"""How long the survivors may take for the interrupted step before a replacement is started: loading a framework takes
+processor time from that step."""
 SETTLE = 0.1
-"""After this it is clear whether one courier died or all: mpirun ends its couriers one by one. Above AGENT_POLL."""
+"""After this it is clear whether one courier died or all: mpirun kills its couriers one by one. Above AGENT_POLL."""
 
 # ── hangs: a worker is judged by its own pace (run/agent/pulse.py); these only bound that ──
 HANG_PATIENCE = 1.5
 """A multiple of its longest pause, not seconds: once on the clock, then once more in its own time unless stopped."""
 HANG_FLOOR = {"stopped": 0.1, "running": 0.5, "waiting": 5.0}
-"""Least own time, by what it does: a stopped process does not continue by itself, a read may be slow."""
+"""Least own time, by what the worker does: a stopped process does not continue by itself, a read may be slow."""
 HANG_OUTSIDE = 60.0
 """Least own time outside a lane, where the first evaluation looks like an endless loop."""
 HANG_LAPSE = 0.2
 """The most that counts between two looks. Above AGENT_REST: a longer gap was the watch's own (a suspended machine)."""
 HANG_FIRST = 2.0
-"""After this, a worker without a pace is looked at: it may compile for long, but not while stopped."""
+"""After this, a worker without a pace is checked: it may compile for long, but not while stopped."""
 
 # ── worlds ──
 REPAIR = 5.0
@@ -92,24 +92,24 @@ PROBE_REROUTE = 1.0
 
 # ── stopping ──
 HALT = 60.0
-"""How long workers may take to stop; one that writes a checkpoint by then may take as long as that takes."""
+"""How long workers may take to stop; a worker that is writing a checkpoint by then may finish it."""
 RELEASE = 10.0
-"""How long a worker that is not needed any more may take to go when the last step is done; then it is killed."""
+"""How long a worker that is no longer needed may take to leave when the last step is done; then it is killed."""
 HALT_ALONE = 30.0
 """How long a worker without a launcher may take until it writes its checkpoint."""
 ORPHAN = 600.0
-"""How long a worker waits for somebody to attach to a run whose launcher was killed."""
+"""How long a worker waits for a launcher to attach to a run whose launcher was killed."""
 TOGETHER = 2.0
 """SIGTERM that comes again within this time is the same one: a scheduler signals all processes, and the batch script
 passes its own on."""
 ALONE = 15.0
-"""How long a worker that got SIGTERM waits to hear that the run is halted; if it is not, it alone was meant. Above
-HOST_SILENCE: the launcher may just be waiting for an agent."""
+"""How long a worker that got SIGTERM waits to hear that the run is halted; if it is not, the signal was meant for this
+worker alone. Above HOST_SILENCE: the launcher may just be waiting for an agent."""
 HEART = 2.0
 """Between two beats of a launcher in the folder of its run."""
 HEART_STOPPED = 10.0
-"""How long somebody on another host, who wants to take over the run, watches a launcher that does not beat any more."""
+"""How long a launcher on another host that wants to take over the run watches for a heartbeat of the old one."""
 READER = 5.0
 """How long the launcher, when it ends, waits for a reader of its output that takes nothing."""
 STANDSTILL = 1800.0
-"""How long all workers may make no progress: what they wait for may come, or it is a deadlock; nobody can tell."""
+"""How long all workers may make no progress: a slow resource and a deadlock look alike."""

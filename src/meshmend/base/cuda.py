@@ -1,4 +1,4 @@
-"""CUDA's driver API, as far as device memory that processes share needs it: `cuda.bindings` with types and sentences.
+"""The part of CUDA's driver API that shared device memory needs: `cuda.bindings` with types and readable errors.
 
 Every call may come from any thread: the device's primary context, the one that PyTorch and JAX use, is pushed for the
 call and popped after it, so a thread's own context stays what it was. Loading this module loads no CUDA; `Device` does.
@@ -41,7 +41,7 @@ def call(name: str, *arguments: Any) -> Any:
 
 
 def described(status: Any) -> str:
-    """The driver's own name of an error, and what it says about it."""
+    """Return the driver's own name of an error, and its description."""
     bindings = driver()
     words = [
         text.decode() for text in (bindings.cuGetErrorName(status)[1], bindings.cuGetErrorString(status)[1]) if text
@@ -162,7 +162,7 @@ class Device:
         return found
 
     def allocate(self, nbytes: int) -> Mapping:
-        """Memory that can be exported: at least so many bytes."""
+        """Allocate memory that can be exported: at least this many bytes."""
         bindings, properties = driver(), self._properties()
         with self.current():
             least = bindings.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
@@ -179,14 +179,14 @@ class Device:
         return Mapping(self, handle, size)
 
     def attach(self, file: int, nbytes: int) -> Mapping:
-        """Map the memory of another process, given by a descriptor, which stays open; and its size, as it said."""
+        """Map the memory of another process, given by a descriptor, which stays open, and by its announced size."""
         kind = driver().CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
         with self.current():
             handle = call("cuMemImportFromShareableHandle", file, kind)
         return Mapping(self, handle, nbytes)
 
     def register(self, address: int, nbytes: int) -> None:
-        """Have the device reach this memory of the host by itself, at the full speed of the wire."""
+        """Let the device access this host memory directly, at the full speed of the wire."""
         with self.current():
             call("cuMemHostRegister", address, nbytes, 1)  # CU_MEMHOSTREGISTER_PORTABLE: for every context
 
@@ -243,7 +243,7 @@ class Device:
             return call("cuModuleLoadData", ctypes.addressof(text))
 
     def launch(self, module: Any, name: str, size: int, arguments: Sequence[Any]) -> None:
-        """Start a kernel over so many numbers; the arguments are values of ctypes."""
+        """Start a kernel over this many numbers; the arguments are ctypes values."""
         if not size:
             return
         blocks = min(-(-size // THREADS), self._processors * BLOCKS_PER_PROCESSOR)

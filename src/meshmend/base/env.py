@@ -27,7 +27,7 @@ from pathlib import Path
 from meshmend.errors import JobError
 
 _worker: tuple[int, Settings] | None = None
-"""The process that is a worker, and its settings. Children inherit variables and memory, but are no workers."""
+"""The process that is a worker, and its settings. Children inherit variables and memory, but are not workers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,17 +81,17 @@ class Settings:
 
 
 def log_every() -> str:
-    """How often a step is printed, where the user or the launcher has said so."""
+    """Return how often a step is printed, if the user or the launcher has said so."""
     return os.environ.get("MESHMEND_LOG_EVERY", "")
 
 
 def device_memory() -> str:
-    """Where the sums of workers on one host take place, where the user has said so."""
+    """Return where workers of one host sum, if the user has said so."""
     return os.environ.get("MESHMEND_DEVICE_MEMORY", "")
 
 
 def state_place() -> str:
-    """Where states are kept, if the user has said so: "device" or "host"."""
+    """Return where states are kept, if the user has said so: "device" or "host"."""
     found = os.environ.get("MESHMEND_STATE", "")
     if found not in ("", "device", "host"):
         raise JobError(f"MESHMEND_STATE is {found!r}; set it to device or host, or leave it out")

@@ -1,10 +1,10 @@
-"""Text files that others append to for weeks: what is old in them is packed in pieces of the same size.
+"""Text files that other processes append to for weeks: their old parts are compressed in pieces of the same size.
 
     worker-0.0000.log.gz  worker-0.0001.log.gz    the first pieces
-    worker-0.log                                  what came since, after a hole of their length
+    worker-0.log                                  everything since then, after a hole of their length
 
-Whoever appends has the file open, so it can be neither replaced nor cut without losing a line now and then; a hole in
-it disturbs nobody. Both steps can be repeated, so a kill between them does no harm.
+The writer has the file open, so it can be neither replaced nor truncated without losing a line now and then; a hole in
+it does no harm. Both steps can be repeated, so a kill between them does no harm either.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 
 FULL = 16 << 20
-"""Bytes that are packed at once; a multiple of the blocks of any file system."""
+"""Bytes per compressed piece; a multiple of the block size of any file system."""
 KEEP_SIZE, PUNCH_HOLE = 1, 2
 """Flags of `fallocate`."""
 

@@ -1,6 +1,6 @@
-"""Processes, including those that are not our children: /proc tells if they live and what they do.
+"""Processes, including ones that are not our children: /proc tells if they are alive and what they do.
 
-Whoever will kill a process that it has not just started keeps its `Identity`, not its number.
+To kill a process later, keep its `Identity`, not its number.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ EXITING = 4
 
 
 def born(process: int) -> int:
-    """When a process was started, in the kernel's ticks; with its number, this names it for ever. 0 if it is gone."""
+    """Return when a process was started, in kernel ticks; with its number, this identifies it. 0 if it is gone."""
     found = _stat(process)
     return 0 if found is None else int(found[19])
 
 
 def is_alive(process: int, since: int = 0) -> bool:
-    """Whether a process runs (or is stopped), and is the one that was started then. A zombie is not alive."""
+    """Whether a process is running (or stopped), and is the one that was started then. A zombie is not alive."""
     found = _stat(process)
     return found is not None and found[0] not in "ZX" and since in (0, int(found[19]))
 
 
 def is_exiting(process: int, since: int) -> bool:
-    """Whether a process has begun to exit, or is gone already.
+    """Whether a process has begun to exit, or is already gone.
 
-    The kernel first takes back its memory and only then tells its parent: with the memory of a framework that takes 30
+    The kernel first frees its memory and only then tells its parent: with the memory of a framework that takes 30
     to 50 ms, longer than everything else in a repair.
     """
     found = _stat(process)
@@ -51,10 +51,10 @@ def is_stopped(process: int) -> bool:
 
 @dataclass(frozen=True)
 class Identity:
-    """Which process, for ever: numbers are used again, and mean nothing after a boot or in another container."""
+    """Identifies one process for good: numbers are reused, and mean nothing after a boot or in another container."""
 
     number: int = 0
-    """0 for nobody."""
+    """0: no process."""
     born: int = 0
     boot: int = 0
     """A number for the boot of the machine."""
@@ -63,13 +63,13 @@ class Identity:
 
     @classmethod
     def of(cls, process: int) -> Identity:
-        """That of a process which has this number now; nobody's if there is none."""
+        """Return the identity of the process that has this number now; that of no process if there is none."""
         since = born(process)
         return cls(process, since, *_place(os.getpid())) if since else cls()
 
     @property
     def visible(self) -> bool:
-        """Whether this process could tell if it lives: the number is of this boot and of this PID namespace."""
+        """Whether this process could tell if it is alive: the number is of this boot and of this PID namespace."""
         return (self.boot, self.space) == _place(os.getpid())
 
     @property
@@ -93,17 +93,17 @@ class Identity:
                 kill(self.number, how)
             return
         try:
-            if self.alive:  # so the file is of this one, and stays so
+            if self.alive:  # so the descriptor refers to this process, and keeps doing so
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     signal.pidfd_send_signal(file, how)
         finally:
             os.close(file)
 
     def kill_group(self) -> None:
-        """Kill all that it has started, if it leads a session, even if it is gone itself.
+        """Kill everything that it has started, if it leads a session, even if it is gone itself.
 
-        The kernel gives its number to no other process while the group exists: where another one has it, the group is
-        gone and the number leads somebody else's.
+        The kernel gives its number to no other process while the group exists: if another process has the number, the
+        group is gone, and a group of that number belongs to that process.
         """
         if 0 < self.number <= MOST and self.visible and born(self.number) in (0, self.born):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -173,7 +173,7 @@ def die_with_parent() -> None:
 
 
 class ExitProbe:
-    """Tells if one process has begun to exit. Its file stays open, so a look takes a fifth of the time."""
+    """Tells if one process has begun to exit. Its file stays open, so a check takes a fifth of the time."""
 
     def __init__(self, process: Identity) -> None:
         self._file = -1

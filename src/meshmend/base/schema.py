@@ -1,4 +1,4 @@
-"""JSON that anybody may have changed, checked against Python types: a `FormatError` names what is wrong.
+"""Untrusted JSON, checked against Python types: a `FormatError` says what is wrong.
 
     @dataclass(frozen=True)
     class Host:
@@ -28,7 +28,7 @@ from meshmend.errors import FormatError
 
 T = TypeVar("T")
 Reader = Callable[[Any, str], Any]
-"""Turns a value of JSON into one of a type; the text says where the value stands."""
+"""Turns a JSON value into one of a type; the text says where the value is."""
 SHOWN = 60
 """Characters of a wrong value that an error shows."""
 

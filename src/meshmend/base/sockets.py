@@ -1,10 +1,10 @@
-"""Keeps the sockets on which a process listens off networks where nobody needs them.
+"""Keeps the listening sockets of a process off networks that do not need them.
 
 Open MPI listens on all addresses of a host and has no option for less. What a socket accepts can be narrowed later,
-also by the parent of the process that has it, and without privileges (Linux 5.7):
+even by the parent of the process that has it, and without privileges (Linux 5.7):
 
-    lo              it is tied to the loopback device, over which connections of a host to its own addresses come
-    10.1.0.0/16     it gets a filter that drops what is sent to other addresses than those of this network and loopback
+    lo              it is bound to the loopback device, over which connections of a host to its own addresses come
+    10.1.0.0/16     it gets a filter that drops traffic to addresses outside this network and loopback
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ INET = (socket.AF_INET, socket.AF_INET6)
 
 
 def keep_to(process: int, reach: str, seconds: float = 0.0) -> None:
-    """Keep what a process listens on to "lo" or to a network; look for so long at one that has just been started."""
+    """Restrict a process's listening sockets to "lo" or to a network; a new process is polled for this long."""
     until, done = time.monotonic() + seconds, set[str]()
     while True:
         for name, found in _listening(process):
             if name not in done:
                 done.add(name)
-                with contextlib.suppress(OSError):  # an old kernel: the socket stays as it is
+                with contextlib.suppress(OSError):  # an old kernel: the socket stays unrestricted
                     _narrow(found, reach)
         if time.monotonic() >= until or not is_alive(process):
             return
@@ -67,7 +67,7 @@ def common_network(addresses: Iterable[str]) -> str:
 
 
 def address_towards(address: str) -> str:
-    """The address of this host from which it would connect to another one; empty if there is no way there."""
+    """Return the address of this host from which it would connect to another one; empty if there is no route."""
     with contextlib.suppress(OSError, ValueError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((address, 9))  # sends nothing
         return str(probe.getsockname()[0])
@@ -107,7 +107,7 @@ def _filter(network: int, mask: int) -> bytes:
 
 def _listening(process: int) -> Iterator[tuple[str, socket.socket]]:
     """Sockets of a process that accept connections from other hosts too, by name; copies, which are closed again."""
-    with contextlib.suppress(OSError):  # it has ended, or belongs to somebody else
+    with contextlib.suppress(OSError):  # it has exited, or belongs to another user
         for number in os.listdir(f"/proc/{process}/fd"):
             with contextlib.suppress(OSError):
                 name = os.readlink(f"/proc/{process}/fd/{number}")
@@ -121,7 +121,7 @@ def _listening(process: int) -> Iterator[tuple[str, socket.socket]]:
 
 @cache
 def _libc() -> ctypes.CDLL:
-    """One for all: each makes types of its own, which Python frees late, and the launcher of a long run would grow."""
+    """Shared by all: each instance makes new types, which Python frees late, so a long run's launcher would grow."""
     return ctypes.CDLL(None, use_errno=True)
 
 
@@ -142,8 +142,8 @@ def _copied(process: int, number: int) -> int:
 def main(process: int, reach: str) -> int:
     """`python -P -m meshmend.base.sockets PROCESS REACH`: keep a child of this process to a network, and wait for it.
 
-    The daemons that mpirun has on other hosts are started so (`run/world/daemon.sh`): many systems let only a parent
-    touch the files of a process. They fork once more, and their child is the one that listens.
+    mpirun's daemons on other hosts are started like this (`run/world/daemon.sh`): many systems let only a parent touch
+    the files of a process. They fork once more, and it is their child that listens.
     """
     until = time.monotonic() + LOOK
     while time.monotonic() < until and is_alive(process):

@@ -1,4 +1,4 @@
-"""What is printed on a terminal: tables, and how far long work is.
+"""What is printed on a terminal: tables, and the progress of long work.
 
 A table has columns under heads of one or more lines, and notes below. Progress is one line on a terminal, redrawn in
 place; elsewhere a few plain lines, or nothing:
@@ -25,7 +25,7 @@ WIDTH = 118
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, gap: str = "  ") -> str:
     """Cells under their heads, the first `left` columns aligned left and the others right.
 
-    A newline in a head begins its next line; shorter heads stand at the bottom.
+    A newline in a head begins its next line; shorter heads are aligned to the bottom.
     """
     cells = [list(row) for row in rows]
     high = max(head.count("\n") for head in heads) + 1
@@ -55,14 +55,14 @@ EVERY = 0.1
 
 
 class Tell(Protocol):
-    """Is told how far the work is."""
+    """Receives the progress of the work."""
 
     def __call__(self, what: str, done: int = 0, of: int = 0, /) -> None:
         """What is being done, how much of it is done, and how much there is; 0 if that cannot be counted."""
 
 
 class Progress:
-    """One piece of work. `lines` is how often it is reported where there is no terminal to redraw a line on."""
+    """One piece of work. `lines` is how often it is reported if there is no terminal to redraw a line on."""
 
     def __init__(self, show: bool | None = None, *, stream: TextIO | None = None, lines: int = 0) -> None:
         self._stream = sys.stderr if stream is None else stream
@@ -113,4 +113,4 @@ def _bar(done: int, of: int) -> str:
 
 
 SILENT = Progress(show=False)
-"""Tells nobody."""
+"""Reports nothing."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 
 def readable(files: Iterable[int], seconds: float) -> list[int]:
-    """Sleep until one of these files can be read or has ended, at most for so long; those of which that is true."""
+    """Sleep until one of these files can be read or has ended, or until the timeout; return the files that can."""
     poll = select.poll()
     for file in files:
         poll.register(file, select.POLLIN)
@@ -26,7 +26,7 @@ class ExitWaiter:
         self._files: dict[int, int] = {}
 
     def wait(self, processes: Iterable[int], seconds: float, *others: int) -> None:
-        """Sleep until one of these ends or one of the other files can be read, at most for so long."""
+        """Sleep until one of these exits or one of the other files can be read, or until the timeout."""
         wanted = {process for process in processes if process > 0}
         for process in self._files.keys() - wanted:
             self._forget(process)

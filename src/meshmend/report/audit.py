@@ -1,10 +1,10 @@
 """The audit: proof, from events alone, that each lane of each step and each sample of each epoch was counted once.
 
 The couriers check this in every round while the job runs. The audit does not trust them: it takes what the workers
-wrote down, works out again which samples every lane holds (`Lanes`), and adds up. A **finding** is one sentence that
+recorded, works out again which samples every lane holds (`Lanes`), and adds up. A **finding** is one sentence that
 says what is wrong; a run without findings is clean.
 
-Events are read one after another and kept in columns: a week of steps takes some hundred megabytes.
+Events are read one after another and kept in columns: a week of steps takes a few hundred megabytes.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Account:
 def check(events: Iterable[Event], also: Callable[[Event], object] = lambda _: None) -> Account:
     """Audit the ledger of a run; raises only if there is none, or if its workers had different data.
 
-    Of a run with several jobs, give the events of one of them (`jobs`).
-    `also` is called with each event, for those who want to read a long run only once.
+    If a run has several jobs, give the events of one of them (`jobs`).
+    `also` is called with each event, for callers that want to read a long run only once.
     """
     events = events if isinstance(events, Collection | Events | JobEvents) else list(events)
     stalls = Stalls()

@@ -1,4 +1,4 @@
-"""What an audit can find, as sentences. Where there are very many of a kind, the first `MOST` stand for all."""
+"""What an audit can find, as sentences. If there are very many of a kind, the first `MOST` stand for all."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Counts:
             done = max(done, last)
 
     def within(self, data: Lanes, low: int, high: int) -> Iterator[tuple[int, int, int]]:
-        """How often these samples of the sequence were counted, where it was not once: (from, until, times)."""
+        """Return how often these samples of the sequence were counted, if not once: (from, until, times)."""
         size = data.lane_size
         own = [
             (max(begin * size, low), min(end * size, high), more)
@@ -89,7 +89,7 @@ class Counts:
 
 
 def missing(rows: Iterable[Row], end: int) -> Iterator[str]:
-    """Steps that nobody wrote down."""
+    """Return findings about steps that no worker recorded."""
     step = 0
     for begin, after in [*((row.begin, row.end) for row in rows), (end, end)]:
         if step < begin:
@@ -109,7 +109,7 @@ def stray_lines(
 
 
 def lanes_and_ranks(ledger: Ledger, rows: Sequence[Row]) -> Iterator[str]:
-    """Lanes that were counted by nobody or twice, and workers that cannot have counted any."""
+    """Return findings about lanes that no worker or two workers counted, and workers that cannot have counted any."""
     lanes = ledger.data.lanes
     wrong = ((step, row) for row in rows if row.lanes != lanes for step in range(row.begin, row.end))
     for step, row in islice(wrong, MOST):
@@ -133,9 +133,9 @@ def _strangers(ledger: Ledger, rows: Iterable[Row]) -> Iterator[str]:
 
 
 def samples(data: Lanes, counts: Counts, end: int) -> Iterator[str]:
-    """Samples of an epoch that were not counted once; those of an unfinished epoch that are still to come do not count.
+    """Return findings about samples of an epoch that were not counted once; samples still to come are no finding.
 
-    An epoch is a permutation of the samples, so one whose lanes were all counted once needs no look.
+    An epoch is a permutation of the samples, so an epoch whose lanes were all counted once needs no check.
     """
     for epoch in islice(counts.epochs(data), EPOCHS):
         low, high = epoch * data.size, min((epoch + 1) * data.size, end * data.batch)
@@ -174,12 +174,12 @@ def disagreements(lines: dict[tuple[int, int], list[Line]], odd: Sequence[tuple[
 
 
 def content_of(line: Line) -> tuple[str, str]:
-    """What a line says, in words: who computed which lanes, and the state after the step."""
+    """Put a line in words: which worker computed which lanes, and the state after the step."""
     return f"({_who(line.by)})", "that it was skipped" if isinstance(line, Skipped) else f"digest {line.digest}"
 
 
 def _camps(camps: dict[str, list[int]], workers: int) -> str:
-    """Who wrote what; the minorities first, and by rank."""
+    """Say which workers wrote what; the minorities first, and by rank."""
     ordered = sorted(camps.items(), key=lambda camp: len(camp[1]))
     whose = (("most" if 2 * len(ranks) > workers else _workers(ranks), content) for content, ranks in ordered)
     return ", ".join(f"{who} wrote {content}" for who, content in whose)

@@ -9,9 +9,9 @@
 A failure belongs to the change of epoch that removed what failed. Two changes are one incident if no new step was
 committed between them, or if the second failure happened in the very step that ended the first; and a failure is one
 incident with the restart from a checkpoint that the policy `checkpoint` answers it with. A worker that dies before it
-has joined a world removes nothing from it; its death is an incident of its own.
+has joined a world removes nothing from it; its death is a separate incident.
 
-Events may come in any order, so `fold` can follow a run as it goes on.
+Events may come in any order, so `fold` can follow a live run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Level(Enum):
     """How far recovery had to go."""
 
     SHRINK = auto()
-    """The surviving couriers shrank their group and went on in the same step."""
+    """The surviving couriers shrank their group and continued in the same step."""
     NEW_WORLD = auto()
     """The launcher formed a new world of couriers; the workers lived on."""
     CHECKPOINT = auto()
@@ -153,7 +153,7 @@ Left = dict[int, list[Victim]]
 
 
 def _assign(state: State, epochs: Sequence[Epoch]) -> tuple[Removed, Left, list[Group]]:
-    """For each victim, the epoch without it; those that nothing followed, by attempt; those that had not joined."""
+    """Return the epoch without each victim; victims that nothing followed, by attempt; those that had not joined."""
     repairs = [*chain.from_iterable(state.repairs.values())]
     removed: Removed = {}
     left: Left = {}

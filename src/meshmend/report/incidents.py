@@ -16,7 +16,7 @@ from meshmend.report.timeline import Pace
 from meshmend.telemetry import Died, Epoch, Event, Formed, Repaired, Struck, Why
 
 PHASES = "detect", "revoke", "shrink", "re-form", "exchange", "roll forward", "state", "recompute", "first commit"
-"""What an incident's time is made of, in order; only what took place is there."""
+"""The phases of an incident, in order; only those that took place are present."""
 WHY = {
     Why.BEGIN: "job began",
     Why.MPIRUN_LOST: "mpirun lost",
@@ -26,7 +26,7 @@ WHY = {
     Why.RESTART: "restart from the last commit",
     Why.ATTACHED: "launcher came back",
 }
-"""What an incident is called whose cause nobody has seen, only that a world was formed."""
+"""The name of an incident whose cause was not observed, only that a world was formed."""
 
 
 @dataclass(frozen=True)
@@ -35,22 +35,22 @@ class Incident:
 
     number: int
     begin: float
-    """Seconds since 1970: when it was caused or, where nobody saw that, when it was first noticed."""
+    """Seconds since 1970: when it was caused or, if that was not observed, when it was first noticed."""
     end: float | None
     """When the first new step was committed after recovery; None if there was none."""
     what: list[str]
     level: Level
-    """How far recovery had to go; SHRINK also where nothing had to be recovered."""
+    """How far recovery had to go; SHRINK also if nothing had to be recovered."""
     step: int
     """The step that was interrupted."""
     times: dict[str, float]
-    """Seconds of each phase, see PHASES: those of the slowest courier, over all its repairs."""
+    """Seconds of each phase, see PHASES: of the slowest courier, over all its repairs."""
     ordinary: float | None
     """Seconds between commits in the 20 steps before: the median."""
     was: Epoch
     """The epoch that the failure ended."""
     epoch: Epoch
-    """The epoch that recovery led to; `was` where there was none."""
+    """The epoch that recovery led to; `was` if there was no recovery."""
     joins: bool = False
     """Nothing failed: a world was formed only to let workers join."""
 

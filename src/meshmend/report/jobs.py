@@ -1,6 +1,6 @@
-"""The jobs of a run, where its script has several, one after another: each has a ledger and incidents of its own.
+"""The jobs of a run, if its script has several, one after another: each has its own ledger and incidents.
 
-Every world is for one job, and worlds are numbered through, so the epoch of an event says which job it belongs to.
+Every world belongs to one job, and worlds are numbered across jobs, so the epoch of an event identifies its job.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Worlds:
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> Worlds:
-        """As the launcher has written it down; where it has not, there is one job."""
+        """As the launcher has recorded it; if it has not, there is one job."""
         found: dict[int, set[tuple[int, int]]] = {}
         for event in events:
             if isinstance(event, Formed):
@@ -34,7 +34,7 @@ class Worlds:
         return sorted({job for worlds in self.starts.values() for _, job in worlds}) or [1]
 
     def job_of(self, epoch: Epoch) -> int:
-        """The job of an epoch; before the first world of an attempt, the one that the attempt begins with."""
+        """Return the job of an epoch; before the first world of an attempt, the job that the attempt begins with."""
         worlds = self.starts.get(epoch.attempt)
         if worlds is None:
             return self.jobs[-1]

@@ -1,6 +1,6 @@
-"""Where the labels of incidents stand over a curve, so that no two overlap and no line crosses a text.
+"""Where to put the labels of incidents above a curve, so that no two overlap and no line crosses a text.
 
-Few incidents are told in words, in stairs that fall to the right: a label's line reaches up to it, and every label to
+A few incidents are put in words, in stairs falling to the right: a label's line reaches up to it, and every label to
 the left of it whose text reaches over that line stands higher.
 
     worker 2 SIGKILL
@@ -37,7 +37,7 @@ Width = Callable[[str], float]
 
 @dataclass(frozen=True)
 class Label:
-    """A text beside the line of the first of its incidents."""
+    """A text next to the line of the first of its incidents."""
 
     text: str
     incidents: tuple[Incident, ...]
@@ -45,7 +45,7 @@ class Label:
 
 
 def labels(failures: Sequence[Incident], place: Place, width: Width, full: float) -> tuple[float, list[Label]]:
-    """How wide the curve may be, at most `full`, for the labels to fit beside it, and the labels."""
+    """Return how wide the curve may be, at most `full`, for the labels to fit next to it, and the labels."""
     wide, found = _told(failures, place, width, full)
     if max((label.stair for label in found), default=0) < STAIRS:
         return wide, found

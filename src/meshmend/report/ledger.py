@@ -60,7 +60,7 @@ class Span:
 
     @property
     def values(self) -> npt.NDArray[np.float64]:
-        """The metric that was asked for; NaN where a step has none."""
+        """The requested metric; NaN if a step has none."""
         return self.piece.view(2, self.begin, self.end)
 
 

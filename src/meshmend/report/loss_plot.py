@@ -38,7 +38,7 @@ LEFT, RIGHT = 0.07, 0.98
 SPAN = 200.0
 """How many times the lowest value the highest may be before the scale is logarithmic."""
 POINTS = 4000
-"""Pieces of a curve that can be told apart."""
+"""The number of pieces of a curve that can be distinguished."""
 
 
 def draw_loss(events: Iterable[Event], path: str | os.PathLike[str], metric: str = "loss") -> None:
@@ -102,7 +102,7 @@ def _draw_void(above: Any, below: Any, spans: Sequence[Span]) -> None:
 
 def _draw_workers(axes: Any, spans: Sequence[Span]) -> None:
     active = _draw_active(axes, spans, INK)
-    most = round(axes.dataLim.y1)  # with those of what was rolled back
+    most = round(axes.dataLim.y1)  # including what was rolled back
     axes.set_ylim(0, most * 1.25)
     axes.set_yticks(sorted({0, min(active), most}) if most - min(active) > most / 5 else [0, most])
     axes.set_ylabel("workers", color=MUTED)

@@ -1,7 +1,7 @@
-"""Numbers for steps, in columns: a week has millions of steps, and hardly any of them needs an object of its own.
+"""Numbers for steps, in columns: a week has millions of steps, and hardly any of them needs its own object.
 
 A piece holds the numbers of steps that follow one another and have something in common (its tag). Pieces do not
-overlap, and take room only for the steps that are there, whatever their numbers are.
+overlap, and take room only for the steps that exist, whatever their numbers are.
 """
 
 from __future__ import annotations

@@ -14,12 +14,12 @@ Numbers = npt.NDArray[np.floating]
 
 @dataclass
 class Stalls:
-    """A fold over events; those of one worker come in their order."""
+    """A fold over events; events of one worker come in order."""
 
     _last: dict[tuple[int, int], tuple[int, float]] = field(default_factory=dict)
     """The last step of each attempt and rank, and when it was done."""
     _sums: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """By rank: seconds waited, of so many seconds."""
+    """By rank: the seconds waited, and the seconds in all."""
 
     def add(self, event: Event) -> None:
         """Take in an event."""

@@ -28,7 +28,7 @@ HEADS = {
 }
 """Long names on two lines."""
 LEVELS = {
-    Level.SHRINK: ("shrink", "the surviving couriers went on by themselves"),
+    Level.SHRINK: ("shrink", "the surviving couriers continued by themselves"),
     Level.NEW_WORLD: ("world", "the launcher formed a new world of couriers"),
     Level.CHECKPOINT: ("resume", "the run was resumed from a checkpoint"),
 }

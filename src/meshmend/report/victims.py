@@ -15,7 +15,7 @@ HOW = {
     How.COURIER_LOST: "lost its courier",
     How.CUT_OFF: "cut off",
 }
-"""Where the name is not what people say."""
+"""Where the name is not the usual word."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Victim:
         return min(event.time for event in self.events)
 
     def last_seen(self, repairs: Iterable[Repaired]) -> Epoch:
-        """The last epoch that it was part of, as the reports and the repairs of its world tell."""
+        """Return the last epoch that it was part of, according to the reports and the repairs of its world."""
         epoch = max(event.epoch for event in self.events)
         if any(event.what in (Part.MPIRUN, Part.LAUNCHER) for event in self.events):
             return epoch._replace(shrink=LAST)  # no shrink helps: a new world is formed
@@ -54,7 +54,7 @@ class Victim:
         return max([epoch, *alive])
 
     def words(self) -> str:
-        """Such as "worker 2 SIGKILL"; what was done on purpose tells more than what was seen of it."""
+        """Name a victim, as in "worker 2 SIGKILL"; an injected failure says more than its observed effect."""
         struck = [event for event in self.events if isinstance(event, Struck)]
         died = [event for event in self.events if isinstance(event, Died)]
         died.sort(key=lambda event: (event.how.value, event.time))

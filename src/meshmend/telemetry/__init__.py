@@ -1,13 +1,13 @@
 """What happened in a run: typed events, one JSON line each, their writer and their readers.
 
-    runs/RUN/run.json               what was asked for, and the format of everything in this folder
+    runs/RUN/run.json               the options of the run, and the format of everything in this folder
     runs/RUN/events/launcher.jsonl  one file per writer, so that no lock is needed, not even on a shared file system
     runs/RUN/events/worker-0.jsonl
-    runs/RUN/events/worker-0.0001.jsonl, …   when a file is full, the next one; what is full is made smaller
+    runs/RUN/events/worker-0.0001.jsonl, …   when a file is full, the next one; full files are compacted
     runs/RUN/events/courier-0.jsonl …
 
 Everything that reports on a run reads these files and nothing else. Every event carries the epoch number
-(`Epoch`: attempt, world, shrink) of the membership it was seen in, so events of different writers can be put together
+(`Epoch`: attempt, world, shrink) of the membership it was seen in, so events of different writers can be combined
 without trusting their clocks. The **ledger** is the `Committed` and `Skipped` events of all workers, and `Steps`, which
 stand for many of them; the lines of any one survivor suffice, since each line accounts for all workers.
 """

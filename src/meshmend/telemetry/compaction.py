@@ -1,11 +1,11 @@
-"""Makes a full file of events smaller, with all that it proves kept.
+"""Makes a full file of events smaller, and keeps everything that it proves.
 
     worker-0.0003.jsonl          170 bytes per step, written line by line and closed
     .worker-0.0003.jsonl.new     the same events in the same order, 18 bytes per step: a kill leaves it behind, unread
     worker-0.0003.jsonl          replaced as a whole
 
-So every event is in exactly one file at every moment, whoever is killed when. Whoever writes to a file holds a lock on
-it, and one that is locked is left alone.
+So every event is in exactly one file at every moment, whichever process is killed when. A writer holds a lock on its
+file, and a locked file is left alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from meshmend.telemetry.types import Committed, parse
 
 
 def compact(path: Path) -> None:
-    """Make a file smaller; one that somebody writes to, or that does not become smaller, stays as it is."""
+    """Make a file smaller; a file that is being written to, or would not become smaller, stays as it is."""
     fresh = path.with_name(f".{path.name}.new")
     with contextlib.suppress(OSError), path.open("r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -38,7 +38,7 @@ def compact(path: Path) -> None:
 
 
 def compacted(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The same events in the same order; what is no ordinary line of the ledger is left as it is, to the byte."""
+    """Return the same events in the same order; all but ordinary lines of the ledger stay as they are, to the byte."""
     run: list[Committed] = []
     text: list[bytes] = []
     for line in lines:

@@ -1,7 +1,7 @@
 """A run's folder: where it is, whether this version can read it, and the files of events in it.
 
 A writer's first file is `worker-0.jsonl`; when it is full, `worker-0.0001.jsonl` follows, and so on. Only the last one
-is written to. Those before it may be made smaller at any time (compaction.py), each by replacing it as a whole.
+is written to. Earlier files may be made smaller at any time (compaction.py), each by replacing it as a whole.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ one another, and lines of the ledger may be gathered."""
 OLDEST = 2
 """The oldest format that this version reads."""
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
-"""What a disk says that is full, or is not there for a moment: a run waits until that has passed."""
+"""Errors of a disk that is full, or unavailable for a moment: a run waits until that has passed."""
 RUNS = "runs"
 """The folder that holds the folders of runs, in the working directory, unless MESHMEND_RUNS names another."""
 LONGEST = 100
@@ -43,7 +43,7 @@ FULL = 4 << 20
 
 
 def folder_of(run: str) -> Path:
-    """Where a run keeps its files; a run that is given as a path is taken as it is."""
+    """Return where a run keeps its files; a run given as a path is taken as it is."""
     if os.sep in run:
         if "\0" in run or any(len(os.fsencode(part)) > 255 for part in run.split(os.sep)) or len(run) > 4000:
             raise JobError(f"{run[:40]!r}… is not the path of a run: a part of it is too long, or has a zero byte")
@@ -109,7 +109,7 @@ def check_format(folder: Path) -> None:
     except OtherVersion:
         raise
     except FormatError:
-        return  # whoever needs run.json says what is wrong with it
+        return  # the reader of run.json reports what is wrong with it
 
 
 def segment(folder: Path, writer: str, number: int) -> Path:
@@ -161,7 +161,7 @@ class Log:
                     time.sleep(ROOM_POLL)
 
     def flush(self) -> bool:
-        """Write what was kept back; whether nothing is left."""
+        """Write what was held back; return whether nothing is left."""
         with self._lock:
             try:
                 if self._file < 0:
@@ -182,7 +182,7 @@ class Log:
         os.close(self._file)
 
     def _open_last(self) -> None:
-        """Go on with the newest file."""
+        """Continue with the newest file."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         before = segments(self._folder, self._writer).get(self._writer, [])
         self._open(before[-1][0] if before else 0)
@@ -190,7 +190,7 @@ class Log:
     def _open(self, number: int) -> None:
         """Open a file to append to, and lock it for as long as this process writes to it.
 
-        A line that a killed writer left unfinished is ended.
+        A line that a killed writer left unfinished gets its newline.
         """
         path = segment(self._folder, self._writer, number)
         while True:
@@ -206,7 +206,7 @@ class Log:
             self._kept[:0] = b"\n"
 
     def _rotate(self) -> None:
-        """Begin the next file, and have those before it made smaller; where there is no room, go on with this one."""
+        """Begin the next file, and have earlier ones made smaller; if there is no room, continue with this one."""
         old = self._file
         with contextlib.suppress(OSError, RuntimeError):  # or no room for another thread
             self._open(self._number + 1)
@@ -217,7 +217,7 @@ class Log:
                 self._compaction.start()
 
     def _compact(self, until: int) -> None:
-        """Also those that somebody who was killed has left."""
+        """Include files that a killed process has left."""
         for number, path in segments(self._folder, self._writer).get(self._writer, []):
             with contextlib.suppress(OSError):
                 if number < until and number not in self._tried and path.stat().st_size >= FULL:

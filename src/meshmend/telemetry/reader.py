@@ -3,9 +3,9 @@
 A writer may be killed in the middle of a line. A last line without its newline may still be being written, so a
 follower leaves it for the next poll; a torn line that others follow is skipped and reported.
 
-No clock is trusted more than need be: clocks are set back, and those of two hosts differ. What one writer wrote stays
-in the order in which it was written, and an attempt comes after the one before it; only the events of different writers
-in one attempt are put in order by their times.
+No clock is trusted more than necessary: clocks are set back, and those of two hosts differ. The events of one writer
+stay in the order in which they were written, and attempts stay in order; only the events of different writers in one
+attempt are ordered by their times.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Place:
     number: int = 0
     """The file that is being read."""
     node: int = 0
-    """Which file has this name: one that was made smaller is another, with the same events."""
+    """Identify the file that has this name: a compacted one is a different file with the same events."""
     begin: int = 0
     """Bytes of it that have been read."""
     lines: int = 0
@@ -134,7 +134,7 @@ class Events:
 
 
 def read(folder: Path, writer: str = "*", torn: Report = _ignore) -> list[Event]:
-    """All events of a run, or of one writer, in order; `torn` is told of each line that was cut short."""
+    """Return all events of a run, or of one writer, in order; `torn` is called for each line that was cut short."""
     return Events(folder, writer, torn).in_order()
 
 
@@ -153,14 +153,14 @@ def _keyed(events: Iterable[Event]) -> Iterator[tuple[tuple[int, float], Event]]
 
 
 def require_run(folder: Path) -> None:
-    """Refuse a folder that holds no events, or those of another version."""
+    """Refuse a folder that holds no events, or events of another version."""
     if not (folder / "events").is_dir():
         raise JobError(f"there is no run in {str(folder)!r}: expected a folder with events in it, such as runs/NAME")
     check_format(folder)
 
 
 def event_of(line: bytes, path: Path, number: int, torn: Report, *, open_end: bool = False) -> Event | None:
-    """The event in a line of a file; None if there is none because its writer was killed, or has not ended it yet."""
+    """Return the event in a line of a file; None if its writer was killed in it, or has not finished it yet."""
     text = line.rstrip(b"\n").decode(errors="replace")
     if not text:
         return None

@@ -3,10 +3,10 @@
     Committed 1000, Committed 1001, … Committed 1999      170 bytes each
     Steps 1000 to 1999                                     18 bytes for each of them
 
-Nothing of the proof is given up: the digest after every step is there, who computed which lanes is the same for all of
-them, and so is the epoch. Times are kept to the microsecond, metrics in single precision, and how long the worker
-waited for input to 5 %, in a byte. What is not ordinary (a skipped step, a step in which lanes were handed over) stays
-a line of its own.
+The proof loses nothing: the digest after every step is kept, and all of them share the epoch and the assignment of
+lanes to workers. Times are kept to the microsecond, metrics in single precision, and how long the worker
+waited for input to 5 %, in a byte. Anything unusual (a skipped step, a step in which lanes were handed over) stays
+a separate line.
 
 The columns are numbers of fixed size, byte after byte (all first bytes, all second ones …), so that what hardly changes
 becomes small in zlib; and base64, so that a line stays a line.
@@ -56,7 +56,7 @@ class Steps(Event):
     columns: str
     """Times, digests and metrics."""
     stalls: str = ""
-    """A byte for each step: how long the worker waited for input. A field of its own, which older versions ignore."""
+    """A byte for each step: how long the worker waited for input. A separate field, which older versions ignore."""
     times: Times = field(init=False, repr=False)
     digests: Digests = field(init=False, repr=False)
     """The digest of the state after each step."""
@@ -79,7 +79,7 @@ class Steps(Event):
 
     @classmethod
     def gather(cls, lines: Sequence[Committed]) -> Self:
-        """One line for those that `follows` says may be one."""
+        """Make one line of the lines that `follows` allows to be joined."""
         first = lines[0]
         times = np.array([line.time for line in lines])
         digests = np.array([int(line.digest, 16) for line in lines], DIGESTS)

@@ -48,7 +48,7 @@ class How(Enum):
     HANG = auto()
     """A worker: it made no progress while others waited for it, so it was killed."""
     COURIER_LOST = auto()
-    """A worker: its courier died and the others have gone on without it."""
+    """A worker: its courier died and the others have continued without it."""
     CUT_OFF = auto()
     """A worker: it was on the smaller side of a network partition."""
     STOPPED = auto()
@@ -56,7 +56,7 @@ class How(Enum):
     LATE = auto()
     """A world of couriers never came up."""
     LOST = auto()
-    """It is gone, and nobody saw how."""
+    """It is gone, and the cause is unknown."""
     HALTED = auto()
     """A worker: it did not stop in time when the run was halted."""
     RESTARTED = auto()
@@ -128,14 +128,14 @@ class Began(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Formed(Event):
-    """Launcher: a world of couriers was let in; its epoch is (attempt, world, 0)."""
+    """Launcher: a world of couriers was entered; its epoch is (attempt, world, 0)."""
 
     ranks: list[Rank]
     why: Why
     joined: list[Rank] = field(default_factory=list)
-    """The ranks that join, where that is why."""
+    """The ranks that join, if that is the reason."""
     job: Annotated[int, Range(1, 1 << 53)] = 1
-    """Which job of the script the world is for, of those that it has one after another."""
+    """Which job of the script the world belongs to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,11 +148,11 @@ class Died(Event):
     """The exit status or the number of the signal."""
     rank: Rank = UNKNOWN
     process: int = 0
-    """The process id of the rank's worker, also where its courier died: it tells a worker from its replacement."""
+    """The process id of the rank's worker, even if its courier died: it tells a worker from its replacement."""
     step: Step = UNKNOWN
     """The step that the worker was in; of a worker that was no member, the step that the members were in."""
     member: bool = True
-    """Whether it had joined a world: if not, its death delays nobody."""
+    """Whether it had joined a world: if not, its death delays no other worker."""
     host: str = ""
     """The name of a host that died."""
     ranks: list[Rank] = field(default_factory=list)
@@ -170,14 +170,14 @@ class Started(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Halting(Event):
-    """Launcher: the run is being halted; one that attaches meanwhile goes on with that."""
+    """Launcher: the run is being halted; a launcher that attaches meanwhile continues the halt."""
 
     reason: str
     """The name of the reason's type, in `run/supervisor/messages.py`."""
     details: dict[str, Any] = field(default_factory=dict)
     """Its fields."""
     writer: Rank = UNKNOWN
-    """Who writes the last checkpoint; unknown: nobody can."""
+    """The rank that writes the last checkpoint; unknown: no worker can."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,9 +229,9 @@ class Opened(Event):
     seed: Count
     reduction: str
     job: Annotated[int, Range(1, 1 << 53)] = 1
-    """Which job of the script it is; every line of the ledger that this worker writes from now on is of this one."""
+    """Which job of the script it is; every ledger line that this worker writes from now on belongs to it."""
     in_order: bool = False
-    """Whether samples are taken in their order, as those of a stream are, and not shuffled."""
+    """Whether samples are taken in order, like those of a stream, and not shuffled."""
 
 
 @dataclass(frozen=True, kw_only=True)
