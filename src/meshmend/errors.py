@@ -39,7 +39,7 @@ class Disconnected(MeshError):
 
 
 class PlanError(MeshmendError, ValueError):
-    """The plan asked for does not exist on this mesh."""
+    """The requested plan does not exist on this mesh."""
 
 
 class NoRing(PlanError):
@@ -88,7 +88,7 @@ class NotFinite(JobError):
 
 
 class DeviceError(MeshmendError):
-    """A device or its driver reports an error, or lacks what is needed: no mistake in what the user asked for."""
+    """A device or its driver reports an error, or lacks what is needed: not a mistake in the user's request."""
 
 
 class MissingLibrary(MeshmendError, ImportError):

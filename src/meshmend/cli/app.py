@@ -16,5 +16,5 @@ app = App(
 
 
 def one_of(names: Iterable[str]) -> Any:
-    """The type of an option that takes one of these names, most often those of a registry."""
+    """Return the type of an option that takes one of these names, usually those of a registry."""
     return Literal[tuple(names)]

@@ -30,13 +30,13 @@ def audit(
     run
         The run's name, or its folder.
     job
-        Of a script that has several jobs, one after another, only this one: 1, 2, …
+        Only this job (1, 2, …), if the script has several, one after another.
     against
         Another run; the states of the two must be the same after every step.
     json
-        Print JSON, with all findings and all incidents; of several jobs, a list.
+        Print JSON, with all findings and all incidents; a list if there are several jobs.
     draw
-        Draw the loss, with the incidents marked, to this PNG or SVG file; of several jobs, that of the last.
+        Draw the loss, with the incidents marked, to this PNG or SVG file; of the last job if there are several.
     metric
         The metric to draw instead of the loss.
 

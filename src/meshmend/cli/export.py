@@ -21,9 +21,9 @@ def export(run: str, out: Path, *, checkpoint: str = "", job: int | None = None,
     checkpoint
         The name of a checkpoint that the script made with job.save, instead of the last one.
     job
-        Of a script that has several jobs, one after another, the one to take it from; the last by default.
+        The job to take it from, if the script has several, one after another; by default the last.
     every
-        Write all arrays of the state, also the optimizer's, where it was shared as PyTorch objects.
+        Write all arrays of the state, including the optimizer's, if it was shared as PyTorch objects.
 
     """
     from meshmend.job.loading import checkpoint_of

@@ -71,7 +71,7 @@ def run(
         With fewer left, write a checkpoint and stop with status 75; by default 1.
     on_failure
         Start a new worker in place of a dead one (replace, the default); let a spare take over; continue with fewer
-        (shrink); go back to the last commit in memory, as Reinit does (restart); or restart everything from the last
+        (shrink); return to the last commit in memory, as Reinit does (restart); or restart everything from the last
         checkpoint.
     hosts
         Where to run, such as a:4,b:4; by default on this host.
@@ -96,7 +96,7 @@ def run(
     log_every
         How often a step is printed, such as 10s; 0 for every step; by default once per second.
     quiet
-        Print no steps; what the script prints itself, and what happens to the run, is still there.
+        Print no steps; the script's own output, and messages about the run, are still printed.
     verbose
         Print the mpirun commands too.
 
@@ -154,7 +154,7 @@ def _as_file(script: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _misplaced(script: tuple[str, ...], known: Collection[str]) -> None:
-    """Say that options after the script are the script's, where they look like ours and we got none like them."""
+    """Say that options after the script belong to the script, if they look like ours and we got none like them."""
     for word in script[1:]:
         option = word.partition("=")[0]
         if option in OURS and OURS[option] not in known:

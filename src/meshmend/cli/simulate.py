@@ -65,13 +65,13 @@ def all_reduce(
     latency
         Time per hop instead, such as 500ns.
     overhead
-        What each message costs by itself, such as 2us.
+        The fixed cost of each message, such as 2us.
     adds
         Bytes per second that a chip can add; without it, adding takes no time.
     chunks
         Chunks of the payload, instead of those chosen by rule.
     fail
-        What dies on the way, such as 4x2@6,12 or link@3,4:3,5.
+        What dies during the sum, such as 4x2@6,12 or link@3,4:3,5.
     at
         When it does, such as 300us.
     trace

@@ -41,7 +41,7 @@ def testbed(
     rate
         Speed of each link each way, such as 50mbit or 1gbit.
     fail
-        Chips and links to cut meanwhile, such as 2x2@0,2 or "link@0,0:0,1 chip@3,3".
+        Chips and links to cut while it runs, such as 2x2@0,2 or "link@0,0:0,1 chip@3,3".
     after
         When, from the start of the command.
     mend
@@ -100,7 +100,7 @@ def _run(
 
 
 def _as_job(bed: Testbed, command: Sequence[str]) -> list[str]:
-    """The words of a `meshmend run`, told of the chips and how to reach them; none for any other command."""
+    """Return the words of a `meshmend run` with the chips as its hosts; none for any other command."""
     words = list(command[2:] if command[1:3] == ("-m", "meshmend") else command)
     if os.path.basename(words[0]) != "meshmend" or words[1:2] != ["run"]:
         return []

@@ -14,7 +14,7 @@ _MESH_WORD = re.compile(r"-(\d+x|[a-z]+@).*|wrap=.*")
 
 
 def leave_script(words: list[str]) -> list[str]:
-    """A script's own options are not ours: everything from the script, or from -m, on is left as it is."""
+    """A script's own options are not ours: everything from the script, or from -m, onwards is left alone."""
     place = 1
     while place < len(words) and words[place].startswith("-") and words[place] not in ("--help", "-h", "--", "-m"):
         if words[place].partition("=")[0].replace("_", "-") == "--nproc-per-node":

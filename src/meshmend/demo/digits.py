@@ -76,7 +76,7 @@ def main(steps: int) -> None:
     weights = init()
     speed = jax.tree.map(jnp.zeros_like, weights)
     with mm.Job(train, batch=BATCH, lanes=LANES, reduction="exact") as job:
-        # Compiled before it takes part, so that nobody waits for one who comes in later.
+        # Compiled before it takes part, so that no worker waits for a newcomer.
         warm = lambda state, lane: update(*state, loss_and_grads(state[0], lane)[1])  # noqa: E731
         weights, speed = job.share((weights, speed), warm=warm)
         for _ in job.steps(steps):

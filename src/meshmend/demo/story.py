@@ -32,17 +32,17 @@ SCRIPT = Path(__file__).with_name("digits.py")
 NEEDS = {"jax": "jax", "sklearn": "scikit-learn", "matplotlib": "matplotlib", "rich": "rich"}
 WORKERS, STEPS = 4, 600
 FIRST, SECOND, SURVIVOR = 2, 0, 1
-"""The workers that are killed, and one that is not."""
+"""The workers to kill, and one that is left alone."""
 STRIKE = 50
 """The step in which they are killed."""
 AGAIN = 40
 """Steps that all workers take part in again before mpirun is killed."""
 LATEST = STEPS * 3 // 4
-"""The step in which mpirun is killed in any case, also where newcomers are slow to start."""
+"""The step in which mpirun is killed in any case, even if newcomers are slow to start."""
 LEAST = 95.0
 """Test accuracy that is promised, in percent."""
 GRACE = 5.0
-"""Seconds that a run has to end by itself when it is told to."""
+"""Seconds that a run has to stop by itself when it is told to."""
 STEP = re.compile(r"(?:\[\d+\] )?step (\d+)(?: of \d+)?  loss (\S+)  (\d+) worker")
 EVERY_STEP = {"MESHMEND_LOG_EVERY": "0"}
 """The picture and the kills follow the steps one by one."""
@@ -51,7 +51,7 @@ RESULT = re.compile(r"(?:\[\d+\] )?test accuracy ([\d.]+)%, weights (\w{64})")
 
 @dataclass
 class Outcome:
-    """What a training printed at its end, once for each worker that was there."""
+    """What a training printed at its end, once for each of its workers."""
 
     status: int = 0
     weights: list[str] = field(default_factory=list)
@@ -124,7 +124,7 @@ def _disturbed(command: Sequence[str], folder: Path, run: str) -> Outcome:
 
 
 def _follow(line: str, screen: Screen, outcome: Outcome) -> tuple[int, int] | None:
-    """Take in a line of a training's output; the step and the number of workers, if it tells of a step."""
+    """Take in a line of a training's output; return the step and the number of workers, if it is about a step."""
     if match := STEP.match(line):
         step, workers = int(match[1]), int(match[3])
         screen.step(step, float(match[2]), workers)
@@ -184,7 +184,7 @@ def _output(process: subprocess.Popen[str]) -> Iterator[str]:
 
 @contextmanager
 def _running(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """A training that is ended with us. In a session of its own, or a Ctrl-C would reach it twice."""
+    """A training that ends with us. In its own session, or a Ctrl-C would reach it twice."""
     process = subprocess.Popen(
         command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         errors="replace", start_new_session=True, env={**os.environ, **EVERY_STEP},
@@ -193,7 +193,7 @@ def _running(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[
         yield process
         process.wait()
     finally:
-        # meshmend run ends with a checkpoint when told once, and at once when told twice.
+        # meshmend run stops with a checkpoint after one signal, and immediately after a second.
         for how in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
             if process.poll() is not None:
                 break

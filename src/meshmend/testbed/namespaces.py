@@ -1,7 +1,7 @@
-"""Network namespaces by name: made, entered and removed, also those that a killed process has left.
+"""Network namespaces by name: made, entered and removed, including those that a killed process has left behind.
 
-A namespace is called `meshmend-PID-NAME`; PID is the process that owns it, so that what is stale can be told from what
-is in use. Processes and files are not apart as on real machines: only the network and the host's name are.
+A namespace is called `meshmend-PID-NAME`; PID is the process that owns it, so that stale ones can be told from those in
+use. Unlike real machines, they share processes and files: only the network and the host's name are separate.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def space_of(name: str) -> str:
 
 
 def why_not() -> str:
-    """Why there can be no such namespaces here, in a sentence; empty where there can."""
+    """Say in a sentence why there can be no such namespaces here; empty if there can."""
     missing = [tool for tool in TOOLS if not shutil.which(tool)]
     if missing:
         return f"{' and '.join(missing)} cannot be found: install iproute2 and util-linux"
@@ -109,7 +109,7 @@ def _inode(path: Path) -> int:
 
 
 def remove(*spaces: str) -> None:
-    """Remove namespaces with all that runs in them, and the devices; those that are not there do no harm.
+    """Remove namespaces with everything that runs in them, and the devices; missing ones do no harm.
 
     The name goes first: a process that entered after all were killed would keep the namespace alive.
     """
@@ -162,7 +162,7 @@ def homes(owner: int | None = None) -> list[Path]:
 
 
 def remove_stale() -> list[str]:
-    """Remove what the killed have left, and say what it was."""
+    """Remove what killed processes have left, and say what it was."""
     stale = [space for space in existing() if not is_alive(owner_of(space))]
     remove(*stale)
     for home in homes():

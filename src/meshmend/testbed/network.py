@@ -6,7 +6,7 @@
       north                 north      where links are busy; as on real links none is lost by that, so queues are long
     chip-1-0 east ── west chip-1-1     and windows short.
 
-Only the speed is made up; the packets and their contention are real.
+Only the speed is artificial; the packets and their contention are real.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ OVER_LINKS = [
 
 
 SLOWLY = ["sh", "-c", 'sleep 1 && exec "$@"', "sh"]
-"""The end of a rank that ends at once may escape its daemon, even attached, and mpirun would wait for ever."""
+"""A daemon, even attached, may miss the exit of a rank that exits immediately, and mpirun would wait forever."""
 
 
 class Testbed:
     """A mesh of namespaces, while it is open: `with Testbed(Mesh.parse("4x4"), "50mbit") as bed: …`."""
 
     _here: ClassVar[Testbed | None] = None
-    """The one that is open: a process has one at a time, as namespaces are called by its number."""
+    """The open testbed: a process has one at a time, because namespaces are named after its number."""
     __test__ = False  # it holds no tests, whatever pytest thinks of its name
 
     def __init__(self, mesh: Mesh, rate: str) -> None:
@@ -152,10 +152,10 @@ class Testbed:
         return namespaces.processes(space(chip))
 
     def cut(self, hole: str) -> None:
-        """Lose chips and links, such as "2x2@0,2" or "link@0,0:0,1"; packets between the living go round them.
+        """Lose chips and links, such as "2x2@0,2" or "link@0,0:0,1"; packets between live chips go around them.
 
-        A chip goes as when its power fails: it says no word to anybody, and what ran on it is gone. The processes at
-        the ends of a lost link live on.
+        A chip dies as in a power failure: it notifies no other chip, and what ran on it is gone. The processes at the
+        ends of a lost link stay alive.
         """
         self._become(self.mesh.fail(hole))
 
@@ -167,12 +167,12 @@ class Testbed:
         self._become(Mesh(mesh.rows, mesh.cols, mesh.wrap, chips, links))
 
     def _become(self, mesh: Mesh) -> None:
-        """Change what is there into this mesh."""
+        """Change the present network into this mesh."""
         chips, links = {int(i) for i in mesh.live}, {(int(i), int(way)) for i, way in mesh.links}
         wiring, memory = Wiring(mesh), namespaces.MEMORY / self.home.name
         for i, way in self._links - links:
             wiring.no_link(i, way)
-        wiring.do()  # before processes end, so that the dead do not say goodbye
+        wiring.do()  # before processes end, so that they cannot notify other chips
         lost = [space(mesh.chip(i)) for i in self._chips - chips]
         namespaces.remove(*lost)
         for i in self._chips - chips:

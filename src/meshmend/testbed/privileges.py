@@ -1,7 +1,7 @@
 """What a process may do, and how it ends.
 
-Root without being root: in a user namespace of its own, a process may make networks that no other process sees. And an
-end that still cleans up: SIGTERM and SIGHUP unwind like Ctrl-C, and none of them cuts the cleaning short.
+Root without being root: in its own user namespace, a process may make networks that no other process sees. And an
+exit that still cleans up: SIGTERM and SIGHUP unwind like Ctrl-C, and none of them cuts the clean-up short.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ENTER = 'mount -t tmpfs tmpfs /run && exec "$@"'
 
 
 def become_root() -> None:
-    """Run this command again in a user namespace, unless it is root already; an error where there are none."""
+    """Run this command again in a user namespace, unless it is already root; an error if there are none."""
     if os.geteuid() == 0:
         return
     probe = [*UNSHARE, ENTER, "sh", "ip", "netns", "add", "probe"]
@@ -42,7 +42,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def unwinding() -> Iterator[None]:
-    """Meanwhile, a signal that would end this process raises SystemExit in it; one that has a handler is left alone."""
+    """While active, a signal that would end this process raises SystemExit; signals with a handler are left alone."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,6 +1,6 @@
 """Which way a packet leaves each chip for each other: first along the row, then along the column.
 
-Round a hole it takes a shortest way, and of several the one that goes along the row first. On an intact mesh that is
+Around a hole it takes a shortest path, and of several the one that goes along the row first. On an intact mesh that is
 dimension order. Every hop comes one nearer, so that no packet goes in circles.
 """
 
@@ -16,7 +16,7 @@ ROW_FIRST = (1, 3, 2, 0)
 
 
 def routes(mesh: Mesh) -> npt.NDArray[np.int8]:
-    """A table [here, there] of the way (0 to 3) to leave by; -1 where there is none."""
+    """Return a table [here, there] of the way (0 to 3) to leave by; -1 if there is none."""
     table = np.full((mesh.size, mesh.size), -1, np.int8)
     for there in mesh.live:
         far = distances(mesh, int(there))
@@ -28,7 +28,7 @@ def routes(mesh: Mesh) -> npt.NDArray[np.int8]:
 
 
 def distances(mesh: Mesh, there: int) -> npt.NDArray[np.int32]:
-    """Hops from each chip to that one; -1 where there is no way."""
+    """Return the hops from each chip to that one; -1 if there is no path."""
     far = np.full(mesh.size, -1, np.int32)
     far[there] = 0
     rim = np.array([there])

@@ -105,7 +105,7 @@ class Wiring:
         self._ip[i].append(f"link del dev {WAYS[way]}")
 
     def route(self, i: int, there: int, way: int) -> None:
-        """The way by which packets leave a chip for another; -1 where there is none any more."""
+        """Return the way by which packets leave a chip for another; -1 if there is none any more."""
         if way < 0:
             self._ip[i].append(f"route replace unreachable {self._address(there)}")
             return
@@ -115,7 +115,7 @@ class Wiring:
     def _join(self, i: int, way: int, there: int, rate: float) -> None:
         device, burst = WAYS[way], max(2 * (MTU + 14), round(rate / 8 * BURST))
         self._ip[i].append(f"link set dev {device} gso_max_segs 1 up")
-        # Nobody has to ask for the neighbour's hardware address: the answer could come late when the link is busy.
+        # A fixed entry for the neighbour's hardware address: an ARP answer could come late when the link is busy.
         neighbour = f"{self._address(there)} lladdr {self._hardware(there, opposite(way))}"
         self._ip[i].append(f"neigh add {neighbour} nud permanent dev {device}")
         self._tc[i].append(f"qdisc add dev {device} root tbf rate {rate:.0f}bit burst {burst}b limit {QUEUE}b")
