@@ -82,7 +82,7 @@ class RankSeen:
     """It has left that job and now runs the user's own code after it."""
     courier: CourierState = CourierState.NONE
     world: int = 0
-    """The last world that its courier was let into."""
+    """The last world whose couriers were let in."""
     shrink: int = 0
     """How often the group of its courier has shrunk in that world."""
     standby: int = 0
