@@ -29,12 +29,12 @@ class Solo:
     def __init__(self, lanes: int) -> None:
         self.account = Total([1] * lanes, {0: 0}, 0, [0] * lanes)
         self.places, self.room = SimpleNamespace(note=str), SimpleNamespace()
-        """Nobody sums with this worker, or is sent a message."""
+        """No other worker sums with this one or gets a message."""
         self.mine = tuple(range(lanes))
-        """The lanes that this worker was asked for last."""
+        """The lanes that this worker computed last."""
 
     def share(self, job: int, export: Callable[[bool], list[Any]]) -> Any | None:
-        """Nobody else is there."""
+        """Return None: no other worker has a state to give."""
         del job, export
         return None
 
@@ -50,34 +50,34 @@ class Solo:
         return sums.alone(self._wire)
 
     def exchange(self, data: bytes) -> dict[int, bytes]:
-        """Nobody else brings anything."""
+        """Return this worker's data alone."""
         return {0: data}
 
     def digested(self, step: int, digest: Later[int]) -> None:
-        """Nobody to compare with."""
+        """Do nothing: there is no other state to compare with."""
 
     def tick(self) -> None:
-        """Nobody is watching."""
+        """Do nothing: no agent is watching."""
 
     def strike(self, point: Point) -> Fault | None:
-        """Failures on purpose are for runs."""
+        """Return None: failures are injected only into runs."""
         del point
         return None
 
     def pause(self) -> AbstractContextManager[None]:
-        """Nobody is watching."""
+        """Return an empty context: no agent is watching."""
         return nullcontext()
 
     def waits_for_room(self) -> AbstractContextManager[None]:
-        """Nobody is watching."""
+        """Return an empty context: no agent is watching."""
         return nullcontext()
 
     def leave(self) -> None:
-        """Nobody to wait for."""
+        """Do nothing: there is no other worker to wait for."""
 
 
 class Passing(Solo):
-    """A job that the run has done already: a worker passes through it with its last state, alone."""
+    """A job that the run has already done: a worker passes through it alone, with its last state."""
 
     first = False
 
@@ -86,14 +86,14 @@ class Passing(Solo):
         self.wanted, self._rank, self._job = workers, rank, job
 
     def round(self, prepare: Callable[[Any], Accumulator]) -> Generator[int, Any, Any]:
-        """There is none."""
+        """Raise: a job that is over has no more rounds."""
         del prepare
         raise JobError(
             f"job {self._job} of this run is done, and this worker, which came later, only passes through it; loop "
             "with job.steps or job.epochs, which have no more steps then"
         )
-        yield 0  # what makes it a generator, like the others
+        yield 0  # makes it a generator, like the others
 
     def exchange(self, data: bytes) -> dict[int, bytes]:
-        """The others have gone on."""
+        """Return this worker's data alone: the others have moved on."""
         return {self._rank: data}
