@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from meshmend.telemetry import Evaluated, read
 from tests.jobs.jobs import Job
 
 SCRIPT = """
@@ -58,6 +59,8 @@ def test_a_gather_and_an_evaluation_are_repeated_without_the_dead(job: Job, kind
     assert job.output.count("gathered 8 [0, 2]") == 2
     assert job.output.count("evaluated 64") == job.output.count("gathered 20 [0]") == 1
     assert job.output.count("state [192.0, 192.0, 192.0]") == 1
+    [line] = [event for event in read(job.path) if isinstance(event, Evaluated)]
+    assert (line.rank, line.step, line.size, line.chunk, line.by) == (0, 17, 64, 2, [[0, 32]])
     job.assert_clean()
 
 

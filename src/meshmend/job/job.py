@@ -32,7 +32,7 @@ from meshmend.base.env import Settings
 from meshmend.errors import JobError
 from meshmend.job.config import JobConfig
 from meshmend.job.data.source import size_of
-from meshmend.job.evaluation import evaluate
+from meshmend.job.evaluation import Chunks, Evaluation
 from meshmend.job.frameworks.choose import framework_of, source_of
 from meshmend.job.frameworks.draws import Draws, say_if_different
 from meshmend.job.state.values import from_bytes, to_bytes
@@ -210,18 +210,30 @@ class Job:
         begun = self.training.framework.number_begun
         self.training.commit(state, {name: begun(value) or _number(name, value) for name, value in metrics.items()})
 
-    def evaluate(self, data: Any, function: Callable[[Any], Any]) -> Any:
+    def evaluate(self, data: Any, function: Callable[..., Any], *, rows: bool = False) -> Any:
         """The sum of `function(chunk)` over all of another data set, each chunk computed by one of the workers.
 
         Every worker calls it at the same point, between two steps, and gets the same sum: any tree of numbers (a count
-        of right answers, a loss). Chunks have the size of a lane, the last one may be smaller. What a worker that dies
-        had to compute, the others compute.
+        of right answers, a loss). Chunks have the size of a lane, the last one may be smaller. A function that takes a
+        second argument, `function(chunk, weight)`, gets only chunks of full size: the last one is filled up, and
+        `weight`, a float32 per sample, is 0 for what was added, otherwise 1. When a worker dies, the others compute
+        its chunks.
+
+        With `rows=True` the function returns one row per sample (a score), and `evaluate` the rows of all samples in
+        the order of the data, for metrics that are not sums (AUC). A worker's share may take up to 1 MiB as text.
         """
         training = self.training
-        rows = training.input.opened(source_of(data))
-        exchange = partial(training.exchange, "evaluate")
-        compute = partial(_ticked, function, training)
-        return evaluate(rows, size_of(data), training.lanes.lane_size, self.rank, compute, exchange)
+        chunks = Chunks(training.input.opened(source_of(data)), size_of(data), training.lanes.lane_size)
+        done, weighted = Evaluation(chunks), takes(function, 2)
+
+        def compute(number: int) -> Any:
+            training.session.tick()  # a sign of progress: the others wait for this work, which is outside a sum
+            return chunks.computed(number, function, weighted=weighted)
+
+        done.run(self.rank, compute, partial(training.exchange, "evaluate"))
+        result = done.all_rows() if rows else done.total()
+        training.evaluated(done, result)
+        return result
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all workers, in the order of their ranks: numbers, text, lists, dicts, small arrays.
@@ -268,11 +280,6 @@ class Job:
 def _computed(function: Callable[..., Any], draws: bool, training: Training, lane: int) -> Any:
     samples = training.lane(lane)
     return function(samples, Draws(*training.key(lane))) if draws else function(samples)
-
-
-def _ticked(function: Callable[[Any], Any], training: Training, chunk: Any) -> Any:
-    training.session.tick()  # a sign of progress: the others wait for this work, which is outside a sum
-    return function(chunk)
 
 
 def _number(name: str, value: Any, word: str = "commit") -> float:

@@ -13,7 +13,7 @@ from meshmend.base.env import Settings, log_every
 from meshmend.job.data.lanes import Lanes
 from meshmend.job.progress import Progress
 from meshmend.job.state.digest import Later
-from meshmend.telemetry import Committed, Epoch, Event, Log, Opened, Skipped, parse
+from meshmend.telemetry import Committed, Epoch, Evaluated, Event, Log, Opened, Skipped, parse
 
 
 @dataclass
@@ -139,6 +139,18 @@ class StepLedger:
         if pending is not None:
             self._write(pending)
         self._pending = None
+
+    def evaluated(
+        self, epoch: Epoch, step: int, last_round: int, size: int, chunk: int, by: Sequence[int], digest: int
+    ) -> None:
+        """An evaluation is done: these ranks have computed the chunks, and this is the digest of the result."""
+        self.epoch = epoch
+        self._write(
+            Evaluated(
+                epoch=epoch, rank=self._rank, step=step, round=last_round, size=size, chunk=chunk, by=_runs(by),
+                digest=f"{digest:012x}",
+            )
+        )  # fmt: skip
 
     def skipped(self, epoch: Epoch, step: int, by: Sequence[int], why: str, first: bool) -> None:
         """A step's sum was not finite, and its batch is left out."""

@@ -69,6 +69,11 @@ class WorkerSession:
         """Its number in the script, once it is shared."""
 
     @property
+    def last_round(self) -> int:
+        """The round that was done last, counted alike by all members."""
+        return self._listener.round - 1
+
+    @property
     def first(self) -> bool:
         """Whether this worker speaks for all: it has the lowest rank of those that took part in the last round."""
         return min(self._members, default=-1) == self._segment.rank

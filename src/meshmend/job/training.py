@@ -6,7 +6,7 @@ A front end that keeps the user's own loop (`mm.torch.wrap`) drives it directly,
     input                reads them, ahead where the data wants that, and takes the time: see `data/feed.py`
     step                 how many steps are committed or skipped; may be set before `begin`
     framework            what holds the state; None before `begin`
-    workers, mine        how many workers the run has; the lanes that this one was asked for last
+    session, mine        its place among the workers; the lanes that this one was asked for last
     key(lane)            what the random numbers of a lane of this step depend on
     round()              a generator of the lanes to compute: it is sent their trees and returns the sum
     commit(state, …)     the step is done
@@ -32,6 +32,7 @@ from meshmend.job.checkpoints import DIVERGED
 from meshmend.job.config import JobConfig
 from meshmend.job.data.cache_file import Place
 from meshmend.job.data.feed import Feed
+from meshmend.job.evaluation import Evaluation, digest_of
 from meshmend.job.faults import Faults, Point
 from meshmend.job.faults.kinds import FLIP
 from meshmend.job.folders import folder_of, job_of
@@ -94,11 +95,6 @@ class Training:
     def framework(self) -> Framework | None:
         """What holds the state."""
         return None if self._replica is None else self._replica.framework
-
-    @property
-    def workers(self) -> int:
-        """How many workers the run was asked to have."""
-        return self.session.wanted
 
     @property
     def mine(self) -> Sequence[int]:
@@ -240,6 +236,14 @@ class Training:
         """What every worker brings, by rank: see `exchange.py`."""
         self._settle(word)
         return self.session.exchange(data)
+
+    def evaluated(self, done: Evaluation, result: Any) -> None:
+        """An evaluation has this result on all workers: one line of the ledger."""
+        if isinstance(self.session, WorkerSession):
+            session, chunks = self.session, done.chunks
+            self._ledger.evaluated(
+                session.epoch, self.step, session.last_round, chunks.size, chunks.chunk, done.ranks, digest_of(result)
+            )
 
     def _settle(self, word: str) -> None:
         """Be between two steps, for what all workers do together there."""

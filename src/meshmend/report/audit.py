@@ -17,6 +17,7 @@ from itertools import chain, islice, pairwise
 import numpy as np
 
 from meshmend.errors import FormatError
+from meshmend.report.evaluations import Evaluations
 from meshmend.report.findings import (
     MOST,
     Counts,
@@ -61,6 +62,8 @@ class Account:
     """The share of the workers' time in which they waited for input: no part of the proof."""
     stalls: dict[int, float] = field(default_factory=dict, compare=False)
     """The same for each worker, by rank."""
+    evaluations: int = 0
+    """Evaluations of other data, repeated ones included."""
 
     @property
     def clean(self) -> bool:
@@ -75,10 +78,11 @@ def check(events: Iterable[Event], also: Callable[[Event], object] = lambda _: N
     `also` is called with each event, for callers that want to read a long run only once.
     """
     events = events if isinstance(events, Collection | Events | JobEvents) else list(events)
-    stalls = Stalls()
+    stalls, evaluations = Stalls(), Evaluations()
 
     def each(event: Event) -> None:
         stalls.add(event)
+        evaluations.add(event)
         also(event)
 
     ledger = read_ledger(events, also=each)
@@ -108,10 +112,12 @@ def check(events: Iterable[Event], also: Callable[[Event], object] = lambda _: N
             *lanes_and_ranks(ledger, rows),
             *samples(ledger.data, counts, end),
             *disagreements(lines, odd),
+            *evaluations.findings,
         ],
         digest=next((ledger.text_of(row.last) for row in reversed(rows) if row.last is not None), ""),
         stall=stalls.share,
         stalls=stalls.shares,
+        evaluations=evaluations.count,
     )
 
 

@@ -81,6 +81,8 @@ def _more(account: Account) -> str:
     if account.skipped:
         samples = plural(account.skipped * account.batch, "sample")
         parts.append(f"{plural(account.skipped, 'step')} ({samples}) skipped as asked: not finite.")
+    if account.evaluations:
+        parts.append(f"{plural(account.evaluations, 'evaluation')}, each chunk of its data counted once.")
     if account.stalls:
         rank, most = max(account.stalls.items(), key=lambda pair: pair[1])
         parts.append(f"Input stall: {percent(account.stall, 1)} of the time (worker {rank}: {percent(most, 1)}).")

@@ -7,9 +7,10 @@
     runs/RUN/events/courier-0.jsonl …
 
 Everything that reports on a run reads these files and nothing else. Every event carries the epoch number
-(`Epoch`: attempt, world, shrink) of the membership it was seen in, so events of different writers can be combined
-without trusting their clocks. The **ledger** is the `Committed` and `Skipped` events of all workers, and `Steps`, which
-stand for many of them; the lines of any one survivor suffice, since each line accounts for all workers.
+(`Epoch`: attempt, world, shrink) of the membership it was seen in, so events of different writers can be put together
+without trusting their clocks. The **ledger** is the `Committed`, `Skipped` and `Evaluated` events of all
+workers, and `Steps`, which stand for many of them; the lines of any one survivor suffice, since each line accounts for
+all workers.
 """
 
 from meshmend.telemetry.epoch import Epoch as Epoch
@@ -34,6 +35,7 @@ from meshmend.telemetry.types import Committed as Committed
 from meshmend.telemetry.types import Died as Died
 from meshmend.telemetry.types import Differed as Differed
 from meshmend.telemetry.types import Ended as Ended
+from meshmend.telemetry.types import Evaluated as Evaluated
 from meshmend.telemetry.types import Event as Event
 from meshmend.telemetry.types import Formed as Formed
 from meshmend.telemetry.types import Halting as Halting

@@ -259,6 +259,25 @@ class Skipped(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Evaluated(Event):
+    """Worker: an evaluation is done; every worker that took part writes the same. One line of the ledger."""
+
+    rank: Rank
+    step: Step
+    """Steps that were done before it."""
+    round: Count
+    """The last round of its exchange: what tells it from other evaluations of the same attempt."""
+    size: Count
+    """Samples of the data set."""
+    chunk: Annotated[int, Range(1, 1 << 53)]
+    """Samples of a chunk; the last one may be smaller."""
+    by: By
+    """Which rank computed which chunks: pairs of [rank, number of chunks]."""
+    digest: str
+    """The digest of the result."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Saved(Event):
     """Worker: a checkpoint of the state before `step` is on disk."""
 

@@ -111,6 +111,7 @@ def test_pairs_of_kills_with_some_outcomes(members: int, buddies: int) -> None:
 
 
 @pytest.mark.explore
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("buddies", [1, 2])
 @pytest.mark.parametrize("members", [2, 3, 4, 5])
 def test_all_single_kills(members: int, buddies: int) -> None:
@@ -127,6 +128,7 @@ def test_all_single_kills(members: int, buddies: int) -> None:
 
 
 @pytest.mark.explore
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize("buddies", [1, 2])
 @pytest.mark.parametrize("members", [2, 3, 4, 5])
@@ -177,6 +179,7 @@ def test_random_schedules() -> None:
 
 
 @pytest.mark.explore
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("block", range(8))
 def test_many_random_schedules(block: int) -> None:
     check_random(range(block * 4000, (block + 1) * 4000))
