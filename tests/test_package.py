@@ -46,7 +46,7 @@ LAW: dict[str, list[str]] = {
     ],
     "job/frameworks/torch": [
         "rng", "digest_plain", "triton_digest", "digest", "state_dict", "listed", "host", "wires", "exact", "sums",
-        "state", "buffer_changes", "device", "loop", "data",
+        "state", "buffer_changes", "device", "per_update", "loop", "data",
     ],
     "job/device": [
         "base", "stand_in", "ptx", "cuda", "passing", "trial", "block_layout", "neighbours", "sums", "states",

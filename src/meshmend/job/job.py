@@ -215,7 +215,8 @@ class Job:
 
         Every worker calls it at the same point, between two steps, and gets the same sum: any tree of numbers (a count
         of right answers, a loss). Chunks have the size of a lane, the last one may be smaller. What a worker that dies
-        had to compute, the others compute.
+        had to compute, the others compute. The state stays as it is: what the function changes in a PyTorch model's
+        buffers is undone.
         """
         training = self.training
         rows = training.input.opened(source_of(data))
@@ -272,7 +273,10 @@ def _computed(function: Callable[..., Any], draws: bool, training: Training, lan
 
 def _ticked(function: Callable[[Any], Any], training: Training, chunk: Any) -> Any:
     training.session.tick()  # a sign of progress: the others wait for this work, which is outside a sum
-    return function(chunk)
+    found = function(chunk)
+    assert training.framework is not None, "workers have met for this, which needs one"
+    training.framework.drop()  # statistics of a model that is still in training mode: no two workers have the same
+    return found
 
 
 def _number(name: str, value: Any, word: str = "commit") -> float:

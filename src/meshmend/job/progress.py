@@ -61,5 +61,5 @@ class Progress:
         if self.sums != self._said:
             rest, self._said = f"{rest}  {self.sums}", self.sums
         rate = f"{batch / each:,.0f} samples/s" if each else ""
-        pace = f"{1000 * each:.3g} ms  {rate}  input stall {stall}"
+        pace = f"{duration_text(each)}  {rate}  input stall {stall}"
         return f"step {step}{of}  {numbers}  {plural(workers, 'worker')}  {pace}{rest}"

@@ -204,6 +204,9 @@ class LoopTraining(Protocol):
     on_exchange: Callable[[], None]
 
     @property
+    def config(self) -> Any: ...
+
+    @property
     def framework(self) -> Framework | None: ...
 
     @property

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.optim.swa_utils import AveragedModel
 
 from meshmend.base.schema import loads
 from meshmend.errors import FormatError, JobError
@@ -61,7 +62,9 @@ class TorchState(Framework):
                     if path in persistent or value.dtype == torch.bool:
                         self._fixed.append(f"{name}.{path}")
         self._check_optimizers()
-        self._trained = [name for name, value in self._every.items() if value.requires_grad]
+        averages = [one for one in modules.values() if isinstance(one, AveragedModel)]  # have no gradients, ever
+        fixed = {id(value) for one in averages for value in one.parameters()}
+        self._trained = [n for n, value in self._every.items() if value.requires_grad and id(value) not in fixed]
         for name in self._trained:
             if self._every[name].is_complex():
                 raise JobError(f"{name!r} is complex, and complex gradients cannot be summed; use two real parameters")
