@@ -27,8 +27,8 @@ LAW: dict[str, list[str]] = {
     "job": [
         "protocol", "sharding", "state", "data", "reduction", "frameworks", "shm", "device", "faults", "holder",
         "slice_files", "exchange", "evaluation", "progress", "ledger", "folders", "checkpoints", "config", "listener",
-        "message_room", "session", "solo", "sequence", "saving", "replica", "call_order", "training", "job", "first",
-        "loading", "transport", "signals", "courier", "worker",
+        "message_room", "session", "solo", "sequence", "saving", "replica", "call_order", "hints", "training", "job",
+        "first", "loading", "transport", "signals", "courier", "worker",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",

@@ -37,6 +37,7 @@ from meshmend.job.faults.kinds import FLIP
 from meshmend.job.folders import folder_of, job_of
 from meshmend.job.frameworks.base import Framework, Key
 from meshmend.job.frameworks.draws import Draws
+from meshmend.job.hints import Hints
 from meshmend.job.ledger import StepLedger
 from meshmend.job.reduction.base import NonFinite
 from meshmend.job.replica import Replica
@@ -58,7 +59,7 @@ class Training:
         self.epoch: int | None = None
         self.epochs_done: int | None = None
         self.began = 0
-        self._said_repeat = False
+        self._hints = Hints()
         self.loop: object = None
         self.on_leave: Callable[[], None] = lambda: None
         self.on_exchange: Callable[[], None] = lambda: None
@@ -179,20 +180,15 @@ class Training:
 
     def say_repeat(self, what: str) -> None:
         """Say once that the user's loop goes through what was done before this worker began."""
-        if self.began and not self._said_repeat and self.epoch is None:
-            print(
-                f"{what} before this worker began with step {self.began}, and what your loop does around it (an "
-                "evaluation) is repeated while the others wait; loop with `for epoch in job.epochs(n)`, which begins "
-                "where the job stands",
-                flush=True,
-            )
-            self._said_repeat = True
+        if self.began and self.epoch is None:
+            self._hints.repeats(what, self.began)
 
     def round(self) -> Generator[int, Any, Any]:
         """The lanes of this step that this worker is asked for; is sent their trees, and returns the sum."""
         self.calls.check_process("sum")
         replica = self._required("sum")
         self.calls.check_sum(self.step)
+        self._hints.round_begins(replica.framework, self.step, self.epoch, first=self.session.first)
         while True:
             total = yield from self.session.round(replica.accumulator)
             self._confirm(replica.framework)

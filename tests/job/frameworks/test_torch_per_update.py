@@ -175,3 +175,39 @@ def test_an_evaluation_in_training_mode_leaves_the_statistics_as_they_are() -> N
         before = weights(model)
         assert job.evaluate((X, Y), lambda chunk: (model(chunk[0]).argmax(1) == chunk[1]).sum()) > 0
         assert weights(model) == before
+
+
+@pytest.mark.parametrize(("when", "said"), [("before", 0), ("after", 1)])
+def test_a_schedule_that_advances_after_the_commit_is_told_once(when: str, said: int, capsys: Any) -> None:
+    """A newcomer would not have it, nor a run that is resumed there."""
+    model, optimizer = network()
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    with mm.Job((X, Y), batch=32, lanes=4) as job:
+        job.share(model, optimizer, scheduler)
+        for epoch in job.epochs(4):
+            for step in job.steps():
+                job.sum(lambda lane: cross_entropy(model(lane[0]), lane[1]).backward())
+                optimizer.step()
+                if when == "before" and step + 1 == job.steps_in(epoch + 1):
+                    scheduler.step()
+                job.commit()
+            if when == "after":
+                scheduler.step()
+    assert capsys.readouterr().out.count("the optimizer was changed after job.commit") == said
+
+
+@pytest.mark.parametrize(("evaluated", "said"), [(False, 0), (True, 1)])
+def test_a_wrapped_loop_commits_what_follows_its_last_lane(evaluated: bool, said: int, capsys: Any) -> None:
+    """Unless workers have met since, as in an evaluation: then the step is committed already."""
+    model, optimizer = network()
+    with mm.Job((X, Y), batch=32, lanes=4) as job:
+        plain = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        _, _, scheduler = mm.torch.wrap(model, optimizer, job, plain)
+        for _ in job.epochs(3):
+            for x, y in mm.torch.Loader(job, num_workers=0):
+                cross_entropy(model(x), y).backward()
+                optimizer.step()
+            if evaluated:
+                job.evaluate((X, Y), lambda chunk: len(chunk[1]))
+            scheduler.step()
+    assert capsys.readouterr().out.count("was changed after job.commit") == said

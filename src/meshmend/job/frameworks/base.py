@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -189,6 +189,15 @@ class HostAccumulator(Accumulator):
 
     def _arrays(self, tree: Any) -> Leaves:
         return [(name, np.asarray(value)) for name, value in self._framework.leaves_of(tree)]
+
+
+@runtime_checkable
+class InPlace(Protocol):
+    """A framework whose objects change in place, so that a script may change them when it is too late for a commit."""
+
+    def changed(self) -> str:
+        """Which of the shared objects has other numbers than at the last commit; nothing if none has."""
+        ...
 
 
 class LoopTraining(Protocol):

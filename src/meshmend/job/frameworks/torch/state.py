@@ -96,6 +96,12 @@ class TorchState(Framework):
         text = np.frombuffer(json.dumps(rest, separators=(",", ":")).encode(), np.uint8)
         self._leaves = [*listing.leaves, (OBJECTS, text)]
 
+    def changed(self) -> str:
+        """The first object that is described in another way now: a schedule that has advanced, a rate."""
+        committed, listing = json.loads(bytes(dict(self.leaves())[OBJECTS])), Listing(self._swaps())
+        now = {name: listing.described(dict_of(one), name) for name, one in self._named.items()}
+        return next((name for name in now if json.dumps(now[name]) != json.dumps(committed[name])), "")
+
     def _swaps(self) -> dict[int, Any]:
         """The copies of the buffers, by the identity of those that they stand for."""
         return {id(value): self._kept[name] for name, value in self._live().items()}
@@ -163,7 +169,7 @@ class TorchState(Framework):
         changes = {name: _change(live[name].detach(), self._kept[name]) for name in self._buffers}
         for name in self._fixed:
             if not torch.equal(live[name], self._kept[name]):
-                raise self._changed(name)
+                raise without_mean(name, self._kept[name])
         found = leaves_of(result)
         self._tensors = [isinstance(value, torch.Tensor) for _, value in found]
         values = [_metric(value) for _, value in found]
@@ -178,10 +184,6 @@ class TorchState(Framework):
         odd = [name for name, value in self._every.items() if value.grad is not None and name not in self._trained]
         if odd:
             raise JobError(f"{odd[0]!r} was frozen when it was shared, but has a gradient; share it with requires_grad")
-
-    def _changed(self, name: str) -> JobError:
-        kind = "truth values" if self._kept[name].dtype == torch.bool else "complex numbers"
-        return JobError(f"a lane changed buffer {name!r} of {kind}, which has no mean; make it a float buffer")
 
     def drop(self) -> None:
         """Restore what was there before the lane."""
@@ -224,6 +226,12 @@ class TorchState(Framework):
         if self._generators is not None:
             rng.restore(self._generators)
             self._generators = None
+
+
+def without_mean(name: str, buffer: Any) -> JobError:
+    """What to say where a lane changed a buffer whose changes cannot be averaged."""
+    kind = "truth values" if buffer.dtype == torch.bool else "complex numbers"
+    return JobError(f"a lane changed buffer {name!r} of {kind}, which has no mean; make it a float buffer")
 
 
 def _names(objects: tuple[Any, ...]) -> list[str]:
