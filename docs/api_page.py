@@ -23,6 +23,9 @@ SECTIONS = {
     ],
 }  # fmt: skip
 
+OWN_USE = ("TorchState", "is_dataset")
+"""Names in public modules that only meshmend itself uses."""
+
 
 def public_names() -> list[str]:
     """What a user may use."""
@@ -59,8 +62,8 @@ def _member(name: str, owner: type) -> str:
     value = inspect.getattr_static(owner, name)
     value = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
     if isinstance(value, property):
-        return f"* `.{name}`: {_first(value.fget)}"
-    return f"* `.{_call(name, value)}`: {_first(value)}" if inspect.isfunction(value) else ""
+        return f"* `.{name}`: {_paragraphs(value.fget)}"
+    return f"* `.{_call(name, value)}`: {_paragraphs(value)}" if inspect.isfunction(value) else ""
 
 
 def _call(name: str, value: Any) -> str:
@@ -72,7 +75,8 @@ def _call(name: str, value: Any) -> str:
 def _own(module: ModuleType) -> list[str]:
     """What a module adds; `testing` only passes on."""
     place = "meshmend" if module is mm.testing else module.__name__
-    return [n for n, v in vars(module).items() if n[0] != "_" and getattr(v, "__module__", "").startswith(place)]
+    found = [n for n, v in vars(module).items() if n[0] != "_" and getattr(v, "__module__", "").startswith(place)]
+    return [name for name in found if name not in OWN_USE]
 
 
 def _text(value: Any) -> str:
@@ -81,6 +85,11 @@ def _text(value: Any) -> str:
 
 def _first(value: Any) -> str:
     return " ".join(_text(value).split("\n\n")[0].split())
+
+
+def _paragraphs(value: Any) -> str:
+    """All of a docstring, as one item of a list."""
+    return "\n\n  ".join(" ".join(part.split()) for part in _text(value).split("\n\n"))
 
 
 def _is_error(value: Any) -> bool:

@@ -1,9 +1,10 @@
-"""A GAN in PyTorch: two models and two optimizers in one job. Alone, or on workers that may die:
+"""A GAN in PyTorch: two models, two optimizers and an average of the generator in one job. Alone, or on workers:
 
     python examples/gan_torch.py
     meshmend run -n 4 examples/gan_torch.py
 
-The generator learns to draw points on a ring, the critic to tell them from real ones. Both end with the same weights.
+The generator learns to draw points on a ring, the critic to tell them from real ones. Whoever dies, all end with the
+same weights.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import math
 import torch
 from torch import nn
 from torch.nn.functional import softplus
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import meshmend as mm
 
@@ -40,9 +42,10 @@ def main(steps: int) -> None:
     generator, critic = network(NOISE, 2), network(2, 1)
     moves = torch.optim.Adam(generator.parameters(), lr=0.001, betas=(0.5, 0.9))
     judges = torch.optim.Adam(critic.parameters(), lr=0.002, betas=(0.5, 0.9))
+    average = AveragedModel(generator, multi_avg_fn=get_ema_multi_avg_fn(0.98))  # EMA: calmer than the generator
 
     with mm.Job(points, batch=256, lanes=4, reduction="exact") as job:
-        job.share(generator, critic, moves, judges)
+        job.share(generator, critic, moves, judges, average)
 
         def backward(real):
             # Random numbers in a lane depend on seed, step and lane: whoever computes it draws the same.
@@ -58,9 +61,10 @@ def main(steps: int) -> None:
             told = job.sum(backward)  # one sum for both models
             judges.step()
             moves.step()
+            average.update_parameters(generator)  # between sum and commit, as all that changes the state
             job.commit(**told)
 
-    tensors = [*generator.state_dict().values(), *critic.state_dict().values()]
+    tensors = [value for model in (generator, critic, average) for value in model.state_dict().values()]
     digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in tensors))
     print(f"weights {digest.hexdigest()[:16]}")
 

@@ -1,9 +1,11 @@
-"""A small Trainer class in PyTorch, with callbacks: a log file, and the best weights kept. Alone, or on workers:
+"""A small Trainer class in PyTorch, with callbacks: a log file, the best weights kept, early stopping. Alone, or on
+workers that may die:
 
     python examples/trainer_torch.py
     meshmend run -n 4 examples/trainer_torch.py
 
-Callbacks are called on every worker, at the same points and with the same numbers, so all decide the same.
+Callbacks are called on every worker, at the same points and with the same numbers, so all decide the same. What they
+decide by is saved with the best weights: workers that join late and resumed runs find it there.
 """
 
 import argparse
@@ -31,12 +33,17 @@ class Log:
 
 
 class Best:
-    """Keeps the weights with the lowest loss as the checkpoint "best"."""
+    """Keeps the weights with the lowest loss as the checkpoint "best", and stops when that is `patience` epochs old."""
 
-    def epoch_ended(self, trainer, _epoch, scores):
+    def __init__(self, patience):
+        self.patience = patience
+
+    def epoch_ended(self, trainer, epoch, scores):
         kept = trainer.job.broadcast(trainer.job.saved("best"))  # also by a run that this one resumes
         if scores["loss"] < kept.get("loss", float("inf")):
-            trainer.job.save("best", loss=scores["loss"])
+            trainer.job.save("best", loss=scores["loss"], epoch=epoch)
+        else:
+            trainer.stop = epoch - kept.get("epoch", epoch) >= self.patience
 
 
 class Trainer:
@@ -44,7 +51,7 @@ class Trainer:
 
     def __init__(self, job, model, optimizer, loss_fn, callbacks=()):
         self.job, self.model, self.optimizer = job, model, optimizer
-        self.loss_fn, self.callbacks = loss_fn, callbacks
+        self.loss_fn, self.callbacks, self.stop = loss_fn, callbacks, False
         job.share(model, optimizer)
 
     def fit(self, epochs, test):
@@ -56,6 +63,8 @@ class Trainer:
             scores = self.evaluate(test)
             for callback in self.callbacks:
                 callback.epoch_ended(self, epoch, scores)
+            if self.stop:
+                break  # on all workers, after the same step
 
     def backward(self, lane):
         loss = self.loss_fn(self.model(lane[0]), lane[1]) / self.job.lanes  # the sum over lanes is the mean
@@ -75,7 +84,7 @@ class Trainer:
         return {"loss": self.loss_fn(guess, chunk[1]) * count, "accuracy": right, "count": count}
 
 
-def main(epochs: int) -> None:
+def main(epochs: int, patience: int) -> None:
     """Train, then say which weights it has."""
     images, labels = (torch.from_numpy(array) for array in load_digits(return_X_y=True))
     images = images.float() / 16
@@ -83,7 +92,7 @@ def main(epochs: int) -> None:
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 10))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.005)
     with mm.Job((images[TEST:], labels[TEST:]), batch=128, lanes=8, reduction="exact") as job:
-        trainer = Trainer(job, model, optimizer, cross_entropy, [Log(job, "trainer.csv"), Best()])
+        trainer = Trainer(job, model, optimizer, cross_entropy, [Log(job, "trainer.csv"), Best(patience)])
         trainer.fit(epochs, (images[:TEST], labels[:TEST]))
     digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in model.state_dict().values()))
     print(f"weights {digest.hexdigest()[:16]}")
@@ -91,5 +100,6 @@ def main(epochs: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Train on scikit-learn's digits.")
-    parser.add_argument("--epochs", type=int, default=12)
-    main(parser.parse_args().epochs)
+    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--patience", type=int, default=3)
+    main(**vars(parser.parse_args()))

@@ -27,8 +27,8 @@ LAW: dict[str, list[str]] = {
     "job": [
         "protocol", "sharding", "state", "data", "reduction", "frameworks", "shm", "device", "faults", "holder",
         "slice_files", "exchange", "evaluation", "progress", "ledger", "folders", "checkpoints", "config", "listener",
-        "message_room", "session", "solo", "sequence", "saving", "replica", "call_order", "training", "job", "first",
-        "loading", "transport", "signals", "courier", "worker",
+        "message_room", "session", "solo", "sequence", "saving", "replica", "call_order", "hints", "training", "job",
+        "first", "loading", "transport", "signals", "courier", "worker",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",
@@ -46,7 +46,7 @@ LAW: dict[str, list[str]] = {
     ],
     "job/frameworks/torch": [
         "rng", "digest_plain", "triton_digest", "digest", "state_dict", "listed", "host", "wires", "exact", "sums",
-        "state", "buffer_changes", "device", "loop", "data",
+        "state", "buffer_changes", "device", "per_update", "loop", "data",
     ],
     "job/device": [
         "base", "stand_in", "ptx", "cuda", "passing", "trial", "block_layout", "neighbours", "sums", "states",

@@ -99,6 +99,15 @@ def test_every_script_is_made_from_its_plain_one(peers: dict[str, ModuleType]) -
         assert 0 < count.lines_changed(plain, script) < len(count.code_lines(script))
 
 
+def test_a_wrapped_loop_changes_fewer_lines_than_ddp(peers: dict[str, ModuleType]) -> None:
+    systems, count = peers["systems"], peers["count"]
+    changed = {
+        name: count.lines_changed(systems.SCRIPTS / system.plain, systems.SCRIPTS / system.script)
+        for name, system in systems.ALL.items()
+    }
+    assert (changed["meshmend-wrap"], changed["ddp"], changed["torchft"]) == (5, 8, 22)
+
+
 def test_step_times_need_both_ends(peers: dict[str, ModuleType]) -> None:
     rows = [{**done(step), "at": at} for step, at in ((1, 1.0), (2, 1.5), (4, 9.0), (5, 9.25))]
     assert peers["count"].step_times(rows, 1, 5) == [0.5, 0.25]

@@ -76,6 +76,10 @@ ALL = {
         "meshmend, PyTorch, exact", "meshmend_torch.py", "meshmend", beside=("ddp", "mpi"), goes_on=True,
         words=("exact",),
     ),
+    "meshmend-wrap": System(
+        "meshmend, PyTorch, wrapped loop", "meshmend_wrap.py", "meshmend", beside=("ddp", "mpi"), goes_on=True,
+        words=("float",),
+    ),
 }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from tests.jobs.jobs import Job
 FOLDER = Path(__file__).parents[2] / "examples"
 SMALL = {
     "digits_jax": ["--steps", "12"],
+    "digits_numpy": ["--epochs", "2"],
     "digits_torch": ["--steps", "12"],
     "text_jax": ["--steps", "8", "--characters", "8000", "--width", "16"],
     "text_torch": ["--epochs", "2", "--characters", "10000", "--width", "16", "--layers", "1"],
@@ -31,7 +32,7 @@ SMALL = {
 }
 
 
-QUICK = ("digits_jax", "text_torch")
+QUICK = ("digits_numpy", "digits_jax", "text_torch")
 """One of each library and of each data set."""
 
 
@@ -39,8 +40,8 @@ def script(name: str) -> list[object]:
     return [FOLDER / f"{name}.py", *SMALL[name]]
 
 
-def alone(name: str, folder: Path) -> str:
-    command = [sys.executable, *map(str, script(name))]
+def alone(name: str, folder: Path, *words: str) -> str:
+    command = [sys.executable, *([str(FOLDER / f"{name}.py"), *words] if words else map(str, script(name)))]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
@@ -81,12 +82,28 @@ def test_the_next_worker_continues_the_log_of_the_trainer_and_keeps_its_best(job
 
 
 def test_the_best_of_the_trainer_is_the_best_of_all_attempts() -> None:
-    """A resumed run begins with what the one before it has saved."""
-    kept = {"loss": 0.2}
+    """A resumed run begins with what the one before it has saved; it stops when that is three epochs old."""
+    kept = {"loss": 0.2, "epoch": 4}
     job = SimpleNamespace(
-        saved=lambda _: dict(kept), broadcast=lambda value: value, save=lambda _, loss: kept.update(loss=loss)
+        saved=lambda _: dict(kept), broadcast=lambda value: value, save=lambda _, **numbers: kept.update(numbers)
     )
-    best = runpy.run_path(str(FOLDER / "trainer_torch.py"))["Best"]()
-    for loss, lowest in ((0.3, 0.2), (0.1, 0.1), (0.15, 0.1)):
-        best.epoch_ended(SimpleNamespace(job=job), 0, {"loss": loss})
-        assert kept == {"loss": lowest}
+    trainer = SimpleNamespace(job=job, stop=False)
+    best = runpy.run_path(str(FOLDER / "trainer_torch.py"))["Best"](patience=3)
+    story = [(0.3, 0.2, False), (0.1, 0.1, False), (0.15, 0.1, False), (0.15, 0.1, False), (0.15, 0.1, True)]
+    for epoch, (loss, lowest, stop) in enumerate(story, 5):
+        best.epoch_ended(trainer, epoch, {"loss": loss})
+        assert kept["loss"] == lowest and trainer.stop == stop
+
+
+@pytest.mark.jobs
+def test_the_trainer_stops_early_in_the_same_epoch_whoever_dies(job: Job) -> None:
+    job.faults = [Fault(rank=0, step=30)]
+    job.run("-n", "2", script=[FOLDER / "trainer_torch.py", "--patience", "1"])
+    assert job.status == 0, job.output
+    rows = [line.split(",") for line in (job.folder / "trainer.csv").read_text().splitlines()]
+    losses = [float(loss) for _, _, loss, _ in rows]
+    assert [int(epoch) for epoch, *_ in rows] == [*range(len(rows))] and len(rows) < 40
+    assert losses[-1] >= losses[-2] == min(losses) and losses[:-1] == sorted(losses[:-1], reverse=True)
+    last = alone("trainer_torch", job.folder, "--patience", "1").splitlines()[-1]
+    assert job.output.count(last) == 2, job.output
+    job.assert_clean()

@@ -1,6 +1,6 @@
 """Loggers and callbacks that are the first worker's, whichever worker that is.
 
-board = mm.on_first(job, lambda: SummaryWriter("runs/board"))
+board = mm.on_first(job, lambda: SummaryWriter("board"))
 …
 board.add_scalar("loss", loss, job.step)       does something on the first worker alone
 """
@@ -19,11 +19,7 @@ class HasFirst(Protocol):
 
 
 class OnFirst:
-    """An object whose methods are called only on the first worker; it is made at the first call of one of them.
-
-    When the first worker dies, the next one makes its own, with the same `make`: an object that appends (a new file of
-    events, a database) continues where the dead worker's stopped. On other workers every method returns None.
-    """
+    """See `on_first`."""
 
     def __init__(self, job: HasFirst, make: Callable[[], Any]) -> None:
         self._job, self._make = job, make
@@ -44,5 +40,9 @@ class OnFirst:
 
 
 def on_first(job: HasFirst, make: Callable[[], Any]) -> Any:
-    """A logger or a callback for the first worker: see `OnFirst`."""
+    """A logger or a callback whose methods are called on the first worker alone; on others they return None.
+
+    `make` is called where a method is called for the first time: on the first worker and, when that dies, on the next
+    one. So what it makes must append: a TensorBoard's `SummaryWriter`, a file opened with "a", a database.
+    """
     return OnFirst(job, make)

@@ -217,7 +217,7 @@ class Job:
         of right answers, a loss). Chunks have the size of a lane, the last one may be smaller. A function that takes a
         second argument, `function(chunk, weight)`, gets only chunks of full size: the last one is filled up, and
         `weight`, a float32 per sample, is 0 for what was added, otherwise 1. When a worker dies, the others compute
-        its chunks.
+        its chunks. The state stays as it is: what the function changes in a PyTorch model's buffers is undone.
 
         With `rows=True` the function returns one row per sample (a score), and `evaluate` the rows of all samples in
         the order of the data, for metrics that are not sums (AUC). A worker's share may take up to 1 MiB as text.
@@ -228,7 +228,10 @@ class Job:
 
         def compute(number: int) -> Any:
             training.session.tick()  # a sign of progress: the others wait for this work, which is outside a sum
-            return chunks.computed(number, function, weighted=weighted)
+            found = chunks.computed(number, function, weighted=weighted)
+            assert training.framework is not None, "workers have met for this, which needs one"
+            training.framework.drop()  # statistics of a model that is still in training mode: no two workers have the same
+            return found
 
         done.run(self.rank, compute, partial(training.exchange, "evaluate"))
         result = done.all_rows() if rows else done.total()

@@ -110,7 +110,8 @@ class StepLedger:
                 flush=True,
             )
         self._strange = self._strange or bool(strange)
-        if metrics and step.first:
+        told = bool(metrics) or self._settings is not None  # plain python adds nothing to what a script prints
+        if step.first and told:
             line = self.progress.line(step.step, metrics, step.workers, self._batch)
             if line is not None:
                 print(line, flush=True)

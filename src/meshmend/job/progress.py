@@ -52,7 +52,7 @@ class Progress:
             return None
         each = (now - self._since) / max(step + 1 - self._from, 1)
         of = f" of {self.until}" if self.until is not None else ""
-        numbers = "  ".join(f"{name} {value:.6g}" for name, value in metrics.items())
+        numbers = "".join(f"{name} {value:.6g}  " for name, value in metrics.items())
         left = max(self.until - step - 1, 0) * each if self.until is not None else 0.0
         rest = f"  {duration_text(left)} left" if left else ""
         stall = percent(min(1.0, self._stall / max(now - self._since, 1e-9)), 1)
@@ -61,5 +61,5 @@ class Progress:
         if self.sums != self._said:
             rest, self._said = f"{rest}  {self.sums}", self.sums
         rate = f"{batch / each:,.0f} samples/s" if each else ""
-        pace = f"{1000 * each:.3g} ms  {rate}  input stall {stall}"
-        return f"step {step}{of}  {numbers}  {plural(workers, 'worker')}  {pace}{rest}"
+        pace = f"{duration_text(each)}  {rate}  input stall {stall}"
+        return f"step {step}{of}  {numbers}{plural(workers, 'worker')}  {pace}{rest}"

@@ -6,7 +6,7 @@ A front end that keeps the user's own loop (`mm.torch.wrap`) drives it directly,
     input                reads them, ahead where the data wants that, and takes the time: see `data/feed.py`
     step                 how many steps are committed or skipped; may be set before `begin`
     framework            what holds the state; None before `begin`
-    session, mine        its place among the workers; the lanes that this one was asked for last
+    workers, mine        how many workers the run has; the lanes that this one was asked for last
     key(lane)            what the random numbers of a lane of this step depend on
     round()              a generator of the lanes to compute: it is sent their trees and returns the sum
     commit(state, …)     the step is done
@@ -38,6 +38,7 @@ from meshmend.job.faults.kinds import FLIP
 from meshmend.job.folders import folder_of, job_of
 from meshmend.job.frameworks.base import Framework, Key
 from meshmend.job.frameworks.draws import Draws
+from meshmend.job.hints import Hints
 from meshmend.job.ledger import StepLedger
 from meshmend.job.reduction.base import NonFinite
 from meshmend.job.replica import Replica
@@ -59,7 +60,7 @@ class Training:
         self.epoch: int | None = None
         self.epochs_done: int | None = None
         self.began = 0
-        self._said_repeat = False
+        self._hints = Hints()
         self.loop: object = None
         self.on_leave: Callable[[], None] = lambda: None
         self.on_exchange: Callable[[], None] = lambda: None
@@ -78,7 +79,11 @@ class Training:
         """What ended this job on all workers alike: it is judged by a sum, which all of them have."""
         self.passing = False
         """Whether the run has done this job already, and this worker only passes through it."""
-        self.saver = Saver(settings, self._ledger, self._state)
+
+        def state() -> State | None:
+            return None if self._replica is None else (self._replica.framework, self.step, self._about())
+
+        self.saver = Saver(settings, self._ledger, state)
         self.session: Solo | WorkerSession
         if settings is None or self._ledger.log is None:
             self.session = Solo(self.lanes.lanes)
@@ -95,6 +100,11 @@ class Training:
     def framework(self) -> Framework | None:
         """What holds the state."""
         return None if self._replica is None else self._replica.framework
+
+    @property
+    def workers(self) -> int:
+        """How many workers the run was asked to have."""
+        return self.session.wanted
 
     @property
     def mine(self) -> Sequence[int]:
@@ -175,20 +185,15 @@ class Training:
 
     def say_repeat(self, what: str) -> None:
         """Say once that the user's loop goes through what was done before this worker began."""
-        if self.began and not self._said_repeat and self.epoch is None:
-            print(
-                f"{what} before this worker began with step {self.began}, and what your loop does around it (an "
-                "evaluation) is repeated while the others wait; loop with `for epoch in job.epochs(n)`, which begins "
-                "where the job stands",
-                flush=True,
-            )
-            self._said_repeat = True
+        if self.began and self.epoch is None:
+            self._hints.repeats(what, self.began)
 
     def round(self) -> Generator[int, Any, Any]:
         """The lanes of this step that this worker is asked for; is sent their trees, and returns the sum."""
         self.calls.check_process("sum")
         replica = self._required("sum")
         self.calls.check_sum(self.step)
+        self._hints.round_begins(replica.framework, self.step, self.epoch, first=self.session.first)
         while True:
             total = yield from self.session.round(replica.accumulator)
             self._confirm(replica.framework)
@@ -288,9 +293,6 @@ class Training:
         self.calls.check_shared(word)
         assert self._replica is not None, "it is made before it counts as shared"
         return self._replica
-
-    def _state(self) -> State | None:
-        return None if self._replica is None else (self._replica.framework, self.step, self._about())
 
     def _about(self) -> dict[str, Any]:
         """What a checkpoint says of this job."""

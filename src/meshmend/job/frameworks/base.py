@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -191,6 +191,15 @@ class HostAccumulator(Accumulator):
         return [(name, np.asarray(value)) for name, value in self._framework.leaves_of(tree)]
 
 
+@runtime_checkable
+class InPlace(Protocol):
+    """A framework whose objects change in place, so that a script may change them when it is too late for a commit."""
+
+    def changed(self) -> str:
+        """Which of the shared objects has other numbers than at the last commit; nothing if none has."""
+        ...
+
+
 class LoopTraining(Protocol):
     """What a front end needs that keeps the user's own loop (`mm.torch.wrap`): `job.training`, documented there."""
 
@@ -202,6 +211,9 @@ class LoopTraining(Protocol):
     loop: object
     on_leave: Callable[[], None]
     on_exchange: Callable[[], None]
+
+    @property
+    def config(self) -> Any: ...
 
     @property
     def framework(self) -> Framework | None: ...

@@ -91,7 +91,7 @@ class Sampler:
         Before the first epoch it is that of epoch 0: schedulers are made from it. Another epoch may have a step less.
         """
         begin, end = self.bounds(default=0)
-        return (end - begin) * -(-self._job.lanes // self._job.training.session.wanted)
+        return (end - begin) * -(-self._job.lanes // self._job.training.workers)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the job stands, for a checkpoint of your own."""

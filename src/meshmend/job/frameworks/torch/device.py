@@ -22,7 +22,7 @@ from meshmend.job.frameworks.torch.buffer_changes import BufferChanges, copy_all
 from meshmend.job.frameworks.torch.digest import Digester
 from meshmend.job.frameworks.torch.host import Copies, array_begun, borrowed, numpy_type
 from meshmend.job.frameworks.torch.listed import Listed
-from meshmend.job.frameworks.torch.state import TorchState
+from meshmend.job.frameworks.torch.state import TorchState, without_mean
 from meshmend.job.frameworks.torch.state_dict import array_of
 from meshmend.job.frameworks.torch.sums import TorchSums
 from meshmend.job.reduction.base import Reduction
@@ -49,7 +49,7 @@ class DeviceTorchState(TorchState):
         self._list: Listed | None = None
         self._digested: list[Any] = []
         super().__init__(objects)
-        self._changes = BufferChanges([*self._buffers], self._fixed, self._changed)
+        self._changes = BufferChanges([*self._buffers], self._fixed, lambda name: without_mean(name, self._kept[name]))
 
     @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
     def commit(self, state: tuple[Any, ...] = ()) -> None:

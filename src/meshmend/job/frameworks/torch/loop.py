@@ -20,21 +20,32 @@ from typing import Any
 
 from meshmend.errors import JobError
 from meshmend.job.frameworks.base import LoopJob
+from meshmend.job.frameworks.torch.per_update import per_update, scaler_among
 
 
 class Loop:
     """Where a wrapped loop stands."""
 
-    def __init__(self, job: LoopJob, optimizer: Any, after_sum: Callable[[], Any] | None) -> None:
+    def __init__(
+        self,
+        job: LoopJob,
+        optimizer: Any,
+        scaler: Any,
+        after_sum: Callable[[], Any] | None,
+        after_update: Callable[[], Any] | None,
+    ) -> None:
         framework = job.training.framework
         assert framework is not None, "it was shared just now"
-        self._job, self._framework, self._after_sum = job, framework, after_sum
+        self._job, self._framework = job, framework
+        self._scaler, self._after_sum, self._after_update = scaler, after_sum, after_update
         self._round: Generator[int, Any, Any] | None = None
         self._lane: int | None = None
         self._given = False
         self._metrics: dict[str, Any] | None = None
         self.updates = 0
         """How many updates this worker has made."""
+        self.updating = False
+        """Whether the sum is there, and its update is being made."""
         self._optimizer, self._update = optimizer, optimizer.step
         # A bound method: schedulers bind what they find here, and a function would get the optimizer as an argument.
         optimizer.step = self.step
@@ -77,8 +88,10 @@ class Loop:
         self._framework.begin(self._job.training.key(self._lane))
         return self._lane
 
-    def step(self, closure: None = None, **metrics: Any) -> None:
+    def step(self, closure: None = None, **metrics: Any) -> Any:
         """Replaces the optimizer's: the lane is done. Metrics are averaged over lanes, printed and kept."""
+        if self.updating:
+            return self._update()  # a gradient scaler found no Inf, and has the optimizer update
         if closure is not None:
             raise JobError("optimizer.step got a closure; a wrapped loop needs an optimizer that takes none")
         if not self._given or self._round is None:
@@ -90,11 +103,25 @@ class Loop:
         except StopIteration as end:
             self._round = self._lane = None
             self._metrics = self._framework.take(end.value, self._job.lanes, mean=True)
-            if self._after_sum is not None:
-                self._after_sum()
-            self._update()
+            self.updating = True
+            self._make_update()
+            self.updating = False
             self.updates += 1
-            self._optimizer._opt_called = True  # schedulers warn where they see no call
+        return None
+
+    def _make_update(self) -> None:
+        """`.grad` holds the mean over lanes."""
+        if self._scaler is not None:
+            self._scaler.unscale_(self._optimizer)
+        if self._after_sum is not None:
+            self._after_sum()
+        if self._scaler is not None:
+            self._scaler.step(self._optimizer)
+        else:
+            self._update()
+        self._optimizer._opt_called = True  # schedulers warn where they see no call
+        if self._after_update is not None:
+            self._after_update()
 
     def finish(self) -> None:
         """The job ends: commit the last step."""
@@ -118,30 +145,25 @@ class Loop:
 setattr(Loop.step, "_wrapped_by_lr_sched", True)  # noqa: B010 (schedulers warn where another `step` has no such mark)
 
 
-def wrap(model: Any, optimizer: Any, job: LoopJob, *more: Any, after_sum: Callable[[], Any] | None = None) -> Any:
+def wrap(
+    model: Any,
+    optimizer: Any,
+    job: LoopJob,
+    *more: Any,
+    after_sum: Callable[[], Any] | None = None,
+    after_update: Callable[[], Any] | None = None,
+) -> Any:
     """Share these objects and let `optimizer.step` end a lane and, with a step's last lane, the step.
 
     `.grad` is then the mean over lanes, as under DDP. `after_sum` is called before each update, once `.grad` holds the
-    mean: the place for clipping. `more` is what else belongs to the state. Returns model, optimizer and `more`: the
-    same objects, except that the `step` of a scheduler takes effect once per update.
+    mean: the place for clipping. `after_update` is called after it: the place for an average of the weights by a class
+    of your own.
+
+    `more` is what else belongs to the state. Returns model, optimizer and `more`: the same objects, except that the
+    `step` of a scheduler, the `update_parameters` of an `AveragedModel` and the `step` and `update` of a `GradScaler`
+    take effect once per update, though the loop calls them once per lane.
     """
+    scaler = scaler_among(more, job.training.config.nonfinite)
     job.share(model, optimizer, *more)
-    loop = job.training.loop = Loop(job, optimizer, after_sum)
-    return model, optimizer, *(Scheduler(loop, one) if hasattr(one, "step") else one for one in more)
-
-
-class Scheduler:
-    """A scheduler whose `step` takes effect once per update, however many lanes the loop went through for it."""
-
-    def __init__(self, loop: Loop, inner: Any) -> None:
-        self._loop, self._inner, self._seen = loop, inner, 0
-
-    def step(self, *args: Any, **options: Any) -> Any:
-        """The scheduler's own, if there was an update since the last call."""
-        if self._seen == self._loop.updates:
-            return None
-        self._seen = self._loop.updates
-        return self._inner.step(*args, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+    loop = job.training.loop = Loop(job, optimizer, scaler, after_sum, after_update)
+    return model, optimizer, *(per_update(loop, one) for one in more)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.optim.swa_utils import AveragedModel
 
 from meshmend.base.schema import loads
 from meshmend.errors import FormatError, JobError
@@ -61,7 +62,9 @@ class TorchState(Framework):
                     if path in persistent or value.dtype == torch.bool:
                         self._fixed.append(f"{name}.{path}")
         self._check_optimizers()
-        self._trained = [name for name, value in self._every.items() if value.requires_grad]
+        averages = [one for one in modules.values() if isinstance(one, AveragedModel)]  # have no gradients, ever
+        fixed = {id(value) for one in averages for value in one.parameters()}
+        self._trained = [n for n, value in self._every.items() if value.requires_grad and id(value) not in fixed]
         for name in self._trained:
             if self._every[name].is_complex():
                 raise JobError(f"{name!r} is complex, and complex gradients cannot be summed; use two real parameters")
@@ -92,6 +95,12 @@ class TorchState(Framework):
         rest = {name: listing.described(dict_of(one), name) for name, one in self._named.items()}
         text = np.frombuffer(json.dumps(rest, separators=(",", ":")).encode(), np.uint8)
         self._leaves = [*listing.leaves, (OBJECTS, text)]
+
+    def changed(self) -> str:
+        """The first object that is described in another way now: a schedule that has advanced, a rate."""
+        committed, listing = json.loads(bytes(dict(self.leaves())[OBJECTS])), Listing(self._swaps())
+        now = {name: listing.described(dict_of(one), name) for name, one in self._named.items()}
+        return next((name for name in now if json.dumps(now[name]) != json.dumps(committed[name])), "")
 
     def _swaps(self) -> dict[int, Any]:
         """The copies of the buffers, by the identity of the buffers that they stand for."""
@@ -160,7 +169,7 @@ class TorchState(Framework):
         changes = {name: _change(live[name].detach(), self._kept[name]) for name in self._buffers}
         for name in self._fixed:
             if not torch.equal(live[name], self._kept[name]):
-                raise self._changed(name)
+                raise without_mean(name, self._kept[name])
         found = leaves_of(result)
         self._tensors = [isinstance(value, torch.Tensor) for _, value in found]
         values = [_metric(value) for _, value in found]
@@ -175,10 +184,6 @@ class TorchState(Framework):
         odd = [name for name, value in self._every.items() if value.grad is not None and name not in self._trained]
         if odd:
             raise JobError(f"{odd[0]!r} was frozen when it was shared, but has a gradient; share it with requires_grad")
-
-    def _changed(self, name: str) -> JobError:
-        kind = "truth values" if self._kept[name].dtype == torch.bool else "complex numbers"
-        return JobError(f"a lane changed buffer {name!r} of {kind}, which has no mean; make it a float buffer")
 
     def drop(self) -> None:
         """Restore the state from before the lane."""
@@ -221,6 +226,12 @@ class TorchState(Framework):
         if self._generators is not None:
             rng.restore(self._generators)
             self._generators = None
+
+
+def without_mean(name: str, buffer: Any) -> JobError:
+    """What to say where a lane changed a buffer whose changes cannot be averaged."""
+    kind = "truth values" if buffer.dtype == torch.bool else "complex numbers"
+    return JobError(f"a lane changed buffer {name!r} of {kind}, which has no mean; make it a float buffer")
 
 
 def _names(objects: tuple[Any, ...]) -> list[str]:
