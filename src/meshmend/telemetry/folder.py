@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import re
+import stat
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -60,6 +61,28 @@ def check_name(run: str) -> None:
         )
     if len(run.encode()) > LONGEST:
         raise JobError(f"{run[:40]!r}… is too long for the name of a run: use at most {LONGEST} letters")
+
+
+def own(folder: Path) -> None:
+    """Make the folder of a run; refuse it, or the folder of runs, where another user has put it in a place for all.
+
+    In /tmp, say, whoever makes `runs` first could have what a run writes go to any file of its user's. The rule is the
+    kernel's for links in such places (fs.protected_symlinks).
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise unwritable(folder, error) from None
+    for path in (folder.parent, folder):
+        with contextlib.suppress(FileNotFoundError):
+            around, owner = os.stat(path.parent), os.lstat(path).st_uid
+            for_all = around.st_mode & stat.S_ISVTX and around.st_mode & stat.S_IWOTH
+            if for_all and owner not in (os.geteuid(), around.st_uid):
+                raise JobError(
+                    f"{path} belongs to another user (number {owner}), who could change whatever a run keeps there: "
+                    "work in a folder of your own, or name one in MESHMEND_RUNS"
+                )
 
 
 def read_description(folder: Path) -> dict[str, Any]:
