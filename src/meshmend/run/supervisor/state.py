@@ -120,6 +120,10 @@ class RunState:
     """Members that cannot be reached, until the others have agreed to continue without them."""
     eager: bool = True
     """The next world need not wait until its newcomers are ready: the last one was not opened in vain."""
+    unready: int = 0
+    """Worlds for newcomers in a row that did not come up."""
+    prepare_at: float = 0.0
+    """When the next one may be opened."""
     exiting_since: float | None = None
     """Since when some worker has been exiting."""
     hangs: HangJudge = field(default_factory=HangJudge)
