@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, BinaryIO
 
 from meshmend.base.clocks import ROOM_POLL
 from meshmend.base.schema import loads, wrong
@@ -88,11 +88,8 @@ def own(folder: Path) -> None:
 def read_description(folder: Path) -> dict[str, Any]:
     """What is in `run.json`; raises if that is damaged, or of a version that this one does not read."""
     path = folder / "run.json"
-    try:
-        with path.open("rb") as file:
-            text = file.read(DESCRIPTION + 1)
-    except OSError as error:
-        raise FormatError(f"cannot read {path} ({error.strerror}): restore it, or start a new run") from None
+    with opened(path) as file:
+        text = file.read(DESCRIPTION + 1)
     try:
         if len(text) > DESCRIPTION:
             raise FormatError(f"it has more than {DESCRIPTION} bytes")
@@ -105,6 +102,19 @@ def read_description(folder: Path) -> dict[str, Any]:
     if not OLDEST <= found <= FORMAT:
         raise OtherVersion(folder, found, values.get("version"))
     return dict(values)
+
+
+def opened(path: Path) -> BinaryIO:
+    """A file of a run, to read; whatever else lies in its place is refused, and nobody waits for a pipe."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            return os.fdopen(file, "rb")
+        os.close(file)
+        why = "it is not a file"
+    except OSError as error:
+        why = str(error.strerror)
+    raise FormatError(f"cannot read {path} ({why}): restore it, or start a new run")
 
 
 def damaged(path: Path, error: Exception) -> FormatError:
