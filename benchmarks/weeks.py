@@ -184,7 +184,9 @@ def idle(args: argparse.Namespace) -> None:
                 sys.exit(output.read_text())
             parts = {
                 "launcher": [run.pid],
-                "couriers": [one for one in running("meshmend.job.courier", name) if "python" in program(one)],
+                "couriers": [
+                    one for one in running("meshmend.job.courier", name, any_network=True) if "python" in program(one)
+                ],
                 "workers": running("meshmend.job.worker", str(script)),
             }
             before = {part: [used(one) for one in processes] for part, processes in parts.items()}

@@ -72,6 +72,8 @@ LAW: dict[str, list[str]] = {
         "observations", "messages", "actions", "ranks", "patience", "state", "worlds", "deaths", "health", "halting",
         "jobs", "restart", "policies", "hosts", "decide",
     ],
+    "run/hosts": ["remote", "pool"],
+    "run/world": ["mpirun", "world"],
     "run/clusters": ["hosts", "base", "local", "ssh", "slurm", "kubernetes"],
     "run/doctor": ["programs", "devices", "kill_test", "mpi", "checks"],
     "telemetry": ["epoch", "types", "steps", "compaction", "folder", "reader"],
@@ -91,8 +93,8 @@ LAW: dict[str, list[str]] = {
     "mesh/executors": ["base", "slots", "placement", "reference", "jax", "mpi"],
     "mesh/drawing": ["text", "svg"],
     "base": [
-        "status", "clocks", "calls", "units", "env", "processes", "waiting", "sockets", "packing", "schema", "kernels",
-        "cuda", "registry", "terminal", "theme",
+        "status", "clocks", "calls", "units", "env", "processes", "waiting", "sockets", "private_network", "packing",
+        "schema", "kernels", "cuda", "registry", "terminal", "theme",
     ],
     "testbed": ["privileges", "routes", "namespaces", "wiring", "network"],
     "demo": ["digits", "screen", "story"],
@@ -106,6 +108,9 @@ LAW: dict[str, list[str]] = {
         "chip_hours", "history", "rectangles", "speeds", "policies", "fleet", "sweep", "text", "chart",
     ],
     "simulator/step": ["models", "hardware", "model_parallel", "step"],
+    "simulator/step/models": [
+        "layers", "attention", "bert", "convnets", "dlrm", "maskrcnn", "ssd", "transformer",
+    ],
     "simulator/papers": ["published", "charts", "dead_host", "failure_costs", "multipod"],
 }  # fmt: skip
 """For each folder, its parts from the top down: each may import those before it, and nothing below."""
@@ -180,6 +185,11 @@ def parts(folder: str) -> dict[str, list[Path]]:
     base = SOURCE / folder
     modules = {path.stem: [path] for path in base.glob("*.py") if path.stem != "__init__"}
     return modules | {path.parent.name: [*path.parent.rglob("*.py")] for path in base.glob("*/__init__.py")}
+
+
+def test_every_package_has_a_law() -> None:
+    packages = {str(path.parent.relative_to(SOURCE)) for path in SOURCE.rglob("__init__.py")}
+    assert packages - {"."} == LAW.keys() - {""}
 
 
 @pytest.mark.parametrize("folder", LAW)

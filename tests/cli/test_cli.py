@@ -324,6 +324,15 @@ def test_a_mistake_ends_a_process_with_2(tmp_path: Path) -> None:
     refused(start("plan", "4x4", "-chip@9,9", folder=tmp_path), "chip 9,9 is outside the 4x4 mesh")
 
 
+def test_ctrl_c_is_no_trace(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_load", interrupted)
+    done = run("plan", "4x4")
+    assert done.code == 130 and done.out == done.err == ""
+
+
 def test_simulate_compares_and_shows(run: Run, tmp_path: Path) -> None:
     done = run("simulate", "6x6", "-2x2@2,2", "--algorithm", "trees,ring", "--nbytes", "1MB", "--json", "f.json")
     assert done.code == 0 and "trees" in done.out and "ring" in done.out

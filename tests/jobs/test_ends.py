@@ -96,6 +96,19 @@ train(3)
     job.assert_clean()
 
 
+def test_one_that_is_stopped_while_it_loads_is_started_again(job: Job) -> None:
+    """It is neither dead nor owes anything yet, and all others would wait for it for ever."""
+    text = """
+if rank == 1 and not os.path.exists("stopped"):
+    open("stopped", "w")
+    os.kill(os.getpid(), signal.SIGSTOP)
+train(3)
+"""
+    job.run("-n", "2", script=script(job, text))
+    assert job.status == 0 and worlds(job) == [(1, Why.BEGIN)], job.output
+    job.assert_clean()
+
+
 def test_what_a_worker_has_started_ends_with_it(job: Job) -> None:
     text = f"subprocess.Popen(['sleep', '1000'], env={{**os.environ, 'OF': {job.name!r}}})\ntrain(10**6)"
     job.start("-n", "2", script=script(job, text)).until("going")

@@ -18,6 +18,7 @@ from meshmend.job.shm.inspect import Member, member, members
 from meshmend.run.console import sentence, world_reason
 from meshmend.run.supervisor.messages import (
     AgentReplaced,
+    CouriersStopped,
     Halting,
     HostBack,
     HostGone,
@@ -147,21 +148,25 @@ def test_a_worker_on_another_host_is_replaced(job: Job, undisturbed: Undisturbed
     job.assert_clean()
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("what", ["agent", "prted"])
-def test_an_agent_or_a_daemon_dies_and_no_worker_restarts(
-    job: Job, hosts: Hosts, what: str, undisturbed: Undisturbed
+def test_an_agent_or_a_daemon_dies_or_is_stopped_and_no_worker_restarts(
+    job: Job, hosts: Hosts, what: str, how: signal.Signals, undisturbed: Undisturbed
 ) -> None:
-    start(job, "a:2,b:2").until("step 30 ")
+    start(job, "a:2,b:2", options=[LONG[0], "gate=60"]).until("step 30 ")
     before = workers(job)
     victim = rank(job, 3).agent if what == "agent" else rank(job, 3).daemon
     assert victim in hosts.processes("b")
-    os.kill(victim, signal.SIGKILL)
-    job.until(sentence(AgentReplaced("b")) if what == "agent" else f"world 2 ({world_reason(MpirunLost())})")
+    os.kill(victim, how)
+    why = MpirunLost() if how == signal.SIGKILL else CouriersStopped()
+    job.until(sentence(AgentReplaced("b")) if what == "agent" else f"world 2 ({world_reason(why)})")
     assert workers(job) == before
+    job.open_gate()
     job.finish()
     assert job.status == 0, job.output
     assert job.weights == [undisturbed(LONG[0])] * 4, job.output
     assert started(job) == [0, 1, 2, 3]
+    wait_for(lambda: victim not in hosts.processes("b"))  # whoever took over has ended it
     job.assert_clean()
 
 

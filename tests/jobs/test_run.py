@@ -152,11 +152,11 @@ def test_a_courier_or_mpirun_that_is_stopped_is_replaced(job: Job, which: str, u
 
 def test_couriers_end_with_a_launcher_that_is_killed_while_they_start(job: Job) -> None:
     job.start("-n", "2", script=[SCRIPT, "steps=20"])
-    wait_for(lambda: running("meshmend.job.courier", job.name))
+    wait_for(lambda: running("meshmend.job.courier", job.name, any_network=True))
     assert job.process is not None
     job.process.kill()
     job.process.communicate()
-    wait_for(lambda: not running("meshmend.job.courier", job.name))
+    wait_for(lambda: not running("meshmend.job.courier", job.name, any_network=True))
     workers = [one.worker for one in members(job.name)]
     for worker in workers:
         os.kill(worker, signal.SIGKILL)

@@ -21,6 +21,7 @@ MESSAGES: list[tuple[m.Message, list[str]]] = [
     (m.WorkerEnded(3, 0, Cause.NONE, early=True), ["3", "mm.Job", "break"]),
     *((m.WorkerEnded(3, -9, cause), ["3", CAUSES[cause]]) for cause in CAUSES),
     (m.WorkerRaised(3, ERROR), ["3", "7", "ValueError: no such digit"]),
+    (m.JoinFailed((1, 2)), ["workers 1 and 2", "couriers.log"]),
     (m.StartFailed(3, "no room in /dev/shm"), ["3", "no room in /dev/shm"]),
     (m.GivenUp(3, 8), ["3", "8"]),
     (m.FirstBusy(0), ["worker 0", "job.pause()", "job.evaluate"]),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from meshmend.base.clocks import AGENT_POLL, AGENT_REST, HANG_FIRST, HANG_FLOOR, HANG_OUTSIDE, HANG_PATIENCE
-from meshmend.run.agent.pulse import LOOKS, SEEN, Pulse
+from meshmend.run.agent.pulse import LOOKS, SEEN, LoadingPulse, Pulse
 from meshmend.run.supervisor.observations import HANGS, STOPPED
 
 TICK = 0.01
@@ -138,3 +138,12 @@ def test_a_stopped_worker_is_found_in_time_by_one_who_looks_seldom() -> None:
         now += max(AGENT_POLL, min(AGENT_REST, pulse.rest))
     late = HANG_PATIENCE * 0.5 + HANG_FLOOR["stopped"]
     assert late <= now - begin <= late + 0.5 / LOOKS + 3 * AGENT_POLL
+
+
+def test_one_that_is_stopped_while_it_loads_is_found() -> None:
+    pulse = LoadingPulse()
+    looks = [pulse.still(now / 50, lambda: True) for now in range(100, 300)]
+    assert looks[0] == 0 and looks[-1] == STOPPED and sum(map(bool, looks)) < 110
+    assert pulse.still(6.5, lambda: False) == 0
+    assert pulse.still(7.0, lambda: True) == 0  # stopped again, but not for long
+    assert pulse.still(70.0, lambda: True) == 0  # nor does time count in which nobody looked

@@ -7,6 +7,7 @@ from enum import Enum, auto
 from math import log2
 from typing import TYPE_CHECKING
 
+from meshmend.base.clocks import HANG_FIRST
 from meshmend.base.status import DONE, FAILED, HALTED
 from meshmend.job.protocol import NEVER, MemberState
 from meshmend.run.supervisor.observations import HANGS, STOPPED
@@ -40,7 +41,7 @@ class Worker:
     def __init__(self, model: Model, rank: int, host: Host, attempt: int, resume: str, passed: int = 0) -> None:
         self.model, self.rank, self.host, self.attempt = model, rank, host, attempt
         self.process = model.new_process()
-        self.mode = Mode.RUNS
+        self.mode, self.paused = Mode.RUNS, 0.0
         self.alive, self.exiting, self.status, self.left = True, False, 0, False
         self.owner: Agent | None = None
         # the agent's words
@@ -112,7 +113,7 @@ class Worker:
     def pause(self, mode: Mode, seconds: float = 0.0) -> None:
         """Make no progress from here on, or for so long."""
         if self.mode is Mode.RUNS and not self.exiting:
-            self.mode = mode
+            self.mode, self.paused = mode, self.model.clock.now
             if mode is Mode.PAUSES:
                 self.model.clock.after(seconds, self._go_on)
             else:
@@ -120,7 +121,10 @@ class Worker:
 
     def _killed_by_user(self) -> None:
         if not self.exiting:
-            if self.owing is None or self.over:
+            waited_for = not self.ready or (self.out and self.job < self.model.case.jobs)
+            if self.mode is Mode.STOPPED and waited_for and self.model.launcher is not None:
+                self.model.clock.after(OUTSIDE, self._killed_by_user)  # the launcher must find that by itself
+            elif self.owing is None or self.over:
                 self.kill()
             else:
                 self.model.clock.after(OUTSIDE, self._killed_by_user)
@@ -308,6 +312,8 @@ class Worker:
     @property
     def still(self) -> int:
         """`RankSeen.still`."""
+        if self.mode is Mode.STOPPED and self.alive and (not self.ready or self.out):
+            return STOPPED if self.model.clock.now - self.paused > HANG_FIRST else 0
         if self.mode is Mode.RUNS or self.owing is None or not self.alive:
             return 0
         owed = self.model.clock.now - self.owing

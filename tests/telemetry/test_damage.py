@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,18 @@ def test_lines_that_come_twice_prove_the_same(tmp_path_factory: pytest.TempPathF
     account = report.check(Events(folder))
     put(folder, [*lines, *data.draw(st.lists(st.sampled_from(lines)))])
     assert account.clean and report.check(Events(folder)) == account
+
+
+@pytest.mark.parametrize("name", ["events/worker-0.jsonl", "run.json"])
+@pytest.mark.parametrize("what", ["folder", "pipe", "link to nothing"])
+def test_what_is_no_file_is_a_sentence(
+    tmp_path: Path, name: str, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = put(tmp_path, [(json.dumps(event.values()) + "\n").encode() for event in LINES])
+    path = tmp_path / name
+    path.unlink(missing_ok=True)
+    {"folder": Path.mkdir, "pipe": os.mkfifo, "link to nothing": lambda path: path.symlink_to("nowhere")}[what](path)
+    judge(tmp_path)
+    if name != "run.json":  # an audit needs none
+        assert cli.main(["audit", f"{tmp_path}/"]) == 2
+        assert str(path) in capsys.readouterr().err

@@ -126,30 +126,28 @@ def name(process: int) -> str:
         return ""
 
 
-def running(*words: str) -> list[int]:
+def running(*words: str, any_network: bool = False) -> list[int]:
     """Processes of this user on this host whose command line has these words one after another.
 
     A process in another network or PID namespace counts as on another host, even if it has a number here (containers,
-    `meshmend testbed`).
+    `meshmend testbed`); with `any_network`, only one in another PID namespace does.
     """
     wanted, found = "\0".join(["", *words, ""]).encode(), []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            if wanted in path.read_bytes() and path.stat().st_uid == os.geteuid() and is_here(int(path.parent.name)):
-                found.append(int(path.parent.name))
+            process = int(path.parent.name)
+            if wanted in path.read_bytes() and path.stat().st_uid == os.geteuid() and is_here(process, any_network):
+                found.append(process)
     return found
 
 
-def is_here(process: int) -> bool:
-    """Whether a process is on this host: in the same network and PID namespace as this one."""
+def is_here(process: int, any_network: bool = False) -> bool:
+    """Whether a process is on this host: in the same network (unless any will do) and PID namespace as this one."""
+    kinds = ("pid",) if any_network else ("pid", "net")
     try:
-        return _spaces(process) == _spaces(os.getpid())
+        return all(os.readlink(f"/proc/{process}/ns/{kind}") == os.readlink(f"/proc/self/ns/{kind}") for kind in kinds)
     except OSError:
         return False
-
-
-def _spaces(process: int) -> tuple[str, str]:
-    return os.readlink(f"/proc/{process}/ns/net"), os.readlink(f"/proc/{process}/ns/pid")
 
 
 def kill(process: int, how: int = signal.SIGKILL) -> None:

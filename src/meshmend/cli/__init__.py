@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 import sys
 from importlib import import_module
 
@@ -35,6 +36,8 @@ def main(words: list[str] | None = None) -> int:
         pass  # already printed, with what was probably meant
     except BrokenPipeError:
         sys.stderr.close()
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT  # as shells do; a run that has begun has a handler of its own
     return 2
 
 

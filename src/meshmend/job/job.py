@@ -230,7 +230,7 @@ class Job:
             training.session.tick()  # a sign of progress: the others wait for this work, which is outside a sum
             found = chunks.computed(number, function, weighted=weighted)
             assert training.framework is not None, "workers have met for this, which needs one"
-            training.framework.drop()  # statistics of a model that is still in training mode: no two workers have the same
+            training.framework.drop()  # batch-norm statistics in training mode: no two workers have the same
             return found
 
         done.run(self.rank, compute, partial(training.exchange, "evaluate"))

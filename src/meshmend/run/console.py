@@ -29,6 +29,7 @@ from meshmend.run.supervisor.messages import (
     HostGone,
     HostLost,
     Joined,
+    JoinFailed,
     Message,
     Minority,
     MpirunLost,
@@ -136,6 +137,9 @@ def sentence(message: Message) -> str:
             return f"worker {rank} raised an exception in step {error.step}: {error.error}"
         case StartFailed(rank=rank, why=why):
             return f"cannot start worker {rank}: {why}; trying again"
+        case JoinFailed(ranks=ranks):
+            who = f"{workers(ranks)} cannot join: the couriers of a new world do not come up"
+            return f"{who} (output/couriers.log has what mpirun printed); trying again"
         case GivenUp(rank=rank, attempts=attempts):
             return f"worker {rank} failed {attempts} times without completing a step; continuing without it"
         case AllStill():

@@ -17,7 +17,7 @@ from meshmend.run.heart import beating, require_alone
 from meshmend.run.journal import halted_before
 from meshmend.run.launcher import Launcher
 from meshmend.run.spec import VERSION, RunSpec, load_saved
-from meshmend.telemetry import Began, Died, Ended, Formed, read, steps_done, unwritable
+from meshmend.telemetry import Began, Died, Ended, Formed, own, read, steps_done, unwritable
 
 
 def launch(spec: RunSpec) -> int:
@@ -31,6 +31,7 @@ def launch(spec: RunSpec) -> int:
     with manage(spec.run, ", or give another --name"):
         _require_free_name(spec.run)
         require_tolerance()
+        own(spec.folder)
         launcher = Launcher(spec)
         with beating(spec.folder), _disk_errors(spec):
             launcher.pool.open()
@@ -41,6 +42,7 @@ def launch(spec: RunSpec) -> int:
 def resume(spec: RunSpec) -> int:
     """Resume a run from its last checkpoint, in new processes; a finished run only if its script has changed."""
     check(spec)
+    own(spec.folder)
     clean_stale()
     with manage(spec.run):
         require_alone(spec.run, spec.folder)
@@ -88,6 +90,7 @@ def _attached_instead(launcher: Launcher) -> int:
 def attach(spec: RunSpec) -> int:
     """Take over a run whose launcher was killed, with the workers that are alive."""
     check(spec)
+    own(spec.folder)
     version = load_saved(spec.run).version
     if version != VERSION:  # its workers and their shared memory have that version
         raise JobError(

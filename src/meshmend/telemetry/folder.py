@@ -11,13 +11,14 @@ import errno
 import fcntl
 import os
 import re
+import stat
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, BinaryIO
 
 from meshmend.base.clocks import ROOM_POLL
 from meshmend.base.schema import loads, wrong
@@ -62,14 +63,33 @@ def check_name(run: str) -> None:
         raise JobError(f"{run[:40]!r}… is too long for the name of a run: use at most {LONGEST} letters")
 
 
+def own(folder: Path) -> None:
+    """Make the folder of a run; refuse it, or the folder of runs, where another user has put it in a place for all.
+
+    In /tmp, say, whoever makes `runs` first could have what a run writes go to any file of its user's. The rule is the
+    kernel's for links in such places (fs.protected_symlinks).
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise unwritable(folder, error) from None
+    for path in (folder.parent, folder):
+        with contextlib.suppress(FileNotFoundError):
+            around, owner = os.stat(path.parent), os.lstat(path).st_uid
+            for_all = around.st_mode & stat.S_ISVTX and around.st_mode & stat.S_IWOTH
+            if for_all and owner not in (os.geteuid(), around.st_uid):
+                raise JobError(
+                    f"{path} belongs to another user (number {owner}), who could change whatever a run keeps there: "
+                    "work in a folder of your own, or name one in MESHMEND_RUNS"
+                )
+
+
 def read_description(folder: Path) -> dict[str, Any]:
     """What is in `run.json`; raises if that is damaged, or of a version that this one does not read."""
     path = folder / "run.json"
-    try:
-        with path.open("rb") as file:
-            text = file.read(DESCRIPTION + 1)
-    except OSError as error:
-        raise FormatError(f"cannot read {path} ({error.strerror}): restore it, or start a new run") from None
+    with opened(path) as file:
+        text = file.read(DESCRIPTION + 1)
     try:
         if len(text) > DESCRIPTION:
             raise FormatError(f"it has more than {DESCRIPTION} bytes")
@@ -82,6 +102,19 @@ def read_description(folder: Path) -> dict[str, Any]:
     if not OLDEST <= found <= FORMAT:
         raise OtherVersion(folder, found, values.get("version"))
     return dict(values)
+
+
+def opened(path: Path) -> BinaryIO:
+    """A file of a run, to read; whatever else lies in its place is refused, and nobody waits for a pipe."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            return os.fdopen(file, "rb")
+        os.close(file)
+        why = "it is not a file"
+    except OSError as error:
+        why = str(error.strerror)
+    raise FormatError(f"cannot read {path} ({why}): restore it, or start a new run")
 
 
 def damaged(path: Path, error: Exception) -> FormatError:

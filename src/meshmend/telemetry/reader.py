@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from meshmend.errors import FormatError, JobError
-from meshmend.telemetry.folder import check_format, segments
+from meshmend.telemetry.folder import check_format, opened, segments
 from meshmend.telemetry.steps import Steps, spread
 from meshmend.telemetry.types import Committed, Event, Opened, Skipped, parse
 
@@ -69,7 +69,7 @@ class Follower:
                 continue
             if number > place.number:
                 place.number, place.node, place.begin, place.lines, place.events = number, 0, 0, 0, 0
-            with path.open("rb") as file:
+            with opened(path) as file:
                 node = os.fstat(file.fileno()).st_ino
                 known = 0
                 if place.node not in (0, node):  # made smaller: the same events, in fewer lines
@@ -115,7 +115,7 @@ class Events:
     def _of(self, paths: list[tuple[int, Path]]) -> Iterator[Event]:
         for number, path in paths:
             last = number == paths[-1][0]
-            with path.open("rb") as file:
+            with opened(path) as file:
                 for at, line in enumerate(file, 1):
                     open_end = last and not line.endswith(b"\n")  # it may still be being written
                     event = event_of(line, path, at, self._tell, open_end=open_end)
@@ -197,13 +197,13 @@ def steps_done(folder: Path) -> int:
 
 def _lines(paths: list[tuple[int, Path]]) -> Iterator[Event]:
     for _, path in paths:
-        with path.open("rb") as file:
+        with contextlib.suppress(FormatError), opened(path) as file:
             yield from _readable(file, path)
 
 
 def _ends(path: Path) -> Iterator[Event]:
     """The events in the last lines of a file."""
-    with path.open("rb") as file:
+    with contextlib.suppress(FormatError), opened(path) as file:
         if file.seek(max(0, path.stat().st_size - END)):
             file.readline()  # it may be cut
         yield from _readable(file, path)

@@ -19,7 +19,7 @@ from hypothesis.extra import numpy as arrays
 
 from meshmend.errors import JobError
 from meshmend.job.data.cache import Cache
-from meshmend.job.data.cache_file import PREFIX, Place
+from meshmend.job.data.cache_file import PREFIX, Place, remove_unused
 
 ROOT = Path(__file__).parents[3]
 
@@ -179,6 +179,19 @@ cache.put(0, sample(0))
 cache._write = half
 cache.put(number, sample(number))
 """
+
+
+def test_caches_of_other_users_are_left_alone(tmp_path: Path) -> None:
+    """Also by root, who might remove them."""
+    if os.geteuid():
+        pytest.skip("needs root, to act as another user")
+    ours, theirs = tmp_path / f"{PREFIX}ours-1", tmp_path / f"{PREFIX}theirs-1"
+    for path in (ours, theirs):
+        path.touch()
+    os.chown(theirs, 65534, 65534)
+    os.mkfifo(tmp_path / f"{PREFIX}pipe")
+    remove_unused(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{PREFIX}pipe", theirs.name]
 
 
 def test_a_writer_killed_in_the_middle_of_a_sample_leaves_nothing_torn(tmp_path: Path) -> None:

@@ -234,3 +234,29 @@ while True:
             seen += len(members("mine"))
         maker.kill()
     assert seen >= 2000
+
+
+@pytest.mark.parametrize("room", ["size=4096", *(f"nr_inodes={number}" for number in range(2, 7))])
+def test_no_room_for_a_run_is_one_sentence_and_leaves_nothing(tmp_path: Path, room: str) -> None:
+    """Somebody else has filled /dev/shm, or made so many files there that there can be no other."""
+    if os.geteuid() or not shutil.which("unshare"):
+        pytest.skip("needs root, for a small file system of its own")
+    code = """
+import os
+try:
+    with open(sys.argv[1] + "/theirs", "wb", buffering=0) as theirs:
+        while theirs.write(bytes(4096)):
+            pass
+except OSError:
+    pass
+try:
+    with manage("mine"):
+        print("room")
+except ValueError as error:
+    print(str(error).count(sys.argv[1]))
+print(os.listdir(sys.argv[1]))
+"""
+    mounted = f'mount -t tmpfs -o {room} tmpfs {tmp_path} && exec "$@"'
+    said = run(tmp_path, code, "unshare", "-m", "sh", "-c", mounted, "sh").splitlines()
+    assert said[0] in ("1", "room") and said[1] == "['theirs']", said
+    assert said[0] == "1" or room == "nr_inodes=6"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from meshmend.base.clocks import STANDSTILL
 from meshmend.run.supervisor.messages import AllStill, FirstBusy, Halting, Standstill, WorkerEnded
-from meshmend.run.supervisor.observations import HANGS, STOPPED, Cause
+from meshmend.run.supervisor.observations import HANGS, STOPPED, Cause, RankSeen
 from meshmend.run.supervisor.patience import FIRST_ALONE, HangJudge
-from tests.run.supervisor.story import KILLED, Orders, Run, training
+from meshmend.run.supervisor.ranks import within
+from tests.run.supervisor.story import KILLED, Orders, Run, planned, training
 
 
 def judged(judge: HangJudge, *still: int, step: int = 5, now: float = 0.0) -> list[int]:
@@ -102,3 +105,32 @@ def test_nobody_else_is_waited_for(levels: tuple[int, ...], outside: bool, kille
     run = training("a a a")
     run.see(outside=outside)
     assert looks(run, *levels).killed == [(killed, Cause.HANG)]
+
+
+def test_one_that_is_stopped_while_it_loads_is_killed_and_not_waited_for() -> None:
+    run = planned("a a a")
+    run.turn()
+    run.opens(0, 2).see(1, still=STOPPED)
+    assert run.turn().killed == [(1, Cause.HANG)]
+    assert run.dies(1, cause=Cause.HANG).turns(2).started == [1]
+    assert run.opens(1).turn().opened == [[0, 1, 2]]
+
+
+def test_where_all_are_stopped_while_they_load_nobody_is_killed() -> None:
+    run = planned("a a")
+    run.turn()
+    run.see(still=STOPPED)
+    orders = run.turns(3)
+    assert orders.killed == [] and orders.said == [AllStill()]
+
+
+def test_a_newcomer_that_is_stopped_while_it_loads_is_replaced() -> None:
+    run = training("a a a")
+    run.dies(2).turn()
+    assert run.turn(after=1.5).started == [2]
+    assert run.see(2, still=STOPPED).turn().killed == [(2, Cause.HANG)]
+
+
+def test_one_that_is_stopped_between_two_jobs_is_killed_and_not_waited_for() -> None:
+    seen = RankSeen(1, process=7, job=1, ready=True, over=True, left=True, still=STOPPED)
+    assert within(seen, 2, seen).still == STOPPED and within(replace(seen, left=False), 2, seen).still == 0

@@ -13,6 +13,7 @@ from meshmend.run.supervisor.messages import (
     Attached,
     Begin,
     Joined,
+    JoinFailed,
     MpirunLost,
     NoCourierEver,
     NoProgress,
@@ -126,6 +127,26 @@ def test_a_world_for_newcomers_is_made_while_they_load_unless_the_last_one_was_i
     orders = run.comes_up().turn()
     assert orders.of(KillWorld) == [KillWorld(1)]
     assert orders.of(EnterWorld) == [EnterWorld(3, fresh=False, reason=Joined((1, 3)), ranks=(0, 1, 2, 3))]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_worlds_for_newcomers_that_do_not_come_up_are_tried_ever_more_seldom(late: bool) -> None:
+    """Twelve were opened per second, without a word; those that train must not be stopped for it either."""
+    run = training("a a a")
+    run.dies(1).turn()
+    assert run.turn(after=1.5).started == [1]
+    run.on_open = (lambda _: None) if late else (lambda world: run.ended.add(world.number))
+    run.opens(1)
+    run.turns(300 if late else 60)
+    opened = run.when(OpenWorld)
+    pauses = [round(after - before, 1) for before, after in pairwise(opened)]
+    assert pauses == sorted(pauses) and (late or (pauses[0] >= 0.5 and len(opened) < 12))
+    assert run.orders.entered == [] and run.halting is None
+    assert [said for said in run.orders.said if isinstance(said, JoinFailed)] == [JoinFailed((1,))]
+    run.on_open = lambda _: run.comes_up()
+    orders = run.turns(2 * WORLD_START)
+    assert [enter.reason for enter in orders.of(EnterWorld)] == [Joined((1,))]
+    assert run.state.unready == 0
 
 
 def test_a_world_that_came_up_is_replaced_at_once() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 import tempfile
 import weakref
 from dataclasses import dataclass, field
@@ -146,13 +147,15 @@ class CacheFile:
 
 
 def remove_unused(folder: Path) -> None:
-    """Remove caches from a folder whose processes were all killed."""
+    """Remove this user's caches from a folder whose processes were all killed."""
     for path in folder.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
-            file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                path.unlink(missing_ok=True)
+                found = os.fstat(file)
+                if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+                    path.unlink(missing_ok=True)
             finally:
                 os.close(file)
 

@@ -14,6 +14,7 @@ name, and tries again.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -51,7 +52,11 @@ def enter(run: str, *, make: bool = False) -> Path:
         if folder in _present and _is(_present[folder], folder / LOCK):
             return folder
         with contextlib.suppress(FileNotFoundError):  # another process has just removed the folder
-            file = _open(folder / LOCK)
+            try:
+                file = _open(folder / LOCK)
+            except JobError:
+                _drop(folder)
+                raise
             if _try(file, fcntl.LOCK_SH) and _is(file, folder / LOCK):
                 _present[folder] = file
                 return folder
@@ -80,14 +85,22 @@ def leave(run: str, patience: float = EXIT_WAIT) -> bool:
 @contextlib.contextmanager
 def manage(run: str, otherwise: str = "") -> Iterator[None]:
     """Be the launcher of this run on this host; `JobError` if another process is, with what to do otherwise."""
-    file, patience = _open(enter(run, make=True) / LAUNCHER), 0.0
+    folder, patience = enter(run, make=True), 0.0
+    try:
+        file = _open(folder / LAUNCHER)
+    except JobError:
+        leave(run, patience)
+        raise
     try:
         if not _take(file):
             holder = _holder(file)
             who = f"process {holder.number}" if holder.visible else "a process in another container"
             raise JobError(f"run {run!r} is already managed by {who} on this host: stop that launcher first{otherwise}")
         patience = EXIT_WAIT
-        os.pwrite(file, struct.pack(_WHO, *vars(Identity.of(os.getpid())).values()), 0)
+        try:
+            os.pwrite(file, struct.pack(_WHO, *vars(Identity.of(os.getpid())).values()), 0)
+        except OSError as error:
+            raise _no_room(folder / LAUNCHER, error) from None
         yield
     finally:
         leave(run, patience)
@@ -161,7 +174,23 @@ def _remove(folder: Path) -> bool:
 
 
 def _open(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> int:
-    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    try:
+        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM):
+            raise
+        raise _no_room(path, error) from None
+
+
+def _no_room(path: Path, error: OSError) -> JobError:
+    return JobError(f"{path} cannot be made ({error.strerror}): free some shared memory")
+
+
+def _drop(folder: Path) -> None:
+    """Remove what is empty of a folder that was just made."""
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+        folder.parent.rmdir()
 
 
 def _mkdir(folder: Path) -> None:
@@ -170,7 +199,9 @@ def _mkdir(folder: Path) -> None:
     except (FileExistsError, FileNotFoundError):
         pass  # another process has created it, or just removed the user's folder with the last run in it
     except OSError as error:
-        raise JobError(f"{folder} cannot be made ({error.strerror}): free some shared memory") from None
+        with contextlib.suppress(OSError):
+            folder.parent.rmdir()  # unless the user has other runs
+        raise _no_room(folder, error) from None
 
 
 def _try(file: int, how: int) -> bool:

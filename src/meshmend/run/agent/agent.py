@@ -28,20 +28,24 @@ from meshmend.run.agent import messages
 from meshmend.run.agent.local_worker import DAEMON, LocalWorker
 from meshmend.run.agent.messages import Command
 from meshmend.run.supervisor.observations import Cause, RankSeen
+from meshmend.telemetry import own
 
 
 class Agent:
     """The workers of this host."""
 
-    def __init__(self, run: str, folder: Path, *, alone: bool = True) -> None:
+    def __init__(self, run: str, folder: Path, *, alone: bool = True, one_host: bool = False) -> None:
         self.run, self.folder = run, folder
         self.alone = alone
         """Whether there is nothing but these workers to poll."""
+        self._one_host = one_host
+        """Whether the run is on this host alone: then its couriers have a network of their own."""
         self.workers: dict[int, LocalWorker] = {}
         self._unstarted: dict[int, str] = {}
         """Why the last start of a rank failed, if it did."""
         self._exits = ExitWaiter()
         self._attempt = -1
+        own(folder)
         (folder / "output").mkdir(parents=True, exist_ok=True)
         clean_stale()
 
@@ -159,7 +163,8 @@ class Agent:
         deadline, mine = time.monotonic() + COURIER_EXIT, (self.run, str(self.folder))
         while not ranks_of(self.run) and time.monotonic() < deadline:
             # including couriers that were just starting, and first of all the daemons that start them
-            left = [Identity.of(one) for one in [*self._daemons(), *running("meshmend.job.courier", *mine)]]
+            couriers = running("meshmend.job.courier", *mine, any_network=self._one_host)
+            left = [Identity.of(one) for one in [*self._daemons(), *couriers]]
             for one in left:
                 one.kill()
             if not left:

@@ -20,7 +20,7 @@ from meshmend.job.shm import AgentSegment
 from meshmend.job.shm.mailbox import halt_of, is_over, owes
 from meshmend.job.shm.records import Phase
 from meshmend.run.agent.output import PIECE, Tail
-from meshmend.run.agent.pulse import CourierPulse, Pulse
+from meshmend.run.agent.pulse import CourierPulse, LoadingPulse, Pulse
 from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, WorkerError
 
 LEFT = 5.0
@@ -40,6 +40,7 @@ class LocalWorker:
     status: int | None = None
     cause: Cause = Cause.NONE
     pulse: Pulse = field(default_factory=Pulse)
+    loads: LoadingPulse = field(default_factory=LoadingPulse)
     carries: CourierPulse = field(default_factory=CourierPulse)
     still: int = 0
     tail: Tail = field(default_factory=Tail)
@@ -114,6 +115,8 @@ class LocalWorker:
         worker, process = self.segment.worker, self.segment.agent.worker.number
         owing = self.status is None and owes(self.segment) and not worker.paused
         self.still = self.pulse.still(worker.progress, worker.inside, owing, now, lambda: doing(process))
+        if self.status is None and worker.ready <= worker.left and not worker.paused:
+            self.still = self.still or self.loads.still(now, lambda: is_stopped(process))
 
     def end_courier(self) -> None:
         """Kill the courier of a dead worker (even one that starts late), so that ULFM reports it to its peers."""

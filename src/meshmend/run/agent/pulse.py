@@ -92,6 +92,27 @@ class Pulse:
 
 
 @dataclass
+class LoadingPulse:
+    """Whether a worker that loads, or is between two jobs, is stopped: for `HANG_FIRST` seconds, at every look.
+
+    How long it takes there is its own affair. But a stopped one does not continue by itself, and others wait for it.
+    """
+
+    looked: float = 0.0
+    since: float | None = None
+
+    def still(self, now: float, look: Callable[[], bool]) -> int:
+        """`STOPPED` if it is, else 0."""
+        if now - self.looked > COURIER_LOOK:
+            if not look():
+                self.since = None
+            elif self.since is None or now - self.looked > HANG_FIRST:  # the agent itself did not run meanwhile
+                self.since = now
+            self.looked = now
+        return STOPPED if self.since is not None and now - self.since > HANG_FIRST else 0
+
+
+@dataclass
 class CourierPulse:
     """Detects that a courier, or the mpirun process that it belongs to, is stopped: seen stopped twice in a row.
 

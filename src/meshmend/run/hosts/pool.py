@@ -62,7 +62,8 @@ class Pool:
     def _agent(self, host: str) -> Agent | Remote:
         here = next(place.here for place in self.spec.places if place.name == host)
         if here:
-            return Agent(self.spec.run, self.spec.folder, alone=len(self.spec.places) == 1)
+            one = len(self.spec.places) == 1
+            return Agent(self.spec.run, self.spec.folder, alone=one, one_host=one)
         return Remote(self.spec.run, self.spec.folder, host, self.spec.launch_agent, self._secret)
 
     def has(self, host: str) -> bool:

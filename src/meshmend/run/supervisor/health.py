@@ -63,6 +63,12 @@ def mind_hangs(turn: Turn) -> None:
         judge.waits = step
         turn.say(FirstBusy(busy))
     still = {rank.number: rank.seen.still for rank in members}
+    # Nobody waits for a newcomer that is stopped while it loads, but it must be replaced.
+    newcomers = [rank for rank in run.living() if rank not in members and rank.state is RankState.STARTING]
+    if still and not all(still.values()):
+        for rank in newcomers:
+            if rank.seen.still >= STOPPED:
+                turn.kill(rank, Cause.HANG)
     for number in judge.judge(still, step, turn.now, -1 if busy is None else busy):
         turn.kill(run.ranks[number], Cause.HANG)
     if judge.all_still_since is None:

@@ -34,6 +34,7 @@ def _begin(turn: Turn, job: int) -> None:
     run.fresh = not run.active()  # this launcher may have attached in the middle of the job
     run.begun = not run.fresh
     run.hangs, run.backoff = HangJudge(), Backoff()
+    run.unready, run.prepare_at = 0, 0.0
     run.unsure.clear()
     if run.fresh:
         run.reason = None

@@ -178,6 +178,13 @@ class StartFailed:
 
 
 @dataclass(frozen=True)
+class JoinFailed:
+    """Worlds in which these ranks would have joined did not come up; that is tried again and again."""
+
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class GivenUp:
     """A worker failed so often without completing a step that the others continue without it."""
 
@@ -252,6 +259,6 @@ class RestartsExhausted:
 
 
 Message = (
-    WorkerEnded | WorkerRaised | StartFailed | GivenUp | AllStill | FirstBusy | AgentReplaced | HostLost | HostBack
-    | Split | Halting | Restarting | RestartsExhausted
+    WorkerEnded | WorkerRaised | StartFailed | JoinFailed | GivenUp | AllStill | FirstBusy | AgentReplaced | HostLost
+    | HostBack | Split | Halting | Restarting | RestartsExhausted
 )  # fmt: skip

@@ -231,8 +231,8 @@ def within(seen: RankSeen, job: int, before: RankSeen) -> RankSeen:
         )  # fmt: skip
     if seen.job < job:
         return replace(
-            seen, ready=False, over=False, active=False, step=0, still=0, stuck=False, courier=CourierState.NONE,
-            summed_world=0, summed_shrink=0,
+            seen, ready=False, over=False, active=False, step=0, still=seen.still if seen.left else 0, stuck=False,
+            courier=CourierState.NONE, summed_world=0, summed_shrink=0,
         )  # fmt: skip
     return seen
 

@@ -120,6 +120,10 @@ class RunState:
     """Unreachable members, until the others have agreed to continue without them."""
     eager: bool = True
     """The next world may be opened before its newcomers are ready: the last one opened that way was used."""
+    unready: int = 0
+    """Worlds for newcomers in a row that did not come up."""
+    prepare_at: float = 0.0
+    """When the next one may be opened."""
     exiting_since: float | None = None
     """The time since which some worker has been exiting."""
     hangs: HangJudge = field(default_factory=HangJudge)

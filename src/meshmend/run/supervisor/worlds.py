@@ -22,14 +22,19 @@ from meshmend.run.supervisor.messages import (
     Begin,
     CouriersStopped,
     Joined,
+    JoinFailed,
     MpirunLost,
     RepairStuck,
     Restarted,
     WorldReason,
 )
 from meshmend.run.supervisor.observations import Cause, CourierState
+from meshmend.run.supervisor.patience import start_pause
 from meshmend.run.supervisor.ranks import Rank, RankState
 from meshmend.run.supervisor.state import RESTARTS, Phase, Turn, World
+
+TOLD = 2
+"""After how many worlds for newcomers that did not come up people are told; one may be an accident."""
 
 
 def form(turn: Turn, reason: WorldReason) -> None:
@@ -89,20 +94,22 @@ def prepare_next(turn: Turn) -> None:
         _abandon(turn)
     elif run.next is None:
         joining = [rank for rank in everyone if rank.joining]
-        more = any(rank.state is RankState.DUE and not rank.misses for rank in run.ranks.values())
-        if joining and not more and all(rank.seen.ready or (run.eager and rank.seen.process) for rank in joining):
+        wait = turn.now < run.prepare_at or any(
+            rank.state is RankState.DUE and not rank.misses for rank in run.ranks.values()
+        )
+        if joining and not wait and all(rank.seen.ready or (run.eager and rank.seen.process) for rank in joining):
             for rank in joining:
                 rank.joining = False
             run.next = _open(turn, Joined(tuple(rank.number for rank in joining)))
-    elif (
-        run.next.number in turn.seen.ended_worlds
-        or run.next.members != {rank.number: rank.seen.process for rank in everyone}
-        or _late(turn, run.next, everyone)
-    ):
+    elif run.next.members != {rank.number: rank.seen.process for rank in everyone}:
         _abandon(turn)
         network_is_whole(turn)  # a partition may be the cause, and is handled when the answer arrives
+    elif run.next.number in turn.seen.ended_worlds or _late(turn, run.next, everyone):
+        _unready(turn, run.next)
+        _abandon(turn)
+        network_is_whole(turn)
     elif all(rank.seen.ready and rank.seen.standby == run.next.number for rank in everyone):
-        run.eager = True
+        run.eager, run.unready = True, 0
         turn.do(KillWorld(run.world.number))
         world, run.next = run.next, None
         _enter(turn, world)
@@ -161,6 +168,15 @@ def _abandon(turn: Turn) -> None:
         run.next, run.eager = None, False
         for rank in run.living():
             rank.joining = run.world is not None and not run.world.has(rank)
+
+
+def _unready(turn: Turn, world: World) -> None:
+    """A world for newcomers did not come up: the one at work goes on, and another is tried with growing pauses."""
+    run = turn.run
+    run.unready += 1
+    run.prepare_at = turn.now + start_pause(run.unready)
+    if run.unready == TOLD and isinstance(world.reason, Joined):
+        turn.say(JoinFailed(world.reason.ranks))
 
 
 def _mpirun_lost(turn: Turn, world: World, members: list[Rank], how: Loss) -> None:

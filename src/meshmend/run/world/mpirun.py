@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from meshmend.base.private_network import PrivateNetwork, private_network
 from meshmend.base.sockets import LOCAL
 from meshmend.errors import JobError
 from meshmend.job.shm import world_folder
@@ -75,6 +76,11 @@ def _inside(network: str) -> list[str]:
     if any(" " in word for word in words):
         return include  # mpirun splits this option at spaces
     return [*include, "--prtemca", "prte_launch_agent", " ".join(words)]
+
+
+def own_network() -> PrivateNetwork | None:
+    """The network for an mpirun that stays on this host; None where there cannot be one, or the user has chosen."""
+    return None if has_chosen() else private_network()
 
 
 def has_chosen() -> bool:

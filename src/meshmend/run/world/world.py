@@ -13,15 +13,17 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO
 
+from meshmend.base.private_network import PrivateNetwork
 from meshmend.base.processes import die_with_parent
 from meshmend.base.sockets import LOCAL, LOOK, keep_to
 from meshmend.job.shm import world_folder
 from meshmend.run.clusters.hosts import HERE
 from meshmend.run.spec import RunSpec
-from meshmend.run.world.mpirun import mpirun_line
+from meshmend.run.world.mpirun import mpirun_line, own_network
 
 
 @dataclass(frozen=True)
@@ -57,18 +59,27 @@ def open_world(
     memory = world_folder(spec.run, number)
     ranks = {host: list(some) for host, some in members.items()}
     line = mpirun_line(spec, number, ranks, repair=repair, network=network)
+    local = list(members) == [HERE]
+    alone = own_network() if local and len(spec.places) == 1 else None
     # A courier multiplies no matrices: without OpenBLAS threads its start takes 0.1 s less processor time.
     environment = {**os.environ, "TMPDIR": str(memory), "OPENBLAS_NUM_THREADS": "1"}
     process = subprocess.Popen(
         line, env=environment, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=die_with_parent,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=partial(_begin, alone),
         start_new_session=True,  # only the launcher handles Ctrl-C and a closed terminal
     )  # fmt: skip
     assert process.stdout is not None
-    if reach := LOCAL if list(members) == [HERE] else network:
+    if alone is None and (reach := LOCAL if local else network):
         threading.Thread(target=keep_to, args=[process.pid, reach, LOOK], name="sockets", daemon=True).start()
     _pump(process.stdout, output_of(spec), say)
     return World(number, line, process, memory)
+
+
+def _begin(alone: PrivateNetwork | None) -> None:
+    """Called in the child that becomes mpirun."""
+    if alone is not None:
+        alone.enter()
+    die_with_parent()
 
 
 def output_of(spec: RunSpec) -> Path:
