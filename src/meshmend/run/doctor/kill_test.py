@@ -18,7 +18,7 @@ from pathlib import Path
 from meshmend.base.processes import kill, running
 from meshmend.errors import JobError
 from meshmend.job.shm import MEMORY
-from meshmend.run.world.mpirun import ON_HOSTS, OPTIONS, mpirun, own_network
+from meshmend.run.world.mpirun import ON_HOSTS, OPTIONS, mpirun
 
 SECONDS = 60
 """More than a busy machine needs; a test that takes longer has hung."""
@@ -36,11 +36,9 @@ def kill_test(seconds: float = SECONDS) -> float:
         folder = Path(name)
         out = folder / "out"
         with out.open("w") as stream:
-            alone = own_network()
             job = subprocess.Popen(
                 _line(folder), stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT,
                 env={**os.environ, "TMPDIR": name}, start_new_session=True,
-                preexec_fn=alone.enter if alone is not None else None,
             )  # fmt: skip
             try:
                 ended = _wait(job, folder, seconds)
@@ -76,7 +74,7 @@ def _end(job: subprocess.Popen[bytes], folder: Path) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(job.pid, signal.SIGKILL)
     job.wait()
-    for process in running(MEMBER, str(folder), any_network=True):
+    for process in running(MEMBER, str(folder)):
         kill(process)
 
 
