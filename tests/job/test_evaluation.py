@@ -31,15 +31,22 @@ class Death(Exception):
 
 
 class Meeting:
-    """Exchanges of workers that are threads; those that are dead are not waited for."""
+    """Exchanges of workers that are threads. All get the same bytes, and those of the dead are missing for all."""
 
     def __init__(self, workers: int) -> None:
         self._alive = set(range(workers))
-        self._brought: list[dict[int, bytes]] = [{}]
+        self._brought: list[dict[int, bytes]] = []
+        self._agreed: list[dict[int, bytes]] = []
         self._change = threading.Condition()
 
     def exchange(self, rank: int) -> Callable[[bytes], dict[int, bytes]]:
         turn = iter(range(10**6))
+
+        def agreed(number: int) -> bool:
+            if len(self._agreed) == number and self._brought[number].keys() >= self._alive:
+                self._agreed.append({one: data for one, data in self._brought[number].items() if one in self._alive})
+                self._change.notify_all()
+            return len(self._agreed) > number
 
         def brings(data: bytes) -> dict[int, bytes]:
             with self._change:
@@ -47,9 +54,8 @@ class Meeting:
                 if number == len(self._brought):
                     self._brought.append({})
                 self._brought[number][rank] = data
-                self._change.notify_all()
-                assert self._change.wait_for(lambda: self._brought[number].keys() >= self._alive, DEADLINE)
-                return {one: self._brought[number][one] for one in self._brought[number] if one in self._alive}
+                assert self._change.wait_for(lambda: agreed(number), DEADLINE)
+                return self._agreed[number]
 
         return brings
 
