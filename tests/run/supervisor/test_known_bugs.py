@@ -564,6 +564,27 @@ KNOWN = [
         mutant=_patch(decide_module, "exit_status", _done_when_somebody_ended),
     ),
     Known(
+        "SIGTERM just when the second job of a script had begun",
+        tuple(
+            Case(policy="checkpoint", hosts=3, jobs=2, steps=2, seed=373247, faults=(Fault(Kind.SIGNAL, at),))
+            for at in range(118, 160, 4)
+        ),
+        status=HALTED,
+        mutant=_patch(RunState, "halted_fresh", property(lambda run: run.fresh, lambda *_: None)),
+    ),
+    Known(
+        "A worker was stopped (SIGSTOP) while it loaded, or between two jobs",
+        (
+            Case(
+                policy="checkpoint", hosts=2, jobs=2, seed=755, load=2.0, faults=(
+                    Fault(Kind.SLOW, 2, target=1, after=1.0, lasts=10.0),
+                    Fault(Kind.SLOW, 226, target=0, after=0.01, lasts=10.0),
+                    Fault(Kind.SLOW, 294, target=2, after=5.0, lasts=0.5), Fault(Kind.HANG, 120, target=0, after=5.0),
+                ),
+            ),
+        ),
+    ),
+    Known(
         "A worker whose memory took long to free counted as dead before its exit status was known",
         at_all(Case(workers=1, policy="checkpoint", exit=1.5, steps=6), Fault(Kind.KILL, 0, 0), begin=20, end=50),
         mutant=_exiting_is_dead,

@@ -134,7 +134,7 @@ def _mind_end(turn: Turn) -> None:
     # Either all workers here were killed for a restart from the last checkpoint when this turned out to be the smaller
     # side of a partition, which must not restart; or the run was stopped between two jobs.
     apart = isinstance(run.halt_reason, Minority) and bool(run.restarting)
-    between = last > run.job or (run.job > 1 and run.fresh)
+    between = last > run.job or (run.job > 1 and run.halted_fresh)
     between = between and run.halt_reason is not None and not isinstance(run.halt_reason, BadStart)
     status = exit_status(said, run.writer, halted=run.halt_reason is not None, kept=apart or between)
     if isinstance(run.halt_reason, BadStart):

@@ -33,7 +33,7 @@ def begin_halt(turn: Turn) -> None:
     """Choose which worker writes the checkpoint, say why the run stops, and tell the workers to stop."""
     run = turn.run
     reason = run.halt_reason = run.halt_reason or Signalled(turn.seen.signal)
-    run.phase, run.halted = Phase.HALTING, turn.now
+    run.phase, run.halted, run.halted_fresh = Phase.HALTING, turn.now, run.fresh
     if run.writer is None:
         # Once the last step is done, a worker that has not heard of it was left out of the last steps: its state is
         # useless.

@@ -230,8 +230,9 @@ def within(seen: RankSeen, job: int, before: RankSeen) -> RankSeen:
             summed_world=before.summed_world, summed_shrink=before.summed_shrink,
         )  # fmt: skip
     if seen.job < job:
+        waited_for = seen.left or not seen.ready  # it loads, or is on its way to this job
         return replace(
-            seen, ready=False, over=False, active=False, step=0, still=seen.still if seen.left else 0, stuck=False,
+            seen, ready=False, over=False, active=False, step=0, still=seen.still if waited_for else 0, stuck=False,
             courier=CourierState.NONE, summed_world=0, summed_shrink=0,
         )  # fmt: skip
     return seen

@@ -131,6 +131,8 @@ class RunState:
     halt_reason: HaltReason | None = None
     halted: float | None = None
     """When workers were told to stop."""
+    halted_fresh: bool = False
+    """No worker had the state of this job when the halt began; one may have had it before it heard of the halt."""
     writer: int | None = None
     """The rank that writes the last checkpoint; -1: no worker can; None before that is decided."""
     restarting: set[int] = field(default_factory=set)
