@@ -18,6 +18,7 @@ PUBLIC = {
     "MeshmendError", "MissingLibrary", "NoRing", "NotFinite", "PRESETS", "Plan", "Job",
     "JobError", "PlanError", "Proof", "Schedule", "VerifyError", "bound", "load", "local",
     "plan", "save", "simulate", "verify", "PictureError", "SimulateError", "load_checkpoint", "on_first",
+    "optimizer",
 }  # fmt: skip
 LAW: dict[str, list[str]] = {
     "": [
@@ -26,9 +27,9 @@ LAW: dict[str, list[str]] = {
     ],
     "job": [
         "protocol", "sharding", "state", "data", "reduction", "frameworks", "shm", "device", "faults", "holder",
-        "slice_files", "exchange", "evaluation", "progress", "ledger", "folders", "checkpoints", "config", "listener",
-        "message_room", "session", "solo", "sequence", "saving", "replica", "call_order", "training", "job", "first",
-        "loading", "transport", "signals", "courier", "worker",
+        "slice_files", "optimizers", "exchange", "evaluation", "progress", "ledger", "folders", "checkpoints", "config",
+        "listener", "message_room", "session", "solo", "sequence", "saving", "replica", "sharded_replica", "slice_side",
+        "call_order", "training", "job", "first", "loading", "transport", "signals", "courier", "worker",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",
@@ -40,7 +41,7 @@ LAW: dict[str, list[str]] = {
     ],
     "job/state": ["tree", "digest", "codec", "values", "safetensors"],
     "job/reduction": ["layout", "base", "footer", "float32", "bf16", "exact", "norms", "registry"],
-    "job/frameworks": ["base", "device", "jax", "arrays", "torch", "choose", "draws", "elementwise"],
+    "job/frameworks": ["base", "device", "jax", "arrays", "weights", "torch", "choose", "draws", "elementwise"],
     "job/frameworks/jax": [
         "tree", "host", "shards", "digest", "wires", "exact", "exact_shards", "sums", "sharded", "state",
     ],
@@ -56,12 +57,13 @@ LAW: dict[str, list[str]] = {
         "base", "carrier", "crew", "shared_memory", "pipeline", "device_memory", "library_mpi", "mesh_mpi", "choose",
     ],
     "job/shm": [
-        "words", "records", "home", "files", "presence", "buffers", "doorbell", "control", "segment", "mailbox",
-        "memory", "inspect",
+        "words", "records", "home", "files", "presence", "buffers", "slices", "doorbell", "control", "segment",
+        "mailbox", "memory", "sharded_memory", "inspect",
     ],
     "job/faults": ["base", "kinds", "inject"],
     "job/courier": [
-        "timings", "mpi", "sharded_mpi", "worker_messages", "worker_port", "differences", "courier", "__main__",
+        "timings", "mpi", "sharded_mpi", "worker_messages", "worker_port", "slice_port", "differences", "courier",
+        "__main__",
     ],
     "run": [
         "supervisor", "outlet", "console", "clusters", "spec", "checks", "journal", "heart", "disk", "secret", "probe",

@@ -5,6 +5,7 @@ also while the main thread computes. The rules of the lock, `_news`:
 
 * What both threads use is in here: the round, the export, which state is final. The main thread alone changes it, and
   holds the lock then; so it may read it without. The listener reads it with the lock.
+* Copies of slices are handed out, and slices are updated, with the lock.
 * An export keeps the lock: the main thread cannot go on to another round, and change the state, in the middle of one.
 * The device is served without it: that may wait for other workers, and `device/` has locks of its own.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 from meshmend.base.clocks import OWNER_POLL
@@ -42,6 +44,8 @@ class Listener:
         self._joined = False
         """Whether this worker has taken the state that it was given, if it was given one."""
         self._export: Export | None = None
+        self.hand_out: Callable[[], None] = lambda: None
+        """Gives copies of slices to other workers, in a sharded job."""
         self._closed = False
         self._thread = threading.Thread(target=self._listen, name="meshmend", daemon=True)
 
@@ -83,6 +87,10 @@ class Listener:
                 self._final = self.round
             self.round += 1
 
+    def changing(self) -> AbstractContextManager[object]:
+        """While this lasts, nothing of the state is handed out: the main thread changes it."""
+        return self._news
+
     def state_nbytes(self) -> int:
         """How many bytes the state takes in the host's memory."""
         return _nbytes(self._export(False)) if self._export is not None else 0
@@ -97,6 +105,7 @@ class Listener:
                 if request is not None and self._may_export(request.body.round):
                     assert self._export is not None
                     self._give(request, self._export(request.body.on_device))
+                self.hand_out()
                 self._news.notify_all()
 
     def _may_export(self, round: int) -> bool:

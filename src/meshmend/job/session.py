@@ -25,7 +25,7 @@ from meshmend.job.protocol import Total, divide
 from meshmend.job.reduction.footer import Footer, Note
 from meshmend.job.shm.mailbox import ALL, WorkerSide
 from meshmend.job.shm.records import Order, PartWanted
-from meshmend.job.shm.segment import open_as_worker
+from meshmend.job.shm.segment import WorkerSegment, open_as_worker
 from meshmend.job.shm.words import Mail
 from meshmend.job.state.digest import Later
 from meshmend.telemetry import Epoch
@@ -33,6 +33,27 @@ from meshmend.telemetry import Epoch
 
 class Unneeded(Exception):
     """The job was over before this worker became a member."""
+
+
+class Slices:
+    """What a sharded job has a session do besides: nothing, where a job is not sharded. See `slice_side.py`."""
+
+    def begin(self) -> None:
+        """Be called when the worker is about to be ready."""
+
+    def end(self) -> None:
+        """Be called when the job is over."""
+
+    def wanted(self, round: int) -> bool:
+        """Whether the courier waits for the update of a round."""
+        del round
+        return False
+
+    def update(self, round: int) -> None:
+        """Make it."""
+
+    def hand_out(self) -> None:
+        """Give copies of slices to other workers, if they are asked for; called by the listener, with its lock."""
 
 
 class WorkerSession:
@@ -67,6 +88,8 @@ class WorkerSession:
         """The lanes that this worker was asked for last; before that, those it may expect."""
         self._job = 0
         """Its number in the script, once it is shared."""
+        self._slices = Slices()
+        """Its part in sharded updates, if the job has them."""
 
     @property
     def first(self) -> bool:
@@ -107,6 +130,7 @@ class WorkerSession:
         own.lanes, own.step = self._lanes, self._step
         own.summed_world = own.summed_shrink = 0
         self.places.begin()
+        self._slices.begin()
         own.ready = job
         self._wait(lambda: self._side.is_active() or self._side.is_over())
         if not self._side.is_active():
@@ -117,6 +141,11 @@ class WorkerSession:
         given = self._side.take_given()
         self._listener.join(given=given is not None)
         return given
+
+    def shard(self, made: Callable[[WorkerSegment, Footer, Listener], Slices]) -> None:
+        """Before `share`: updates are sharded."""
+        self._slices = made(self._segment, self._footer, self._listener)
+        self._listener.hand_out = self._slices.hand_out
 
     def digested(self, step: int, digest: Later[int]) -> None:
         """The state after the last round is final, it is the one before this step, and this is its digest."""
@@ -199,9 +228,11 @@ class WorkerSession:
 
     def _asked(self) -> Mail[PartWanted] | None:
         """The courier's question for this worker's part; None when the total is there."""
-        side, number = self._side, self._listener.round
+        side, slices, number = self._side, self._slices, self._listener.round
         while True:
-            self._wait(lambda: side.has_total(number) or side.question(number) is not None)
+            self._wait(lambda: side.has_total(number) or side.question(number) is not None or slices.wanted(number))
+            if slices.wanted(number):
+                slices.update(number)
             if side.has_total(number):
                 return None
             if (question := side.question(number)) is not None:
@@ -255,7 +286,16 @@ class WorkerSession:
         """No more steps: stay until all the others have the last total too."""
         side, buffers, here = self._side, self._segment.buffers, self._listener
         while self.room.made and not side.is_over():  # without buffers, it came too late for any step
-            self._wait(lambda: side.is_over() or side.has_total(here.round) or side.question(here.round) is not None)
+            self._wait(
+                lambda: (
+                    side.is_over()
+                    or side.has_total(here.round)
+                    or side.question(here.round) is not None
+                    or self._slices.wanted(here.round)
+                )
+            )
+            if self._slices.wanted(here.round):
+                self._slices.update(here.round)
             question = side.question(here.round)
             if side.has_total(here.round):
                 self._take_total()  # a newcomer had something to say before it leaves
@@ -269,6 +309,7 @@ class WorkerSession:
         """For this worker, this job is over: the next one has a session of its own."""
         self._listener.close()
         self.places.close()
+        self._slices.end()
         self._own.left = self._job
 
     def exit_unneeded(self) -> NoReturn:

@@ -37,14 +37,17 @@ from meshmend.job.faults.kinds import FLIP
 from meshmend.job.folders import folder_of, job_of
 from meshmend.job.frameworks.base import Framework, Key
 from meshmend.job.frameworks.draws import Draws
+from meshmend.job.frameworks.weights import Weights
 from meshmend.job.ledger import StepLedger
 from meshmend.job.reduction.base import NonFinite
 from meshmend.job.replica import Replica
 from meshmend.job.saving import Saver, State, check_name
 from meshmend.job.sequence import SCRIPT, End
 from meshmend.job.session import Unneeded, WorkerSession
+from meshmend.job.sharded_replica import Sharded
 from meshmend.job.shm.home import MEMORY
 from meshmend.job.shm.home import folder_of as shared_memory_of
+from meshmend.job.slice_side import shard
 from meshmend.job.solo import Passing, Solo
 from meshmend.job.state.digest import Later
 
@@ -113,10 +116,15 @@ class Training:
         """The samples of one lane of this step."""
         return self.input.lane(self.step, lane)
 
-    def begin(self, framework: Framework, warm: Callable[..., Any] | None) -> None:
+    def begin(self, framework: Framework, warm: Callable[..., Any] | None, sharded: Sharded | None = None) -> None:
         """Begin with this state, or that of a checkpoint, or that of another worker; see `Job.share`."""
         self.calls.check_process("share")
-        replica = self._replica = Replica(framework, self.config, compared=self._settings is not None)
+        if sharded is None:
+            replica = Replica(framework, self.config, compared=self._settings is not None)
+        else:
+            assert isinstance(framework, Weights), "it was made for a sharded job"
+            replica = shard(framework, sharded, self.config, self.session, self._settings)
+        self._replica, self.calls.sharded = replica, sharded is not None
         if self._settings is not None:
             self._job = SCRIPT.begin()
             self.saver.open(self._job)
@@ -188,11 +196,11 @@ class Training:
             )
             self._said_repeat = True
 
-    def round(self) -> Generator[int, Any, Any]:
+    def round(self, word: str = "sum") -> Generator[int, Any, Any]:
         """The lanes of this step that this worker is asked for; is sent their trees, and returns the sum."""
-        self.calls.check_process("sum")
-        replica = self._required("sum")
-        self.calls.check_sum(self.step)
+        self.calls.check_process(word)
+        replica = self._required(word)
+        self.calls.check_sum(word, self.step)
         while True:
             total = yield from self.session.round(replica.accumulator)
             self._confirm(replica.framework)

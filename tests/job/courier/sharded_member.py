@@ -48,6 +48,10 @@ class HolderWorker:
     def bounds(self) -> tuple[int, ...]:
         return self.holder.slicing.bounds
 
+    @property
+    def stretches(self) -> tuple[int, ...]:
+        return self.holder.slicing.bounds
+
     def begin(self, round: int, lanes: tuple[int, ...]) -> None:
         self.holder.hold(self.memory.held)
         self.memory.leaving = round >= ROUNDS
@@ -97,6 +101,13 @@ class HolderWorker:
 
     def receive(self, number: int, weights: np.ndarray) -> None:
         self.holder.receive(number, weights)
+
+    def gives(self, slices: Collection[int]) -> None:
+        del slices
+
+    def copies_of(self, slices: Collection[int], look: Any) -> dict[int, np.ndarray]:
+        look()
+        return {number: self.copy_of(number) for number in slices}
 
     def copy_of(self, number: int) -> np.ndarray:
         copy = self.holder.copies[number]

@@ -7,7 +7,8 @@ footer, which everybody needs, are added up by MPI. New weights go from their gi
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -19,8 +20,9 @@ from meshmend.job.courier.mpi import Bytes, Mpi, WorkerPort
 from meshmend.job.protocol import Record, Total
 from meshmend.job.sharding import Compare, Fill, Give, Meet, Prepare, Scatter, ShardedOperation, ShardedRecord, Update
 from meshmend.job.transport.base import PIECE, patient
+from meshmend.job.transport.choose import check_layouts
 
-Wire = npt.NDArray[np.int32]
+Wire = npt.NDArray[np.generic]
 Floats = npt.NDArray[np.float32]
 Stretch = tuple[int, int, int]
 """(slice, begin, end): some numbers of a slice."""
@@ -32,6 +34,10 @@ class HolderPort(WorkerPort, Protocol):
     @property
     def bounds(self) -> Sequence[int]:
         """Where each slice begins in the flat state."""
+
+    @property
+    def stretches(self) -> Sequence[int]:
+        """The same in a message; one that holds no gradients has no slices."""
 
     @property
     def rest(self) -> Wire:
@@ -55,8 +61,11 @@ class HolderPort(WorkerPort, Protocol):
     def receive(self, number: int, weights: Floats) -> None:
         """Take the new weights of a slice."""
 
-    def copy_of(self, number: int) -> Bytes:
-        """A copy of a slice, for another holder."""
+    def gives(self, slices: Collection[int]) -> None:
+        """The slices that are given out from here in this round."""
+
+    def copies_of(self, slices: Collection[int], look: Callable[[], None]) -> dict[int, Bytes]:
+        """Copies of slices, for other holders; `look` raises if a member has died meanwhile."""
 
     def fill(self, number: int, copy: Bytes) -> None:
         """Hold a slice from now on."""
@@ -65,8 +74,10 @@ class HolderPort(WorkerPort, Protocol):
 class ShardedMpi(Mpi):
     """One courier's place in the group of a sharded job."""
 
-    def __init__(self, worker: HolderPort, lanes: int, slices: int, ranks: int) -> None:
-        super().__init__(worker, lanes)
+    def __init__(
+        self, worker: HolderPort, lanes: int, slices: int, ranks: int, over: Callable[[], bool] = lambda: False
+    ) -> None:
+        super().__init__(worker, lanes, over)
         self.holder, self.slices, self.ranks = worker, slices, ranks
         self._places: dict[int, int] = {}
         self._of: MPI.Comm | None = None
@@ -108,10 +119,12 @@ class ShardedMpi(Mpi):
     def copy(self, fills: Sequence[Fill]) -> None:
         """Copy slices, one after another, all members in the same order."""
         places, mine = self.places(), self.worker.hello().rank
+        given = {fill.slice for fill in fills if fill.source == mine}
+        copies = self.holder.copies_of(given, self.look) if given else {}
         for fill in fills:
             size = np.zeros(1, np.int64)
             if mine == fill.source:
-                data = self.holder.copy_of(fill.slice)
+                data = copies[fill.slice]
                 size[0] = len(data)
                 patient(self.active.Isend(size, places[fill.target]))
                 for begin in range(0, len(data), PIECE):
@@ -126,22 +139,24 @@ class ShardedMpi(Mpi):
     def scatter(self, round: int, slices: Collection[int], takers: Sequence[Collection[int]]) -> Total:
         """Every member sends each slice of its part to all that take it, and adds up what it takes itself."""
         places, mine = self.places(), self.worker.hello().rank
-        part, members = self.holder.part, self.active.Get_size()
+        if self.known is not self.active or self.met != self.worker.generation:
+            check_layouts(self.hellos(self.active))
+            self.known, self.met = self.active, self.worker.generation
         patient(self.active.Ibarrier())
-        bounds = self.holder.bounds
-        totals = {number: np.zeros(bounds[number + 1] - bounds[number], np.int32) for number in slices}
-        for some in self._pieces(members):
+        part, members, bounds = self.holder.part, self.active.Get_size(), self.holder.stretches
+        totals = {number: np.zeros(bounds[number + 1] - bounds[number], part.dtype) for number in slices}
+        for some in _pieces(bounds, members):
             to: list[list[Stretch]] = [[] for _ in range(members)]
             for one in some:
                 for rank in takers[one[0]]:
                     to[places[rank]].append(one)
             sizes = [sum(end - begin for _, begin, end in ones) for ones in to]
-            out = np.concatenate([part[begin:end] for ones in to for _, begin, end in ones] or [np.zeros(0, np.int32)])
+            out = np.concatenate([part[:0], *(part[begin:end] for ones in to for _, begin, end in ones)])
             own = to[places[mine]]
             size = sizes[places[mine]]
-            arrived = np.empty((members, size), np.int32)
-            patient(self.active.Ialltoallv([out.astype(np.int32), sizes], [arrived, [size] * members]))
-            total, place = arrived.sum(axis=0, dtype=np.int32), 0
+            arrived = np.empty((members, size), part.dtype)
+            patient(self.active.Ialltoallv([out, sizes], [arrived, [size] * members]))
+            total, place = np.add.reduce(arrived, axis=0, dtype=part.dtype), 0
             for number, begin, end in own:
                 if number in totals:
                     here = slice(begin - bounds[number], end - bounds[number])
@@ -176,10 +191,11 @@ class ShardedMpi(Mpi):
     def give(self, givers: Sequence[int], *, take: bool) -> None:
         """Everyone receives the new weights of all slices."""
         places, mine, bounds = self.places(), self.worker.hello().rank, self.holder.bounds
+        self.holder.gives([number for number, rank in enumerate(givers) if rank == mine])
         held = self.holder.digests().keys()
         found = {number: np.empty(bounds[number + 1] - bounds[number], np.float32) for number in range(self.slices)}
         members = self.active.Get_size()
-        for some in self._pieces(members):
+        for some in _pieces(bounds, members):
             by: list[list[Stretch]] = [[] for _ in range(members)]
             for one in some:
                 by[places[givers[one[0]]]].append(one)
@@ -197,23 +213,6 @@ class ShardedMpi(Mpi):
         for number, weights in found.items():
             if take and number not in held:
                 self.holder.receive(number, weights)
-
-    def _pieces(self, members: int) -> Iterator[list[Stretch]]:
-        """All slices in stretches, so many at a time that no message of a member is longer than a piece."""
-        most = max(1, PIECE // 4 // members)
-        some: list[Stretch] = []
-        room = most
-        for number, begin in enumerate(self.holder.bounds[:-1]):
-            end = self.holder.bounds[number + 1]
-            while begin < end:
-                stop = min(end, begin + room)
-                some.append((number, begin, stop))
-                room, begin = room - (stop - begin), stop
-                if not room:
-                    yield some
-                    some, room = [], most
-        if some:
-            yield some
 
     def gather(self, record: Record) -> list[Record]:
         """Everyone's record, as numbers."""
@@ -241,3 +240,20 @@ class ShardedMpi(Mpi):
             met=(rest[0], rest[1], rest[2]), held=frozenset(np.flatnonzero(held).tolist()), came=(rest[3], rest[4]),
             joined=(rest[5], rest[6]), leaving=bool(leaving), wrong=frozenset(np.flatnonzero(wrong).tolist()),
         )  # fmt: skip
+
+
+def _pieces(bounds: Sequence[int], members: int) -> Iterator[list[Stretch]]:
+    """All slices in stretches, so many at a time that no message of a member is longer than a piece."""
+    most = max(1, PIECE // 4 // members)
+    some: list[Stretch] = []
+    room = most
+    for number, (begin, end) in enumerate(pairwise(bounds)):
+        while begin < end:
+            stop = min(end, begin + room)
+            some.append((number, begin, stop))
+            room, begin = room - (stop - begin), stop
+            if not room:
+                yield some
+                some, room = [], most
+    if some:
+        yield some
