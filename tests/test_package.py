@@ -28,8 +28,9 @@ LAW: dict[str, list[str]] = {
     "job": [
         "protocol", "sharding", "state", "data", "reduction", "frameworks", "shm", "device", "faults", "holder",
         "slice_files", "optimizers", "exchange", "evaluation", "progress", "ledger", "folders", "checkpoints", "config",
-        "listener", "message_room", "session", "solo", "sequence", "saving", "replica", "sharded_replica", "slice_side",
-        "call_order", "training", "job", "first", "loading", "transport", "signals", "courier", "worker",
+        "listener", "message_room", "session", "solo", "sequence", "saving", "replica", "sharded_replica",
+        "slice_checkpoints", "slice_saving", "slice_side", "call_order", "training", "job", "first", "loading",
+        "transport", "signals", "courier", "worker",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",

@@ -3,7 +3,8 @@
 `steps=NUMBER`; `pause=SECONDS` makes every step take so much longer; `buddies=NUMBER`; `gate=STEP`: after it all
 workers wait until there is a file called `open`; `crowd=N` ends after the first step from 20 on that N workers took
 part in; `grow=1` makes gradients jump, so that rounds are done again on wider grids; `bad=STEP` makes a gradient of
-that step infinite; `say=1` has workers gather something before the first step and after every fourth.
+that step infinite; `best=STEP` saves a checkpoint of that name after it; `say=1` has workers gather before the
+first step and after every fourth.
 """
 
 import hashlib
@@ -64,6 +65,9 @@ def main() -> None:
                 weights, more = job.update(gradient)
                 job.commit(loss=more["loss"])
             assert more["lanes"] == 16
+            if step == int(options.get("best", -1)):
+                job.save("best", loss=more["loss"])
+                assert job.saved("best") == {"loss": float(more["loss"])}
             time.sleep(float(options.get("pause", 0)))
             if "say" in options and step % 4 == 0:
                 assert job.gather(step)[0] == step

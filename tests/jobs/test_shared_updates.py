@@ -5,6 +5,7 @@ Whoever dies, the weights are those of the unsharded loop, bit for bit.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import meshmend as mm
+from meshmend.base.status import HALTED
 from meshmend.job.shm.inspect import members
 from tests.jobs.jobs import DEADLINE, Job
 
@@ -111,3 +113,43 @@ def test_what_cannot_be_is_refused_in_one_sentence(job: Job, words: list[str], o
     job.run(*words, script=[SCRIPT, *options])
     assert job.status == 2, job.output
     assert sum(said in line for line in job.output.splitlines()) == 1 and "Traceback" not in job.output, job.output
+
+
+@pytest.mark.jobs
+@pytest.mark.parametrize("workers", [3, 5])
+def test_a_run_that_was_stopped_is_resumed_with_any_number_of_workers(job: Job, workers: int) -> None:
+    """All have written the slices of one step, though they hear at different moments that they have to stop."""
+    options = ["steps=60", "pause=0.05"]
+    job.start("-n", "4", script=[SCRIPT, *options]).until("step 0 ")
+    assert job.process is not None
+    job.process.send_signal(signal.SIGINT)
+    job.finish()
+    assert job.status == HALTED and not job.weights, job.output
+    saved = mm.load_checkpoint(job.path)
+    assert {name: value.shape for name, value in saved.items()} == {"w": (9000,), "b": (3,), "u": (2500,)}
+    job.start("--resume", job.name, "-n", str(workers), script=(), name=False).finish()
+    assert "resuming from step-" in job.output
+    assert_as_unsharded(job, workers, "steps=60")
+
+
+@pytest.mark.jobs
+def test_after_everybody_was_killed_the_last_checkpoint_of_all_slices_is_resumed(job: Job) -> None:
+    job.faults = [mm.testing.Fault(rank=rank, step=17, point="compute") for rank in range(3)]
+    job.run("-n", "3", "--checkpoint-every", "5", script=[SCRIPT])
+    assert job.status == 1, job.output
+    job.faults = []
+    job.start("--resume", job.name, "-n", "2", script=(), name=False).finish()
+    assert "resuming from step-000000" in job.output and "the beginning" not in job.output, job.output
+    assert_as_unsharded(job, 2)
+    left = sorted(path.name for path in (job.path / "checkpoints").iterdir())
+    assert len([name for name in left if name.startswith("step-")]) == 2, left
+    assert len([name for name in left if name.startswith("slices-")]) == 2, left
+
+
+@pytest.mark.jobs
+def test_a_checkpoint_with_a_name_is_kept(job: Job) -> None:
+    job.run("-n", "2", script=[SCRIPT, "best=4", "steps=8"])
+    assert job.status == 0, job.output
+    best = mm.load_checkpoint(job.path, "best")
+    digest = hashlib.sha256(b"".join(best[name].tobytes() for name in sorted(best))).hexdigest()
+    assert digest == unsharded("steps=5")

@@ -84,6 +84,8 @@ class Holder:
                 f"weights of shape {weights.shape} and type {weights.dtype} were given for leaves of {sum(leaves)} "
                 "numbers: give one flat float32 array"
             )
+        self.sizes = tuple(leaves)
+        """How many numbers each leaf of the weights has."""
         self.slicing = cut(leaves, slices)
         self.exact = Exact(leaves, lanes)
         self._bounds = Blocks(leaves).bounds
@@ -215,10 +217,10 @@ class Holder:
         self.weights[:] = weights
         self.exact.restore(grid)
 
-    def resume(self, weights: Floats, grid: Levels, first: Callable[[int], State]) -> None:
+    def resume(self, weights: Floats, first: Callable[[int], State]) -> None:
         """Begin with these weights, and with what `first` has of each slice."""
-        self.adopt(NEVER, weights, grid)
-        self._first = first
+        self.version, self.copies, self._first = NEVER, {}, first
+        self.weights[:] = weights
 
 
 def digest_of(array: npt.NDArray[Any], seed: int = 0) -> int:

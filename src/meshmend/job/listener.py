@@ -46,6 +46,8 @@ class Listener:
         self._export: Export | None = None
         self.hand_out: Callable[[], None] = lambda: None
         """Gives copies of slices to other workers, in a sharded job."""
+        self.stays: Callable[[], bool] = lambda: False
+        """Whether this worker has to go on although the run is halted, in a sharded job."""
         self._closed = False
         self._thread = threading.Thread(target=self._listen, name="meshmend", daemon=True)
 
@@ -64,7 +66,7 @@ class Listener:
     def wait(self, until: Callable[[], bool]) -> None:
         """Have the main thread wait for something that the courier rings for, or until the run is halted."""
         with self._news:
-            while not until() and self._side.halt() is None:
+            while not until() and (self._side.halt() is None or self.stays()):
                 self._news.wait(2 * OWNER_POLL)
 
     def join(self, *, given: bool) -> None:
@@ -79,6 +81,10 @@ class Listener:
         """The state after the last round is final."""
         with self._news:
             self._final = self.round - 1
+
+    def has_final(self, round: int) -> bool:
+        """Whether the state after a round is final."""
+        return self._final >= round
 
     def advance(self, *, unchanged: bool) -> None:
         """The round is done; if it has left the state unchanged, the state is as final as before."""

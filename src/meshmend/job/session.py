@@ -52,6 +52,18 @@ class Slices:
     def update(self, round: int) -> None:
         """Make it."""
 
+    def saves(self, *, first: bool) -> bool:
+        """Whether all are to save the state after this round."""
+        del first
+        return False
+
+    def stays(self) -> bool:
+        """Whether this worker has to go on although the run is halted, to save the same step as the others."""
+        return False
+
+    def halt(self) -> None:
+        """Write what nobody else will: this worker ends."""
+
     def hand_out(self) -> None:
         """Give copies of slices to other workers, if they are asked for; called by the listener, with its lock."""
 
@@ -108,8 +120,10 @@ class WorkerSession:
     def _obey(self) -> None:
         """End here if the run is halted; one of the workers writes the checkpoint."""
         halt = self._side.halt()
-        if halt is None:
+        if halt is None or self._slices.stays():
             return
+        if self._side.is_active():
+            self._slices.halt()
         if halt is Order.HALT_AND_SAVE or self.first:
             self._own.saving = True
             saved = self.save() if self._side.is_active() else True  # before that it has nothing that others have not
@@ -145,7 +159,7 @@ class WorkerSession:
     def shard(self, made: Callable[[WorkerSegment, Footer, Listener], Slices]) -> None:
         """Before `share`: updates are sharded."""
         self._slices = made(self._segment, self._footer, self._listener)
-        self._listener.hand_out = self._slices.hand_out
+        self._listener.hand_out, self._listener.stays = self._slices.hand_out, self._slices.stays
 
     def digested(self, step: int, digest: Later[int]) -> None:
         """The state after the last round is final, it is the one before this step, and this is its digest."""
@@ -201,7 +215,8 @@ class WorkerSession:
                 sums.export(self.places.part(sums.reduction.size))
                 self.places.publish()
             own.inside = False
-            self._footer.write(buffers.part, sorted(self._have), self._segment.rank, self._digest.value())
+            save = self._slices.saves(first=self.first)
+            self._footer.write(buffers.part, sorted(self._have), self._segment.rank, self._digest.value(), save=save)
             if not self.places.copying:
                 side.answer(question)
                 continue

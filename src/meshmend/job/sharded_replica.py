@@ -6,6 +6,7 @@ of all slices, on which their holders agreed in the last round: together they ar
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -80,6 +81,20 @@ class ShardedReplica(Replica):
         self.weights.move(memory.weights)
         self.holder.weights, self.memory = memory.weights, memory
 
+    def agreed(self) -> Table:
+        """The digests of all slices as their holders agreed on them in the last round."""
+        if self.memory is not None:
+            return self.memory.agreed
+        self.held()
+        count = self.holder.slicing.count
+        return np.array([self.holder.digests(number) for number in range(count)], np.uint64).reshape(count, 2)
+
+    def held(self) -> Collection[int]:
+        """The slices of which a copy is here: alone, all of them."""
+        if self.memory is None:
+            self.holder.hold(range(self.holder.slicing.count))
+        return self.holder.copies.keys()
+
     def accumulator(self, tree: Any) -> Accumulator:
         """What adds up lanes like this one; what they give besides gradients comes behind them."""
         known, found = self._accumulator is not None, super().accumulator(tree)
@@ -101,7 +116,7 @@ class ShardedReplica(Replica):
         holder, rest = self.holder, self._rest
         assert self._accumulator is not None, "a total cannot arrive before the first part"
         if self.memory is None:  # a world of one
-            holder.hold(range(holder.slicing.count))
+            self.held()
             self.apply(holder.version + 1, total)
         else:
             self._agree(self.memory.agreed)

@@ -6,6 +6,10 @@ main thread computes. Either holds the listener's lock, so that no slice changes
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
+from meshmend.base.clocks import HALT_SLICES
 from meshmend.base.env import Settings
 from meshmend.errors import JobError
 from meshmend.job.config import JobConfig
@@ -21,6 +25,7 @@ from meshmend.job.shm.records import Updated
 from meshmend.job.shm.segment import WorkerSegment
 from meshmend.job.shm.sharded_memory import held_in
 from meshmend.job.shm.slices import SliceMemory
+from meshmend.job.slice_saving import SliceSaver
 from meshmend.job.solo import Solo
 from meshmend.job.state.codec import decode, encode
 from meshmend.telemetry import read_description
@@ -35,6 +40,9 @@ class SliceSide(Slices):
         self._segment, self._replica, self._footer, self._listener = segment, replica, footer, listener
         self._side, self._holder = WorkerSide(segment), replica.holder
         self._buddies = buddies
+        self.saver: SliceSaver | None = None
+        self._halted = 0.0
+        """When this worker heard that it has to stop."""
 
     def begin(self) -> None:
         """Before this worker is ready: have the weights in shared memory, and say how they are cut."""
@@ -80,21 +88,57 @@ class SliceSide(Slices):
         request = self._side.copies_request()
         if request is None:
             return
-        self._hold()
+        self._fill()
         for number in request.body.slices:
             copy = self._holder.copies[number]
             self._segment.files.write_copy(number, encode([*copy.state.items()], version=copy.version))
         self._side.give_copies(request)
 
+    def mine(self) -> frozenset[int]:
+        """The slices that this worker gave out in the last round, and so writes to checkpoints."""
+        mail = self._segment.courier.gives
+        return frozenset(mail.body.slices) & self._holder.copies.keys() if mail is not None else frozenset()
+
+    def settled(self) -> bool:
+        """Whether the slices here are those of the last commit."""
+        return self._listener.has_final(self._holder.version)
+
+    def saves(self, *, first: bool) -> bool:
+        """When a checkpoint is due, or this worker has to stop."""
+        due = first and self.saver is not None and self.saver.slices.due(self._segment.worker.step + 1)
+        return due or self._side.halt() is not None
+
+    def stays(self) -> bool:
+        """Until this worker's slices of its last step are written, as those of all others are; not for ever."""
+        if self.saver is None or not self._side.is_active():
+            return False
+        now, slices = time.monotonic(), self.saver.slices
+        self._halted = self._halted or now
+        return (slices.busy or slices.written != self._segment.worker.step) and now - self._halted < HALT_SLICES
+
+    def halt(self) -> None:
+        """Write its slices, of whatever step it has: the others may have the same."""
+        assert self.saver is not None, "it is made with this"
+        own, slices = self._segment.worker, self.saver.slices
+        slices.close()
+        if slices.written != own.step and self.settled():
+            own.saving = True
+            slices.write(own.step, self.mine())
+            own.saving = False
+
     def _hold(self) -> None:
-        """Have the slices that this rank holds, no more and no fewer: others' copies have come in files."""
+        """Have the slices that this rank holds, no more and no fewer."""
+        self._fill()
+        self._holder.hold(held_in(self._segment.courier))
+
+    def _fill(self) -> None:
+        """Take the copies of others that have come in files."""
         held, holder = held_in(self._segment.courier), self._holder
         for number in held - holder.copies.keys():
             copy = self._segment.files.take_fill(number)
             if copy is not None:
                 state, about = decode(copy, None)
                 holder.copies[number] = Copy(dict(state), about["version"], self._agreed(number))
-        holder.hold(held)
 
     def _agreed(self, number: int) -> tuple[int, int] | None:
         found: list[int] = self._replica.table[number].tolist()
@@ -102,18 +146,32 @@ class SliceSide(Slices):
 
 
 def shard(
-    weights: Weights, sharded: Sharded, config: JobConfig, session: WorkerSession | Solo, settings: Settings | None
-) -> ShardedReplica:
-    """What a worker of a sharded job has; its session takes part in the updates."""
+    weights: Weights,
+    sharded: Sharded,
+    config: JobConfig,
+    session: WorkerSession | Solo,
+    settings: Settings | None,
+    save: Callable[..., SliceSaver],
+) -> tuple[ShardedReplica, SliceSaver]:
+    """What a worker of a sharded job has, and what saves it; its session takes part in the updates."""
     alone = settings is None or not isinstance(session, WorkerSession)
     buddies = sharded.among(session.wanted, alone=alone)
     made = ShardedReplica(weights, sharded, config, compared=not alone)
-    if settings is not None and isinstance(session, WorkerSession):
-        mesh = read_description(settings.folder).get("mesh")
-        if mesh:
-            raise JobError(
-                f"sharded updates cannot go over the links of a mesh yet (--mesh {mesh}): run without --mesh, or share "
-                "the state without optimizer="
-            )
-        session.shard(lambda segment, footer, listener: SliceSide(segment, footer, listener, made, buddies))
-    return made
+    if settings is None or not isinstance(session, WorkerSession):
+        return made, save(made, made.held)
+    mesh = read_description(settings.folder).get("mesh")
+    if mesh:
+        raise JobError(
+            f"sharded updates cannot go over the links of a mesh yet (--mesh {mesh}): run without --mesh, or share the "
+            "state without optimizer="
+        )
+    sides: list[SliceSide] = []
+
+    def side(segment: WorkerSegment, footer: Footer, listener: Listener) -> SliceSide:
+        sides.append(SliceSide(segment, footer, listener, made, buddies))
+        return sides[0]
+
+    session.shard(side)
+    sides[0].saver = save(made, sides[0].mine, sides[0].settled)
+    session.save = sides[0].saver.halted
+    return made, sides[0].saver

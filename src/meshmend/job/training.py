@@ -21,6 +21,7 @@ A front end that keeps the user's own loop (`mm.torch.wrap`) drives it directly,
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ from meshmend.job.session import Unneeded, WorkerSession
 from meshmend.job.sharded_replica import Sharded
 from meshmend.job.shm.home import MEMORY
 from meshmend.job.shm.home import folder_of as shared_memory_of
+from meshmend.job.slice_saving import SliceSaver
 from meshmend.job.slice_side import shard
 from meshmend.job.solo import Passing, Solo
 from meshmend.job.state.digest import Later
@@ -123,7 +125,8 @@ class Training:
             replica = Replica(framework, self.config, compared=self._settings is not None)
         else:
             assert isinstance(framework, Weights), "it was made for a sharded job"
-            replica = shard(framework, sharded, self.config, self.session, self._settings)
+            save = partial(SliceSaver, self._settings, self._ledger, self._state)
+            replica, self.saver = shard(framework, sharded, self.config, self.session, self._settings, save)
         self._replica, self.calls.sharded = replica, sharded is not None
         if self._settings is not None:
             self._job = SCRIPT.begin()
@@ -243,6 +246,8 @@ class Training:
         by, stall = account.by, self.input.stall()
         self._ledger.committed(self.session.epoch, self.step - 1, by, account.digests, digest, metrics, first, stall)
         self.session.digested(self.step, digest)
+        if account.save:
+            self.saver.begin()
 
     def exchange(self, word: str, data: bytes) -> dict[int, bytes]:
         """What every worker brings, by rank: see `exchange.py`."""
@@ -281,7 +286,7 @@ class Training:
             self._ledger.confirm()
         elif together:
             self._ledger.confirm()  # alone, the last step may not be printed yet
-        elif shared and self.session.first and self.step > self.began:
+        elif shared and (self.session.first or self.calls.sharded) and self.step > self.began:
             self.saver.after_error(self.session, summed=self.calls.summed)
         if shared:
             SCRIPT.end(End.LEFT if together else End.RAISED)
