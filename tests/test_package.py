@@ -44,7 +44,7 @@ LAW: dict[str, list[str]] = {
     "job/reduction": ["layout", "base", "footer", "float32", "bf16", "exact", "norms", "registry"],
     "job/frameworks": ["base", "device", "jax", "arrays", "weights", "torch", "choose", "draws", "elementwise"],
     "job/frameworks/jax": [
-        "tree", "host", "shards", "digest", "wires", "exact", "exact_shards", "sums", "sharded", "state",
+        "tree", "optimizer", "host", "shards", "digest", "wires", "exact", "exact_shards", "sums", "sharded", "state",
     ],
     "job/frameworks/torch": [
         "rng", "digest_plain", "triton_digest", "digest", "state_dict", "listed", "host", "wires", "exact", "sums",

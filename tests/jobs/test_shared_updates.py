@@ -21,6 +21,7 @@ from meshmend.job.shm.inspect import members
 from tests.jobs.jobs import DEADLINE, Job
 
 SCRIPT = Path(__file__).with_name("shared_updates.py")
+JAX = Path(__file__).with_name("shared_updates_jax.py")
 PHASES = ["compute", "allreduce", "meet", "update", "compare", "give", "commit"]
 
 
@@ -153,3 +154,14 @@ def test_a_checkpoint_with_a_name_is_kept(job: Job) -> None:
     best = mm.load_checkpoint(job.path, "best")
     digest = hashlib.sha256(b"".join(best[name].tobytes() for name in sorted(best))).hexdigest()
     assert digest == unsharded("steps=5")
+
+
+@pytest.mark.jobs
+def test_a_transformation_of_optax_is_sharded_with_the_same_bits_for_any_number_of_workers(job: Job) -> None:
+    command = [sys.executable, str(JAX)]
+    alone = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE, cwd=job.folder)
+    job.faults = [mm.testing.Fault(rank=1, step=5, point="give")]
+    job.run("-n", "3", "--on-failure", "shrink", script=[JAX])
+    assert job.status == 0, job.output
+    assert job.weights == [alone.stdout.split("weights ")[1].split()[0]] * 2, job.output
+    job.assert_clean()

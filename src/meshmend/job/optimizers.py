@@ -10,13 +10,14 @@ Whether it does is found by trying it, on tensors and on slices of the same numb
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from meshmend.errors import JobError
 from meshmend.job.frameworks.arrays import leaves_of, rebuilt
-from meshmend.job.frameworks.elementwise import of_functions, try_out
+from meshmend.job.frameworks.elementwise import Apply, of_functions, of_transformation, try_out
 from meshmend.job.holder import SliceOptimizer, State
 from meshmend.job.reduction.exact import Floats
 
@@ -24,28 +25,59 @@ Init = Callable[[Floats], Any]
 Update = Callable[[Floats, Floats, Any], tuple[Floats, Any]]
 
 
+@dataclass(frozen=True)
 class Optimizer:
     """Two functions of a slice, with any tree of arrays as their state; made by `mm.optimizer`."""
 
-    def __init__(self, init: Init, update: Update) -> None:
-        self.init, self.update = init, update
-        self._tree: Any = None
-        """What its state is like."""
+    init: Init
+    update: Update
 
-    def of_slices(self) -> SliceOptimizer:
-        """As a holder uses it: with its state as arrays by name."""
-        return SliceOptimizer(self._begin, self._step)
+    def trial(self) -> Apply:
+        """A step of it, to be tried out."""
+        return of_functions(self.init, self.update)
 
-    def _begin(self, weights: Floats) -> State:
-        self._tree = self.init(weights.copy())
-        return _arrays(self._tree)
+    def of_slices(self, longest: int) -> SliceOptimizer:
+        """As a holder uses it; slices have at most so many numbers."""
+        del longest
+        return of_slices(self.init, self.update)
 
-    def _step(self, weights: Floats, gradients: Floats, state: State) -> tuple[Floats, State]:
-        if self._tree is None:
-            self._tree = self.init(weights.copy())
-        names = [name for name, _ in leaves_of(self._tree)]
-        new, tree = self.update(weights, gradients, rebuilt(self._tree, [state[name] for name in names]))
+
+@dataclass(frozen=True)
+class Transformation:
+    """A transformation of optax, or anything with the same two methods."""
+
+    given: Any
+
+    def trial(self) -> Apply:
+        """A step of it, to be tried out."""
+        return of_transformation(self.given)
+
+    def of_slices(self, longest: int) -> SliceOptimizer:
+        """As a holder uses it; slices have at most so many numbers."""
+        from meshmend.job.frameworks.jax.optimizer import PaddedOptimizer
+
+        padded = PaddedOptimizer(self.given, longest)
+        return of_slices(padded.init, padded.update)
+
+
+def of_slices(init: Init, update: Update) -> SliceOptimizer:
+    """Functions of a slice, with their state as arrays by name."""
+    known: list[Any] = []
+    """What a state is like, once that is known."""
+
+    def begin(weights: Floats) -> State:
+        tree = init(weights.copy())
+        known[:] = [tree]
+        return _arrays(tree)
+
+    def step(weights: Floats, gradients: Floats, state: State) -> tuple[Floats, State]:
+        if not known:
+            begin(weights)
+        names = [name for name, _ in leaves_of(known[0])]
+        new, tree = update(weights, gradients, rebuilt(known[0], [state[name] for name in names]))
         return np.asarray(new), _arrays(tree)
+
+    return SliceOptimizer(begin, step)
 
 
 def optimizer(init: Init, update: Update) -> Optimizer:
@@ -60,18 +92,23 @@ def optimizer(init: Init, update: Update) -> Optimizer:
     return Optimizer(init, update)
 
 
-def checked(given: Any) -> Optimizer:
+def checked(given: Any) -> Optimizer | Transformation:
     """What was given as `optimizer=`, if it can be cut into slices; refused with a sentence otherwise."""
-    if not isinstance(given, Optimizer):
+    found: Optimizer | Transformation
+    if isinstance(given, Optimizer):
+        found = given
+    elif callable(getattr(given, "init", None)) and callable(getattr(given, "update", None)):
+        found = Transformation(given)
+    else:
         raise JobError(
             f"optimizer={given!r} was given to job.share; give mm.optimizer(init, update), or a transformation of optax"
         )
     try:
-        trial = try_out(of_functions(given.init, given.update))
+        trial = try_out(found.trial())
     except Exception as error:
         raise JobError(
-            f"the optimizer raised {type(error).__name__} ({error}) when it was tried on small arrays; its functions "
-            "must take float32 arrays of any shape"
+            f"the optimizer raised {type(error).__name__} ({error}) when it was tried on small arrays; it must take "
+            "float32 arrays of any shape"
         ) from error
     if not trial.elementwise:
         raise JobError(
@@ -79,7 +116,7 @@ def checked(given: Any) -> Optimizer:
             "norms or matrices; updates can be sharded only where each number is updated by itself: share the state "
             "without optimizer="
         )
-    return given
+    return found
 
 
 def _arrays(tree: Any) -> State:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -18,12 +19,14 @@ from meshmend.job.config import JobConfig
 from meshmend.job.frameworks.base import Accumulator
 from meshmend.job.frameworks.weights import Weights
 from meshmend.job.holder import Holder, digest_of
-from meshmend.job.optimizers import Optimizer
+from meshmend.job.optimizers import Optimizer, Transformation
 from meshmend.job.reduction.exact import ExactSum
 from meshmend.job.reduction.layout import Layout
 from meshmend.job.reduction.norms import Blocks
 from meshmend.job.replica import Replica
 from meshmend.job.session import WorkerSession
+from meshmend.job.sharding import cut
+from meshmend.job.sharding.slices import SLICES
 from meshmend.job.shm.slices import SliceMemory, Table
 from meshmend.job.solo import Solo
 from meshmend.job.state.codec import decode, encode
@@ -38,7 +41,7 @@ TABLE = "digests of slices"
 class Sharded:
     """What `job.share` was asked for."""
 
-    optimizer: Optimizer
+    optimizer: Optimizer | Transformation
     buddies: int | None
     """None: one, where there are two workers or more."""
 
@@ -67,7 +70,9 @@ class ShardedReplica(Replica):
                 "mm.Job(reduction='exact'), or share the state without optimizer="
             )
         self.weights = weights
-        self.holder = Holder(weights.sizes, weights.flat, sharded.optimizer.of_slices(), config.lanes.lanes)
+        longest = max(end - begin for begin, end in pairwise(cut(weights.sizes, SLICES).bounds))
+        optimizer = sharded.optimizer.of_slices(longest)
+        self.holder = Holder(weights.sizes, weights.flat, optimizer, config.lanes.lanes)
         weights.flat = self.holder.weights
         self.memory: SliceMemory | None = None
         """Where the weights and digests are that the courier reads too; None alone."""

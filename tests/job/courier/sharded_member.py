@@ -102,6 +102,22 @@ class HolderWorker:
     def receive(self, number: int, weights: np.ndarray) -> None:
         self.holder.receive(number, weights)
 
+    def before(self, point: str) -> None:
+        del point
+
+    def neighbours(self, members: Collection[Hello]) -> list[HolderWorker]:
+        """Those of a host: each has one of its own, so this is the last that is left."""
+        assert [member.rank for member in members] == [self.rank]
+        return [self]
+
+    def add(self, round: int, slices: Collection[int], parts: list[HolderWorker]) -> Total:
+        assert parts == [self]
+        bounds = self.bounds
+        return self.take(round, {n: self.part[bounds[n] : bounds[n + 1]].copy() for n in slices}, self.rest)
+
+    def copy_weights(self, givers: dict[int, Hello]) -> None:
+        assert not givers
+
     def gives(self, slices: Collection[int]) -> None:
         del slices
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from meshmend.base.clocks import COURIER_START, WORLD_POLL
+from meshmend.base.clocks import COURIER_START, TOGETHER, WORLD_POLL
 from meshmend.base.processes import Identity
 from meshmend.errors import JobError
 from meshmend.job.courier.differences import where, write_down
@@ -57,7 +57,7 @@ from meshmend.job.sharding import (
     run_sharded_member,
 )
 from meshmend.job.shm import CourierSegment, open_as_courier, open_to_read, ranks_of
-from meshmend.job.shm.mailbox import is_over
+from meshmend.job.shm.mailbox import halt_of, is_over
 from meshmend.job.shm.memory import SharedMemory
 from meshmend.job.shm.records import Phase
 from meshmend.job.shm.sharded_memory import ShardedMemory
@@ -252,6 +252,8 @@ def carry(courier: Courier, *, repair: bool) -> None:
     except Lost as error:
         if not segment.worker.slices or not segment.courier.active:
             raise  # every worker that had the state is dead, and the launcher sees that too
+        if is_halted(segment):
+            raise Failure from None  # they were not needed any more, and nor is this courier
         why = f"{error}: resume the run from its last checkpoint"
         segment.files.write_error(segment.worker.step, why, why, mistake=False)
     except Cut as error:
@@ -260,3 +262,13 @@ def carry(courier: Courier, *, repair: bool) -> None:
         raise Failure from None
     segment.agent.worker.kill()
     raise Failure
+
+
+def is_halted(segment: CourierSegment) -> bool:
+    """Whether the run is being stopped: some workers hear of it, and are gone, before others."""
+    until = time.monotonic() + TOGETHER
+    while halt_of(segment) is None:
+        if time.monotonic() > until:
+            return False
+        time.sleep(WORLD_POLL)
+    return True
