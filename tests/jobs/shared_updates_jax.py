@@ -44,7 +44,7 @@ def main() -> None:
                 break
         leaves = jax.tree_util.tree_leaves(weights)
         digest = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest()
-        print(f"weights {digest} after {step + 1}", flush=True)
+        print(f"weights {digest} after {job.step}", flush=True)
 
 
 if __name__ == "__main__":

@@ -52,6 +52,9 @@ class Slices:
     def update(self, round: int) -> None:
         """Make it."""
 
+    def check(self) -> None:
+        """Be called before a state counts as final, and may be handed out."""
+
     def saves(self, *, first: bool) -> bool:
         """Whether all are to save the state after this round."""
         del first
@@ -164,6 +167,7 @@ class WorkerSession:
     def digested(self, step: int, digest: Later[int]) -> None:
         """The state after the last round is final, it is the one before this step, and this is its digest."""
         self._digest, self._step = digest, step
+        self._slices.check()
         self._listener.finalize()
         if self._job:
             self._own.summed_world, self._own.summed_shrink = self.epoch.world, self.epoch.shrink

@@ -78,6 +78,8 @@ class ShardedReplica(Replica):
         """Where the weights and digests are that the courier reads too; None alone."""
         self.table: Table = np.zeros((self.holder.slicing.count, 2), np.uint64)
         """The digests of all slices that their holders agreed on last."""
+        self.wrong = -1
+        """A slice whose weights here are not those that its holders agreed on; -1 where all are."""
         self._rest, self._more = Layout([]), cast(Any, None)
         """What lanes give besides gradients: where it lies behind them, and what it is like."""
 
@@ -143,12 +145,17 @@ class ShardedReplica(Replica):
             copy.agreed = found[number][0], found[number][1]
 
     def digest(self) -> Later[int]:
-        """The digest of all weights, of the grid, and of the table."""
+        """The digest of all weights, of the grid, and of the table.
+
+        Weights that are not what their holders agreed on are wrong, and no vote is needed to know it.
+        """
         if not self._compared:
             return Later.of(0)
         found = self.table.copy()
         for number in range(len(found)):
             found[number, 0] = digest_of(self.holder.of(number))
+        changed = np.flatnonzero((found[:, 0] != self.table[:, 0]) & self.table.any(axis=1))
+        self.wrong = int(changed[0]) if len(changed) else -1
         whole = xxh3_64_intdigest(found.tobytes(), seed=xxh3_64_intdigest(self.grid.tobytes()))
         self._digest = Later.of(folded(whole))
         return self._digest

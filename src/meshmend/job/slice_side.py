@@ -83,6 +83,12 @@ class SliceSide(Slices):
         own.progress += 1
         self._side.updated(round, -1)
 
+    def check(self) -> None:
+        """Say that a slice is wrong, if one is, and go no further: the courier ends this worker."""
+        if self._replica.wrong >= 0:
+            self._side.updated(self._holder.version, self._replica.wrong)
+            self._listener.wait(lambda: False)
+
     def hand_out(self) -> None:
         """Write the copies that the courier has asked for, if it has; called with the lock."""
         request = self._side.copies_request()

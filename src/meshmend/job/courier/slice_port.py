@@ -52,6 +52,7 @@ class SlicePort(WorkerPort):
 
     def ready(self, seconds: float) -> bool:
         """Whether the part is there; one that says that its worker leaves is remembered."""
+        self._check()
         found = super().ready(seconds)
         if found:
             leaving = self.footer.leaves(self.part)
@@ -104,14 +105,23 @@ class SlicePort(WorkerPort):
         """Have the worker update its slices, unless it has: then it may be computing again."""
         del slices  # as `held` has them, which outlives this courier
         self.side.ask_update(round)
-        while (wrong := self.side.updated(round)) is None:
+        while self.side.updated(round) is None:
             self._end_with_worker()
             self.segment.courier_bell.wait(STATE_POLL)
-        if wrong >= 0:
+        self._check()
+
+    def _check(self) -> None:
+        """Go no further with a worker that has found a slice wrong."""
+        mail = self.segment.worker.updated
+        if mail is not None and mail.body.wrong >= 0:
             raise Evicted(
-                f"slice {wrong} of worker {self.segment.rank} changed between two updates: a bit flipped in memory, or "
-                "the optimizer's state was changed outside of job.update"
+                f"slice {mail.body.wrong} of worker {self.segment.rank} changed between two updates: a bit flipped in "
+                "memory, or the optimizer's state was changed outside of job.update"
             )
+
+    def _end_with_worker(self) -> None:
+        super()._end_with_worker()
+        self._check()  # also while its state, or copies of its slices, are waited for
 
     def digests(self) -> dict[int, tuple[int, int]]:
         """Of the slices held here."""
