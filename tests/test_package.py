@@ -79,8 +79,8 @@ LAW: dict[str, list[str]] = {
     "run/doctor": ["programs", "devices", "kill_test", "mpi", "checks"],
     "telemetry": ["epoch", "types", "steps", "compaction", "folder", "reader"],
     "report": [
-        "pieces", "jobs", "ledger", "findings", "stalls", "audit", "timeline", "victims", "fold", "incidents", "text",
-        "labels", "loss_plot",
+        "pieces", "jobs", "ledger", "findings", "stalls", "copies", "audit", "timeline", "victims", "fold", "incidents",
+        "text", "labels", "loss_plot",
     ],
     "mesh": [
         "grid", "hole", "notation", "random_holes", "ascii", "mesh", "digest", "planners", "schedule",

@@ -165,3 +165,18 @@ def test_a_transformation_of_optax_is_sharded_with_the_same_bits_for_any_number_
     assert job.status == 0, job.output
     assert job.weights == [alone.stdout.split("weights ")[1].split()[0]] * 2, job.output
     job.assert_clean()
+
+
+@pytest.mark.jobs
+def test_random_failures_change_no_bit(job: Job) -> None:
+    """With two buddies, since failures may come before those of the one before have been filled."""
+    options = ["steps=400", "pause=0.02", "buddies=2"]
+    job.start("-n", "4", "--log-every", "0", script=[SCRIPT, *options]).until("step 20 ")
+    words = ["--every", "0.5", "--count", "8", "--kinds", "kill,courier,mpirun,flip", "--seed", "3", job.name]
+    command = [sys.executable, "-m", "meshmend", "chaos", *words]
+    ran = subprocess.run(command, cwd=job.folder, capture_output=True, text=True, timeout=DEADLINE)
+    assert ran.returncode == 0, ran.stderr
+    job.finish()
+    assert job.status == 0, job.output
+    assert set(job.weights) == {unsharded("steps=400")}, job.output
+    job.assert_clean()

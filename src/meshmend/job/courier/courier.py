@@ -62,7 +62,7 @@ from meshmend.job.shm.memory import SharedMemory
 from meshmend.job.shm.records import Phase
 from meshmend.job.shm.sharded_memory import ShardedMemory
 from meshmend.job.transport.base import MeshPlans
-from meshmend.telemetry import Died, Differed, Epoch, How, Log, Part, Repaired
+from meshmend.telemetry import Died, Differed, Epoch, How, Log, Part, Repaired, SingleCopies
 
 POINTS: dict[type[ShardedOperation], Point] = {
     Reduce: Point.ALLREDUCE,
@@ -106,6 +106,8 @@ class Courier:
         if placing is not None:
             placing.halfway = lambda: self.strike(Point.RELAY)
         self.watch = Stopwatch(self.repaired)
+        self._single = -1
+        """How many slices had one copy in the last round; -1 before the first."""
         self.differed: Differed | None = None
         """What was written down of this worker's state when the members' states differed last."""
         self.port.differs = self.differs
@@ -181,6 +183,8 @@ class Courier:
             # mpirun or its daemon is dead and all couriers end; one that continued would leave the others behind.
             os.kill(os.getpid(), signal.SIGKILL)
         self._count(operation)
+        if isinstance(operation, Scatter):
+            self.count_copies(operation)
         if isinstance(operation, (Work, Prepare, Wait)):
             self.record.agreed = self.record.world
         self.watch.began(operation)
@@ -189,6 +193,17 @@ class Courier:
             point = Point.ROLL_FORWARD if operation.what is Payload.TOTAL else Point.STATE
         if point is not None:
             self.strike(point)
+
+    def count_copies(self, scatter: Scatter) -> None:
+        """Write down how many slices have one copy, where that has changed: the courier of the first worker does."""
+        single = sum(len(ranks) == 1 for ranks in scatter.takers) if self.segment.worker.buddies else 0
+        before, self._single = self._single, single
+        began = before < 0 and self.epoch[1:] == (1, 0)  # then all have as many as they should, or nobody else is here
+        if single == before or (began and not single):
+            return
+        if min(rank for ranks in scatter.takers for rank in ranks) == self.segment.rank:
+            round, every = scatter.round.number, len(scatter.takers)
+            self.log.write(SingleCopies(epoch=self.epoch, rank=self.segment.rank, round=round, slices=single, of=every))
 
     def _count(self, operation: ShardedOperation) -> None:
         """Keep two epochs: this courier's, as its members have agreed on it, and the one before the last failure."""
