@@ -3,8 +3,8 @@
 `steps=NUMBER`; `pause=SECONDS` makes every step take so much longer; `buddies=NUMBER`; `gate=STEP`: after it all
 workers wait until there is a file called `open`; `crowd=N` ends after the first step from 20 on that N workers took
 part in; `grow=1` makes gradients jump, so that rounds are done again on wider grids; `bad=STEP` makes a gradient of
-that step infinite; `best=STEP` saves a checkpoint of that name after it; `say=1` has workers gather before the
-first step and after every fourth.
+that step infinite; `wrong=STEP` raises in that step on every worker; `best=STEP` saves a checkpoint of that name
+after it; `say=1` has workers gather before the first step and after every fourth.
 """
 
 import hashlib
@@ -48,6 +48,8 @@ def main() -> None:
             assert job.gather(job.rank)
 
         def gradient(lane: np.ndarray) -> tuple:
+            if job.step == int(options.get("wrong", -1)):
+                raise ValueError(f"this data is wrong in step {job.step}")
             scale = np.float32(10.0 ** (job.step % 7) if "grow" in options else 1)
             wanted = np.sin(lane.sum(0))
             error = {name: (weights[name] - wanted @ spread[name]) * scale for name in weights}

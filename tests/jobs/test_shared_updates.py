@@ -66,6 +66,15 @@ def test_a_replacement_takes_weights_from_one_and_slices_from_several(job: Job, 
 
 
 @pytest.mark.jobs
+def test_of_two_workers_the_one_whose_weights_changed_is_known(job: Job) -> None:
+    """Two states that differ have no majority; but the holders of each slice have agreed on its digest."""
+    job.faults = [mm.testing.Fault(rank=0, step=5, point="commit", kind="flip")]
+    job.run("-n", "2", "--on-failure", "shrink", script=[SCRIPT])
+    assert "slice 0 of worker 0 changed" in job.output
+    assert_as_unsharded(job, 1)
+
+
+@pytest.mark.jobs
 def test_two_die_one_after_the_other_and_a_spare_holds_slices(job: Job) -> None:
     job.faults = [
         mm.testing.Fault(rank=1, step=4, point="meet"),
@@ -145,6 +154,26 @@ def test_after_everybody_was_killed_the_last_checkpoint_of_all_slices_is_resumed
     left = sorted(path.name for path in (job.path / "checkpoints").iterdir())
     assert len([name for name in left if name.startswith("step-")]) == 2, left
     assert len([name for name in left if name.startswith("slices-")]) == 2, left
+
+
+@pytest.mark.jobs
+def test_where_all_raise_the_same_the_last_state_is_saved(job: Job) -> None:
+    job.run("-n", "3", script=[SCRIPT, "wrong=9"])
+    assert job.status == 1, job.output
+    saved = mm.load_checkpoint(job.path)
+    digest = hashlib.sha256(b"".join(saved[name].tobytes() for name in sorted(saved))).hexdigest()
+    assert digest == unsharded("steps=9"), job.output
+
+
+@pytest.mark.jobs
+def test_the_launcher_dies_and_another_attaches(job: Job) -> None:
+    options = ["steps=60", "pause=0.05"]
+    job.start("-n", "3", "--log-every", "0", script=[SCRIPT, *options]).until("step 5 ")
+    assert job.process is not None
+    job.process.kill()
+    job.process.wait()
+    job.start("--attach", job.name, script=(), name=False).finish()
+    assert_as_unsharded(job, 3, "steps=60")
 
 
 @pytest.mark.jobs

@@ -41,9 +41,6 @@ class Slices:
     def begin(self) -> None:
         """Be called when the worker is about to be ready."""
 
-    def end(self) -> None:
-        """Be called when the job is over."""
-
     def wanted(self, round: int) -> bool:
         """Whether the courier waits for the update of a round."""
         del round
@@ -147,6 +144,7 @@ class WorkerSession:
         own.lanes, own.step = self._lanes, self._step
         own.summed_world = own.summed_shrink = 0
         self.places.begin()
+        own.slices = 0  # of the job before, whose couriers may have needed it to the end
         self._slices.begin()
         own.ready = job
         self._wait(lambda: self._side.is_active() or self._side.is_over())
@@ -328,7 +326,6 @@ class WorkerSession:
         """For this worker, this job is over: the next one has a session of its own."""
         self._listener.close()
         self.places.close()
-        self._slices.end()
         self._own.left = self._job
 
     def exit_unneeded(self) -> NoReturn:

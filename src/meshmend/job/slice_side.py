@@ -52,10 +52,6 @@ class SliceSide(Slices):
         own.weights, own.buddies = bounds[-1], self._buddies
         own.slices = len(bounds) - 1
 
-    def end(self) -> None:
-        """The job is over; the next one may not be sharded."""
-        self._segment.worker.slices = 0
-
     def wanted(self, round: int) -> bool:
         """Whether the courier waits for the update of this round."""
         return self._side.update_wanted(round)

@@ -56,6 +56,7 @@ from meshmend.job.sharding import (
     Update,
     run_sharded_member,
 )
+from meshmend.job.sharding.plan import FILLS
 from meshmend.job.shm import CourierSegment, open_as_courier, open_to_read, ranks_of
 from meshmend.job.shm.mailbox import halt_of, is_over
 from meshmend.job.shm.memory import SharedMemory
@@ -77,6 +78,8 @@ POINTS: dict[type[ShardedOperation], Point] = {
     Enlist: Point.EXCHANGE,
 }
 """Where a failure on purpose may strike: before these operations."""
+FILL_NUMBERS = 1 << 19
+"""Weights whose slices a member receives per round, at least: with Adam's moments these are 4 MB of messages."""
 WORKING = (Work, Reduce, Prepare, Scatter)
 """The operations of a round that is not decided."""
 
@@ -169,7 +172,8 @@ class Courier:
         """The same for a job in which updates are sharded."""
         agent, worker = self.segment.agent, self.segment.worker
         assert isinstance(self.memory, ShardedMemory) and isinstance(self.port, SlicePort)
-        sharding = Sharding(worker.slices, worker.buddies, worker.lanes, agent.wanted)
+        fills = max(FILLS, FILL_NUMBERS * worker.slices // max(worker.weights, 1))
+        sharding = Sharding(worker.slices, worker.buddies, worker.lanes, agent.wanted, fills)
         steps = run_sharded_member(
             self.memory, sharding, world=self.record.world, fresh=agent.fresh, repair=repair, hosts=self.hosts
         )

@@ -108,6 +108,10 @@ class Weights(Framework):
             f"{_described(rebuilt(self._tree, [value for _, value in self.leaves()]))}"
         )
 
+    def drop(self) -> None:
+        """Forget what a lane was like."""
+        self.more = False
+
     def _alike(self, tree: Any) -> bool:
         found = leaves_of(tree)
         return [name for name, _ in found] == self._names and self._shapes == [
