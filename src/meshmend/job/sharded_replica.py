@@ -26,7 +26,7 @@ from meshmend.job.reduction.norms import Blocks
 from meshmend.job.replica import Replica
 from meshmend.job.session import WorkerSession
 from meshmend.job.sharding import cut
-from meshmend.job.sharding.slices import SLICES
+from meshmend.job.sharding.slices import how_many
 from meshmend.job.shm.slices import SliceMemory, Table
 from meshmend.job.solo import Solo
 from meshmend.job.state.codec import decode, encode
@@ -70,9 +70,10 @@ class ShardedReplica(Replica):
                 "mm.Job(reduction='exact'), or share the state without optimizer="
             )
         self.weights = weights
-        longest = max(end - begin for begin, end in pairwise(cut(weights.sizes, SLICES).bounds))
+        slices = how_many(len(weights.flat))
+        longest = max(end - begin for begin, end in pairwise(cut(weights.sizes, slices).bounds))
         optimizer = sharded.optimizer.of_slices(longest)
-        self.holder = Holder(weights.sizes, weights.flat, optimizer, config.lanes.lanes)
+        self.holder = Holder(weights.sizes, weights.flat, optimizer, config.lanes.lanes, slices)
         weights.flat = self.holder.weights
         self.memory: SliceMemory | None = None
         """Where the weights and digests are that the courier reads too; None alone."""
