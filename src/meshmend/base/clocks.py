@@ -100,7 +100,7 @@ RELEASE = 10.0
 HALT_SLICES = 20.0
 """How long workers of a sharded job that have to stop go on, to save the same step. Below HALT and HALT_ALONE."""
 SLICES_WAIT = 10.0
-"""How long one that writes the last checkpoint waits for the slices of the others."""
+"""How long one that writes the last checkpoint waits for another slice of the others."""
 HALT_ALONE = 30.0
 """How long a worker without a launcher may take until it writes its checkpoint."""
 ORPHAN = 600.0

@@ -25,6 +25,7 @@ from meshmend.job.slice_files import (
     SHARDED,
     Snapshot,
     are_there,
+    count,
     drop_unnamed,
     resume,
     snapshot,
@@ -135,8 +136,11 @@ class SliceCheckpoints(Checkpoints):
         del framework
         self.close()
         self.write(step, self._mine())
-        until = time.monotonic() + SLICES_WAIT
+        until, before = 0.0, -1
         while not self.complete(step, about, name):
+            there = count(self._folder, step)
+            if there != before:
+                until, before = time.monotonic() + SLICES_WAIT, there
             if time.monotonic() > until:
                 print(f"the slices of step {step} are not all there, so there is no checkpoint of it", flush=True)
                 return False

@@ -66,6 +66,14 @@ def write_slices(checkpoints: Path, step: int, found: Snapshot) -> int:
     return nbytes
 
 
+def count(checkpoints: Path, step: int) -> int:
+    """How many files there are of a step."""
+    try:
+        return sum(1 for _ in folder_of(checkpoints, step).iterdir())
+    except OSError:
+        return 0
+
+
 def are_there(checkpoints: Path, step: int, digests: Table) -> bool:
     """Whether all slices with these digests have been written."""
     folder = folder_of(checkpoints, step)

@@ -114,15 +114,16 @@ class SliceSide(Slices):
         """Until this worker's slices of its last step are written, as those of all others are; not for ever."""
         if self.saver is None or not self._side.is_active():
             return False
-        now, slices = time.monotonic(), self.saver.slices
+        own, now, slices = self._segment.worker, time.monotonic(), self.saver.slices
         self._halted = self._halted or now
-        return (slices.busy or slices.written != self._segment.worker.step) and now - self._halted < HALT_SLICES
+        if own.saving is not slices.busy:
+            own.saving = slices.busy  # however long that takes
+        return slices.busy or (slices.written != own.step and now - self._halted < HALT_SLICES)
 
     def halt(self) -> None:
         """Write its slices, of whatever step it has: the others may have the same."""
         assert self.saver is not None, "it is made with this"
         own, slices = self._segment.worker, self.saver.slices
-        slices.close()
         if slices.written != own.step and self.settled():
             own.saving = True
             slices.write(own.step, self.mine())
