@@ -18,6 +18,7 @@ PUBLIC = {
     "MeshmendError", "MissingLibrary", "NoRing", "NotFinite", "PRESETS", "Plan", "Job",
     "JobError", "PlanError", "Proof", "Schedule", "VerifyError", "bound", "load", "local",
     "plan", "save", "simulate", "verify", "PictureError", "SimulateError", "load_checkpoint", "on_first",
+    "optimizer",
 }  # fmt: skip
 LAW: dict[str, list[str]] = {
     "": [
@@ -26,9 +27,10 @@ LAW: dict[str, list[str]] = {
     ],
     "job": [
         "protocol", "sharding", "state", "data", "reduction", "frameworks", "shm", "device", "faults", "holder",
-        "slice_files", "exchange", "evaluation", "progress", "ledger", "folders", "checkpoints", "config", "listener",
-        "message_room", "session", "solo", "sequence", "saving", "replica", "call_order", "hints", "training", "job",
-        "first", "loading", "transport", "signals", "courier", "worker",
+        "slice_files", "optimizers", "exchange", "evaluation", "progress", "ledger", "folders", "checkpoints", "config",
+        "listener", "message_room", "session", "solo", "sequence", "saving", "replica", "sharded_replica",
+        "slice_checkpoints", "slice_saving", "slice_side", "call_order", "hints", "training", "job", "first",
+        "loading", "transport", "signals", "courier", "worker",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",
@@ -40,9 +42,9 @@ LAW: dict[str, list[str]] = {
     ],
     "job/state": ["tree", "digest", "codec", "values", "safetensors"],
     "job/reduction": ["layout", "base", "footer", "float32", "bf16", "exact", "norms", "registry"],
-    "job/frameworks": ["base", "device", "jax", "arrays", "torch", "choose", "draws", "elementwise"],
+    "job/frameworks": ["base", "device", "jax", "arrays", "weights", "torch", "choose", "draws", "elementwise"],
     "job/frameworks/jax": [
-        "tree", "host", "shards", "digest", "wires", "exact", "exact_shards", "sums", "sharded", "state",
+        "tree", "optimizer", "host", "shards", "digest", "wires", "exact", "exact_shards", "sums", "sharded", "state",
     ],
     "job/frameworks/torch": [
         "rng", "digest_plain", "triton_digest", "digest", "state_dict", "listed", "host", "wires", "exact", "sums",
@@ -56,12 +58,13 @@ LAW: dict[str, list[str]] = {
         "base", "carrier", "crew", "shared_memory", "pipeline", "device_memory", "library_mpi", "mesh_mpi", "choose",
     ],
     "job/shm": [
-        "words", "records", "home", "files", "presence", "buffers", "doorbell", "control", "segment", "mailbox",
-        "memory", "inspect",
+        "words", "records", "home", "files", "presence", "buffers", "slices", "doorbell", "control", "segment",
+        "mailbox", "memory", "sharded_memory", "inspect",
     ],
     "job/faults": ["base", "kinds", "inject"],
     "job/courier": [
-        "timings", "mpi", "sharded_mpi", "worker_messages", "worker_port", "differences", "courier", "__main__",
+        "timings", "mpi", "sharded_mpi", "worker_messages", "worker_port", "slice_port", "differences", "courier",
+        "__main__",
     ],
     "run": [
         "supervisor", "outlet", "console", "clusters", "spec", "checks", "journal", "heart", "disk", "secret", "probe",
@@ -78,8 +81,8 @@ LAW: dict[str, list[str]] = {
     "run/doctor": ["programs", "devices", "kill_test", "mpi", "checks"],
     "telemetry": ["epoch", "types", "steps", "compaction", "folder", "reader"],
     "report": [
-        "pieces", "jobs", "ledger", "findings", "stalls", "evaluations", "audit", "timeline", "victims", "fold",
-        "incidents", "text", "labels", "loss_plot",
+        "pieces", "jobs", "ledger", "findings", "stalls", "evaluations", "copies", "audit", "timeline", "victims",
+        "fold", "incidents", "text", "labels", "loss_plot",
     ],
     "mesh": [
         "grid", "hole", "notation", "random_holes", "ascii", "mesh", "digest", "planners", "schedule",

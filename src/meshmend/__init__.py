@@ -27,6 +27,7 @@ if _typing.TYPE_CHECKING:
     from meshmend.job.frameworks import torch as torch
     from meshmend.job.job import Job as Job
     from meshmend.job.loading import load_checkpoint as load_checkpoint
+    from meshmend.job.optimizers import optimizer as optimizer
     from meshmend.mesh import PRESETS as PRESETS
     from meshmend.mesh import Mesh as Mesh
     from meshmend.mesh.choose import plan as plan
@@ -52,6 +53,7 @@ _NAMES = {
     "job.first": ("on_first",),
     "job.job": ("Job",),
     "job.loading": ("load_checkpoint",),
+    "job.optimizers": ("optimizer",),
     "mesh": ("Mesh", "PRESETS"),
     "mesh.choose": ("plan",),
     "mesh.planners": ("ALGORITHMS", "Bound", "Flow", "LINKS", "LinkSpeed", "Plan", "bound", "load", "save"),

@@ -10,7 +10,17 @@ import pytest
 from meshmend.errors import FormatError, JobError
 from meshmend.job.holder import Holder, SliceOptimizer
 from meshmend.job.sharding import Holdings, placed
-from meshmend.job.slice_files import folder_of, resume, write_index, write_slices
+from meshmend.job.slice_files import (
+    are_there,
+    drop_unnamed,
+    folder_of,
+    resume,
+    snapshot,
+    weights_in,
+    write_index,
+    write_slices,
+)
+from meshmend.job.state.safetensors import latest, save
 from tests.job.test_holder import ADAM, LEAVES, start, update
 
 SLICES, STEP = 4, 7
@@ -42,24 +52,29 @@ def train(holders: list[Holder], rounds: range, first: int = 0) -> None:
                     holder.receive(n, next(other.of(n) for other in holders if n in other.copies))
 
 
-def write(tmp_path: Path, holders: list[Holder]) -> Path:
-    """Each slice by its owner, and then the index."""
-    digests = {}
+def table(holders: list[Holder]) -> np.ndarray:
+    digests = {n: holder.digests(n) for holder in holders for n in holder.copies}
+    return np.array([digests[n] for n in range(holders[0].slicing.count)], np.uint64)
+
+
+def write(tmp_path: Path, holders: list[Holder], name: str = "") -> Path:
     for rank, holder in enumerate(holders):
         owned = [n for n, ranks in enumerate(placed(holder.slicing.count, range(len(holders)), 1)) if ranks[0] == rank]
-        digests |= write_slices(tmp_path, STEP, holder, owned)
-    write_index(tmp_path, STEP, holders[0], digests)
-    return folder_of(tmp_path, STEP)
+        write_slices(tmp_path, STEP, snapshot(holder, owned))
+    about = {"sharded": {"weights": [["w", [sum(LEAVES)]]]}}
+    return write_index(tmp_path, STEP, holders[0], table(holders), holders[0].exact.state(), about, name)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_a_run_resumes_with_any_number_of_workers_bit_for_bit(tmp_path: Path, workers: int) -> None:
     before = group(3)
     train(before, range(4))
-    folder = write(tmp_path, before)
+    index = write(tmp_path, before)
     after = group(workers)
     for rank, holder in enumerate(after):
-        assert resume(folder, holder) == STEP
+        step, _, digests, grid = resume(index, holder)
+        assert step == STEP and digests.tolist() == table(before).tolist()
+        holder.exact.restore(grid)
         holder.hold(Holdings(placed(holder.slicing.count, range(workers), 1)).held_by(rank))
     train(before, range(4, 7))
     train(after, range(3), first=4)
@@ -68,15 +83,44 @@ def test_a_run_resumes_with_any_number_of_workers_bit_for_bit(tmp_path: Path, wo
 
 def test_without_an_index_there_is_no_checkpoint(tmp_path: Path) -> None:
     holders = group(2)
-    digests = write_slices(tmp_path, STEP, holders[0], [0, 1])
+    write_slices(tmp_path, STEP, snapshot(holders[0], [0, 1]))
+    assert not are_there(tmp_path, STEP, table(holders)) and latest(tmp_path) is None
     with pytest.raises(JobError):
-        write_index(tmp_path, STEP, holders[0], digests)
-    with pytest.raises((FormatError, JobError)):
-        resume(folder_of(tmp_path, STEP), holders[1])
+        write_index(tmp_path, STEP, holders[0], table(holders), holders[0].exact.state(), {})
+    assert write(tmp_path, holders) == latest(tmp_path)
+
+
+def test_slices_of_another_attempt_at_the_same_step_are_never_taken_for_its_own(tmp_path: Path) -> None:
+    holders = group(2)
+    write(tmp_path, holders)
+    before = weights_in(latest(tmp_path) or tmp_path)
+    train(holders, range(2))
+    assert not are_there(tmp_path, STEP, table(holders))
+    index = write(tmp_path, holders)
+    assert before is not None and before[0][1].tobytes() == start().tobytes()
+    found = weights_in(index)
+    assert found is not None and found[0][1].tobytes() == holders[0].weights.tobytes()
+
+
+def test_slices_that_no_index_names_are_removed(tmp_path: Path) -> None:
+    holders = group(2)
+    write(tmp_path, holders, "best")
+    stray = folder_of(tmp_path, STEP - 1)
+    stray.mkdir()
+    drop_unnamed(tmp_path, STEP)
+    assert not stray.exists() and folder_of(tmp_path, STEP).exists()
+    (tmp_path / "best.safetensors").unlink()
+    drop_unnamed(tmp_path, STEP)
+    assert folder_of(tmp_path, STEP).exists()  # it is not older, and may be being written
+    drop_unnamed(tmp_path, STEP + 1)
+    assert not folder_of(tmp_path, STEP).exists()
 
 
 def test_checkpoints_of_another_state_or_optimizer_are_refused(tmp_path: Path) -> None:
     folder = write(tmp_path, group(2))
+    plain = save(tmp_path, [("w", start())], step=STEP, about={}, name="plain")
+    with pytest.raises(JobError, match="did not share its updates"):
+        resume(plain, group(1)[0])
     with pytest.raises(JobError):
         resume(folder, group(1, leaves=[3000, 5])[0])
     with pytest.raises(JobError):
@@ -90,8 +134,8 @@ def test_checkpoints_of_another_state_or_optimizer_are_refused(tmp_path: Path) -
 def test_slices_that_are_not_what_the_index_says_are_refused(tmp_path: Path, harm: str) -> None:
     holders = group(2)
     train(holders, range(2))
-    folder = write(tmp_path, holders)
-    victim = folder / "slice-0001.safetensors"
+    index = write(tmp_path, holders)
+    (victim,) = folder_of(tmp_path, STEP).glob("0001-*")
     if harm == "missing":
         victim.unlink()
     elif harm == "damaged":
@@ -100,6 +144,8 @@ def test_slices_that_are_not_what_the_index_says_are_refused(tmp_path: Path, har
         victim.write_bytes(data)
     else:
         train(holders, range(2, 3))
-        write_slices(tmp_path, STEP, next(holder for holder in holders if 1 in holder.copies), [1])
+        write_slices(tmp_path, STEP, snapshot(next(holder for holder in holders if 1 in holder.copies), [1]))
+        (other,) = set(folder_of(tmp_path, STEP).glob("0001-*")) - {victim}
+        other.replace(victim)
     with pytest.raises(FormatError):
-        resume(folder, group(1)[0])
+        resume(index, group(1)[0])

@@ -32,6 +32,8 @@ COURIER_LOOK = 0.25
 """An agent at whether couriers are stopped."""
 STATE_POLL = 0.01
 """A courier at a worker that exports its state."""
+SLICES_POLL = 0.02
+"""A worker at slices that others write."""
 ROOM_POLL = 0.5
 """How often a process that has something to write checks a disk that was full."""
 
@@ -95,6 +97,10 @@ HALT = 60.0
 """How long workers may take to stop; a worker that is writing a checkpoint by then may finish it."""
 RELEASE = 10.0
 """How long a worker that is no longer needed may take to leave when the last step is done; then it is killed."""
+HALT_SLICES = 20.0
+"""How long workers of a sharded job that have to stop go on, to save the same step. Below HALT and HALT_ALONE."""
+SLICES_WAIT = 10.0
+"""How long one that writes the last checkpoint waits for another slice of the others."""
 HALT_ALONE = 30.0
 """How long a worker without a launcher may take until it writes its checkpoint."""
 ORPHAN = 600.0

@@ -20,6 +20,8 @@ class CallOrder:
         """Whether there is a state to begin with."""
         self.summed = False
         """Whether this step has its sum."""
+        self.sharded = False
+        """Whether the job makes the updates, and shares them among its workers."""
 
     @property
     def in_fork(self) -> bool:
@@ -38,22 +40,34 @@ class CallOrder:
         if not self.shared:
             raise JobError(f"job.{word} was called before job.share; share the state that training begins with first")
 
-    def check_sum(self, step: int) -> None:
-        """Refuse a second sum in a step."""
+    @property
+    def word(self) -> str:
+        """What a step is summed with."""
+        return "update" if self.sharded else "sum"
+
+    def check_sum(self, word: str, step: int) -> None:
+        """Refuse a second sum in a step, and the word of another kind of job."""
+        if word != self.word:
+            other = "job.share with optimizer=" if word == "update" else "job.share without optimizer="
+            raise JobError(
+                f"job.{word} was called in step {step}, and needs {other}; this job's steps are made with "
+                f"job.{self.word}"
+            )
         if self.summed:
             raise JobError(
-                f"job.sum was called twice in step {step}; return everything to be summed as one tree, and call "
-                "job.commit before the next sum"
+                f"job.{word} was called twice in step {step}; return everything to be summed as one tree, and call "
+                f"job.commit before the next {word}"
             )
 
     def check_commit(self, step: int) -> None:
         """Refuse to commit a step that has no sum."""
         if not self.summed:
-            raise JobError(f"job.commit was called in step {step} without a sum; call job.sum once per step")
+            what = "an update; call job.update" if self.sharded else "a sum; call job.sum"
+            raise JobError(f"job.commit was called in step {step} without {what} once per step")
 
     def check_between(self, word: str, step: int) -> None:
         """Refuse what belongs between two steps within one."""
         if self.summed:
             raise JobError(
-                f"job.{word} was called in step {step} between job.sum and job.commit; call it after job.commit"
+                f"job.{word} was called in step {step} between job.{self.word} and job.commit; call it after job.commit"
             )

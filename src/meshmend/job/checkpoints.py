@@ -128,12 +128,7 @@ class Checkpoints:
         A checkpoint of other data or another batch is refused.
         """
         leaves, step, about = load(Path(path), framework.template())
-        for name, value in job.items():
-            if about.get(name) != value:
-                raise JobError(
-                    f"{Path(path).name} was written by a job with {name}={about.get(name)!r}, but this script has "
-                    f"{value!r}; resume with the script that wrote it"
-                )
+        self.check(path, about, job)
         try:
             grid = GRID(about.get("grid"), "grid")
         except FormatError as error:
@@ -141,6 +136,15 @@ class Checkpoints:
         framework.adopt(leaves)
         self._pace.began(step)
         return step, list(grid), about
+
+    def check(self, path: str | Path, about: dict[str, Any], job: dict[str, Any]) -> None:
+        """Refuse a checkpoint of another job."""
+        for name, value in job.items():
+            if about.get(name) != value:
+                raise JobError(
+                    f"{Path(path).name} was written by a job with {name}={about.get(name)!r}, but this script has "
+                    f"{value!r}; resume with the script that wrote it"
+                )
 
     def _said(self, result: Path | Exception, seconds: float, nbytes: int, step: int | None = None) -> None:
         if isinstance(result, Exception):

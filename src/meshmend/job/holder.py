@@ -65,6 +65,14 @@ class Totals:
     """What stands against the round: then nothing is updated, and all compute it again on the grid that has moved."""
 
 
+class Changed(Evicted):
+    """A slice is not what its holders agreed on."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"slice {number} changed between two updates: a bit flipped in memory")
+        self.number = number
+
+
 class Holder:
     """What one worker of a sharded job holds."""
 
@@ -76,10 +84,13 @@ class Holder:
                 f"weights of shape {weights.shape} and type {weights.dtype} were given for leaves of {sum(leaves)} "
                 "numbers: give one flat float32 array"
             )
+        self.sizes = tuple(leaves)
+        """How many numbers each leaf of the weights has."""
         self.slicing = cut(leaves, slices)
         self.exact = Exact(leaves, lanes)
         self._bounds = Blocks(leaves).bounds
         self.weights = weights.copy()
+        """All of them; a job has them in the memory that its courier maps too."""
         self.version = NEVER
         """The last round that was updated here."""
         self.copies: dict[int, Copy] = {}
@@ -118,6 +129,19 @@ class Holder:
         totals.notes = notes.reshape(rows, -1)
         self.totals = totals
 
+    def take(self, round: int, total: Wire) -> None:
+        """Take the sums of a round from a message, in which those of the slices held here are complete."""
+        size, rows = self.exact.size, len(self.exact.leaf_of)
+        held = {number: total[self.slicing.numbers(number)] for number in self.copies}
+        notes = total[size : self.exact.wire_size].reshape(rows, -1)
+        self.totals = Totals(round, held, notes, self.exact.factors[1])
+
+    def pass_over(self, round: int) -> None:
+        """A round that was nobody's sum leaves everything as it is."""
+        for copy in self.copies.values():
+            copy.version = round
+        self.version = max(self.version, round)
+
     def update(self, round: int, slices: Collection[int]) -> None:
         """Update these slices, those that have not been; `Evicted` where a copy is not what its holders agreed on."""
         if self.totals.round == round:
@@ -125,7 +149,7 @@ class Holder:
         for number in sorted(slices):
             copy = self.copies[number]
             if copy.agreed is not None and copy.agreed != self.digests(number):
-                raise Evicted(f"slice {number} changed between two updates: a bit flipped in memory")
+                raise Changed(number)
             if copy.version == round:
                 continue
             if copy.version != round - 1 or self.totals.round != round:
@@ -135,7 +159,8 @@ class Holder:
                 )
             if self.judge() is None:
                 self._apply(number, copy)
-            copy.version, copy.agreed = round, None
+                copy.agreed = None
+            copy.version = round
         self.version = max(self.version, round)
 
     def judge(self) -> Outcome | None:
@@ -192,10 +217,10 @@ class Holder:
         self.weights[:] = weights
         self.exact.restore(grid)
 
-    def resume(self, weights: Floats, grid: Levels, first: Callable[[int], State]) -> None:
+    def resume(self, weights: Floats, first: Callable[[int], State]) -> None:
         """Begin with these weights, and with what `first` has of each slice."""
-        self.adopt(NEVER, weights, grid)
-        self._first = first
+        self.version, self.copies, self._first = NEVER, {}, first
+        self.weights[:] = weights
 
 
 def digest_of(array: npt.NDArray[Any], seed: int = 0) -> int:

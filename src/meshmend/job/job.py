@@ -17,6 +17,13 @@ PyTorch's objects change in place, so they are shared once, and `job.sum` fills 
             loss = job.sum(lambda lane: backward(model, lane))
             optimizer.step()
             job.commit(loss=loss / job.batch)
+
+Where the optimizer works element by element, the job can make the update, with each worker updating a part:
+
+        weights = job.share(weights, optimizer=mm.optimizer(init, update))
+        for step in job.steps(1000):
+            weights, loss = job.update(lambda lane: grad_fn(weights, lane))
+            job.commit(loss=loss / job.batch)
 """
 
 from __future__ import annotations
@@ -33,8 +40,12 @@ from meshmend.errors import JobError
 from meshmend.job.config import JobConfig
 from meshmend.job.data.source import size_of
 from meshmend.job.evaluation import Chunks, Evaluation
+from meshmend.job.frameworks.base import Framework
 from meshmend.job.frameworks.choose import framework_of, source_of
 from meshmend.job.frameworks.draws import Draws, say_if_different
+from meshmend.job.frameworks.weights import weights_of
+from meshmend.job.optimizers import checked
+from meshmend.job.sharded_replica import Sharded
 from meshmend.job.state.values import from_bytes, to_bytes
 from meshmend.job.training import Training
 
@@ -119,16 +130,33 @@ class Job:
         """
         return self.training.session.first
 
-    def share(self, *state: Any, warm: Callable[..., Any] | None = None) -> Any:
+    def share(
+        self,
+        *state: Any,
+        warm: Callable[..., Any] | None = None,
+        optimizer: Any = None,
+        buddies: int | None = None,
+    ) -> Any:
         """Begin with this state; all workers get the same one, and newcomers that of a survivor.
 
         It is one tree of arrays, or any number of PyTorch objects (a model, its optimizer, a scheduler: everything with
         a `state_dict`), which are changed in place and returned. `warm(state, lane)` is called once before this worker
         counts as ready, and its result is dropped: give the function that computes a lane, so that spares and newcomers
         have compiled it when they are needed. One with three arguments gets `draws` too, as in `sum`.
+
+        With an `optimizer` (`mm.optimizer`), the state is the weights, and steps are made with `update`: each worker
+        holds a part of what the optimizer remembers, and makes that part of the update. So many `buddies` hold the same
+        part besides, one unless it is said; as long as one holder of each part lives, nothing is lost.
         """
-        framework = framework_of(state)
-        self.training.begin(framework, warm)
+        framework: Framework
+        if optimizer is None:
+            if buddies is not None:
+                raise JobError(f"job.share got buddies={buddies!r} without an optimizer; give it optimizer= too")
+            framework = framework_of(state)
+            self.training.begin(framework, warm)
+        else:
+            framework, sharded = weights_of(state), Sharded(checked(optimizer), buddies)
+            self.training.begin(framework, warm, sharded)
         return framework.shared
 
     def epochs(self, count: int) -> Iterator[int]:
@@ -184,8 +212,21 @@ class Job:
         With PyTorch objects the function calls `backward`, and `.grad` is filled with the sums over all lanes; what
         it returns (a loss, or nothing) is summed too.
         """
+        return self._summed(function, "sum")
+
+    def update(self, function: Callable[..., Any]) -> Any:
+        """The weights after this step: the shared optimizer's update with the sum of `function(lane)` over all lanes.
+
+        The function returns gradients of the shape of the weights, or a pair of them and more to be summed, such as a
+        loss; then this returns a pair too, the weights and the sum of the rest. Otherwise like `sum`; `commit` follows
+        it, without a state. Arrays of numpy cannot be written to, and change with the next update: copy those that you
+        want to keep.
+        """
+        return self._summed(function, "update")
+
+    def _summed(self, function: Callable[..., Any], word: str) -> Any:
         training, tree = self.training, None
-        lanes, compute = training.round(), partial(_computed, function, takes(function, 2), training)
+        lanes, compute = training.round(word), partial(_computed, function, takes(function, 2), training)
         while True:
             try:
                 lane = lanes.send(tree)

@@ -5,6 +5,7 @@ also while the main thread computes. The rules of the lock, `_news`:
 
 * What both threads use is in here: the round, the export, which state is final. The main thread alone changes it, and
   holds the lock then; so it may read it without. The listener reads it with the lock.
+* Copies of slices are handed out, and slices are updated, with the lock.
 * An export keeps the lock: the main thread cannot go on to another round, and change the state, in the middle of one.
 * The device is served without it: that may wait for other workers, and `device/` has locks of its own.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 from meshmend.base.clocks import OWNER_POLL
@@ -42,6 +44,10 @@ class Listener:
         self._joined = False
         """Whether this worker has taken the state that it was given, if it was given one."""
         self._export: Export | None = None
+        self.hand_out: Callable[[], None] = lambda: None
+        """Gives copies of slices to other workers, in a sharded job."""
+        self.stays: Callable[[], bool] = lambda: False
+        """Whether this worker has to go on although the run is halted, in a sharded job."""
         self._closed = False
         self._thread = threading.Thread(target=self._listen, name="meshmend", daemon=True)
 
@@ -60,7 +66,7 @@ class Listener:
     def wait(self, until: Callable[[], bool]) -> None:
         """Have the main thread wait for something that the courier rings for, or until the run is halted."""
         with self._news:
-            while not until() and self._side.halt() is None:
+            while not until() and (self._side.halt() is None or self.stays()):
                 self._news.wait(2 * OWNER_POLL)
 
     def join(self, *, given: bool) -> None:
@@ -76,12 +82,20 @@ class Listener:
         with self._news:
             self._final = self.round - 1
 
+    def has_final(self, round: int) -> bool:
+        """Whether the state after a round is final."""
+        return self._final >= round
+
     def advance(self, *, unchanged: bool) -> None:
         """The round is done; if it has left the state unchanged, the state is as final as before."""
         with self._news:
             if unchanged and self._final == self.round - 1:
                 self._final = self.round
             self.round += 1
+
+    def changing(self) -> AbstractContextManager[object]:
+        """While this lasts, nothing of the state is handed out: the main thread changes it."""
+        return self._news
 
     def state_nbytes(self) -> int:
         """How many bytes the state takes in the host's memory."""
@@ -97,6 +111,7 @@ class Listener:
                 if request is not None and self._may_export(request.body.round):
                     assert self._export is not None
                     self._give(request, self._export(request.body.on_device))
+                self.hand_out()
                 self._news.notify_all()
 
     def _may_export(self, round: int) -> bool:

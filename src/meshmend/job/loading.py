@@ -20,6 +20,7 @@ from meshmend.errors import JobError, MissingLibrary
 from meshmend.job.folders import folder_of, jobs_of
 from meshmend.job.frameworks.arrays import adopted, leaves_of
 from meshmend.job.frameworks.base import OBJECTS
+from meshmend.job.slice_files import weights_in
 from meshmend.job.state.safetensors import KINDS, latest, load, path_of
 from meshmend.job.state.tree import Leaves
 
@@ -99,7 +100,7 @@ def _write(out: Path, found: dict[str, tuple[str, npt.NDArray[Any]]], kind: str)
 def _leaves(path: Path) -> Leaves:
     with suppress(ImportError):
         import ml_dtypes as ml_dtypes  # numpy knows bfloat16 once it is loaded
-    return load(path, None)[0]
+    return weights_in(path) or load(path, None)[0]
 
 
 def _objects(leaves: Leaves) -> dict[str, Any] | None:

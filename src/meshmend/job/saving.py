@@ -45,6 +45,9 @@ class Saver:
         framework, step, about = found
         return self.checkpoints.now(framework, step, {**about, "metrics": dict(metrics)} if metrics else about, name)
 
+    def begin(self) -> None:
+        """All workers are to write a checkpoint of the state after this step: said in sharded jobs alone."""
+
     def halted(self) -> bool:
         """The run is halted, and this worker ends; whether the state is saved."""
         self._ledger.confirm()

@@ -25,7 +25,7 @@ from meshmend.job.protocol import Total, divide
 from meshmend.job.reduction.footer import Footer, Note
 from meshmend.job.shm.mailbox import ALL, WorkerSide
 from meshmend.job.shm.records import Order, PartWanted
-from meshmend.job.shm.segment import open_as_worker
+from meshmend.job.shm.segment import WorkerSegment, open_as_worker
 from meshmend.job.shm.words import Mail
 from meshmend.job.state.digest import Later
 from meshmend.telemetry import Epoch
@@ -33,6 +33,39 @@ from meshmend.telemetry import Epoch
 
 class Unneeded(Exception):
     """The job was over before this worker became a member."""
+
+
+class Slices:
+    """What a sharded job has a session do besides: nothing, where a job is not sharded. See `slice_side.py`."""
+
+    def begin(self) -> None:
+        """Be called when the worker is about to be ready."""
+
+    def wanted(self, round: int) -> bool:
+        """Whether the courier waits for the update of a round."""
+        del round
+        return False
+
+    def update(self, round: int) -> None:
+        """Make it."""
+
+    def check(self) -> None:
+        """Be called before a state counts as final, and may be handed out."""
+
+    def saves(self, *, first: bool) -> bool:
+        """Whether all are to save the state after this round."""
+        del first
+        return False
+
+    def stays(self) -> bool:
+        """Whether this worker has to go on although the run is halted, to save the same step as the others."""
+        return False
+
+    def halt(self) -> None:
+        """Write what nobody else will: this worker ends."""
+
+    def hand_out(self) -> None:
+        """Give copies of slices to other workers, if they are asked for; called by the listener, with its lock."""
 
 
 class WorkerSession:
@@ -60,6 +93,8 @@ class WorkerSession:
         """Who did what in the last sum."""
         self._members: tuple[int, ...] = ()
         """Who took part in the last round."""
+        self.last_round = 0
+        """The round that was done last, counted alike by all members."""
         self.epoch = Epoch(attempt=self._segment.agent.attempt)
         """The membership that made the last round's total."""
         self._lanes = lanes
@@ -67,11 +102,8 @@ class WorkerSession:
         """The lanes that this worker was asked for last; before that, those it may expect."""
         self._job = 0
         """Its number in the script, once it is shared."""
-
-    @property
-    def last_round(self) -> int:
-        """The round that was done last, counted alike by all members."""
-        return self._listener.round - 1
+        self._slices = Slices()
+        """Its part in sharded updates, if the job has them."""
 
     @property
     def first(self) -> bool:
@@ -90,8 +122,10 @@ class WorkerSession:
     def _obey(self) -> None:
         """End here if the run is halted; one of the workers writes the checkpoint."""
         halt = self._side.halt()
-        if halt is None:
+        if halt is None or self._slices.stays():
             return
+        if self._side.is_active():
+            self._slices.halt()
         if halt is Order.HALT_AND_SAVE or self.first:
             self._own.saving = True
             saved = self.save() if self._side.is_active() else True  # before that it has nothing that others have not
@@ -112,6 +146,8 @@ class WorkerSession:
         own.lanes, own.step = self._lanes, self._step
         own.summed_world = own.summed_shrink = 0
         self.places.begin()
+        own.slices = 0  # of the job before, whose couriers may have needed it to the end
+        self._slices.begin()
         own.ready = job
         self._wait(lambda: self._side.is_active() or self._side.is_over())
         if not self._side.is_active():
@@ -123,9 +159,15 @@ class WorkerSession:
         self._listener.join(given=given is not None)
         return given
 
+    def shard(self, made: Callable[[WorkerSegment, Footer, Listener], Slices]) -> None:
+        """Before `share`: updates are sharded."""
+        self._slices = made(self._segment, self._footer, self._listener)
+        self._listener.hand_out, self._listener.stays = self._slices.hand_out, self._slices.stays
+
     def digested(self, step: int, digest: Later[int]) -> None:
         """The state after the last round is final, it is the one before this step, and this is its digest."""
         self._digest, self._step = digest, step
+        self._slices.check()
         self._listener.finalize()
         if self._job:
             self._own.summed_world, self._own.summed_shrink = self.epoch.world, self.epoch.shrink
@@ -177,7 +219,8 @@ class WorkerSession:
                 sums.export(self.places.part(sums.reduction.size))
                 self.places.publish()
             own.inside = False
-            self._footer.write(buffers.part, sorted(self._have), self._segment.rank, self._digest.value())
+            save = self._slices.saves(first=self.first)
+            self._footer.write(buffers.part, sorted(self._have), self._segment.rank, self._digest.value(), save=save)
             if not self.places.copying:
                 side.answer(question)
                 continue
@@ -204,9 +247,11 @@ class WorkerSession:
 
     def _asked(self) -> Mail[PartWanted] | None:
         """The courier's question for this worker's part; None when the total is there."""
-        side, number = self._side, self._listener.round
+        side, slices, number = self._side, self._slices, self._listener.round
         while True:
-            self._wait(lambda: side.has_total(number) or side.question(number) is not None)
+            self._wait(lambda: side.has_total(number) or side.question(number) is not None or slices.wanted(number))
+            if slices.wanted(number):
+                slices.update(number)
             if side.has_total(number):
                 return None
             if (question := side.question(number)) is not None:
@@ -214,7 +259,7 @@ class WorkerSession:
 
     def _take_total(self) -> tuple[Any, Total, dict[int, Note]]:
         """The total of the round that is done, what its footer says, and the notes in it."""
-        number = self._listener.round
+        number = self.last_round = self._listener.round
         total = self._segment.buffers.total(number)
         found, notes = self._footer.read(total), self._footer.notes(total)
         self._members = tuple(found.digests)
@@ -260,7 +305,16 @@ class WorkerSession:
         """No more steps: stay until all the others have the last total too."""
         side, buffers, here = self._side, self._segment.buffers, self._listener
         while self.room.made and not side.is_over():  # without buffers, it came too late for any step
-            self._wait(lambda: side.is_over() or side.has_total(here.round) or side.question(here.round) is not None)
+            self._wait(
+                lambda: (
+                    side.is_over()
+                    or side.has_total(here.round)
+                    or side.question(here.round) is not None
+                    or self._slices.wanted(here.round)
+                )
+            )
+            if self._slices.wanted(here.round):
+                self._slices.update(here.round)
             question = side.question(here.round)
             if side.has_total(here.round):
                 self._take_total()  # a newcomer had something to say before it leaves

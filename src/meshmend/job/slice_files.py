@@ -1,88 +1,165 @@
 """Checkpoints of a sharded job: one file per slice, written by its owner, and an index once all files are there.
 
-    folder/step-00000120/slice-0000.safetensors    its weights, and what the optimizer remembers of them
-                         slice-0001.safetensors
-                         …
-                         index.safetensors         written last: the grid, and the digests of all slices
+    folder/slices-00000120/0000-5f1c….safetensors    its weights, and what the optimizer remembers of them
+                           0001-77a0….safetensors
+                           …
+           step-00000120.safetensors                 the index, written last: the grid, and the digests of all slices
 
-A folder without an index is not a checkpoint. A slice is the same on every holder, so a run resumes with any number of
-workers: each reads the weights of all slices, and the optimizer's state of the slices that it holds.
+Slices without an index are no checkpoint. A slice's file is named after its digests, so the names of all files follow
+from the index: what another attempt has left in the folder is never taken for a part of this one, and whoever finds all
+files there may write the index, as everybody would write the same. What a slice is does not depend on who holds it, so
+a run resumes with any number of workers: each reads the weights of all slices, and the rest of those that it holds.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from meshmend.errors import FormatError, JobError
 from meshmend.job.holder import Digests, Holder, State, digest_of
-from meshmend.job.state.safetensors import load, path_of, save
+from meshmend.job.reduction.base import Levels
+from meshmend.job.state.safetensors import about_of, load, path_of, save
 from meshmend.job.state.tree import Leaves
 
-INDEX = "index"
 WEIGHTS = "weights"
 MEMORY = "optimizer."
 """What the names of the optimizer's arrays begin with."""
+SHARDED = "sharded"
+"""What an index says of its slices, among what it says of its job."""
+Table = npt.NDArray[np.uint64]
+Snapshot = dict[int, tuple[Digests, Leaves]]
+"""Copies of slices, with their digests."""
 
 
 def folder_of(checkpoints: Path, step: int) -> Path:
-    """Return the folder of a step's checkpoint."""
-    return checkpoints / f"step-{step:08}"
+    """Return the folder of a step's slices."""
+    return checkpoints / f"slices-{step:08}"
 
 
-def write_slices(checkpoints: Path, step: int, holder: Holder, slices: Collection[int]) -> dict[int, Digests]:
-    """Write these slices of the state before `step`; their digests, for the index."""
-    for number in sorted(slices):
-        save(folder_of(checkpoints, step), _leaves(holder, number, holder.copies[number].state), step=step,
-             about=_about(holder), name=_name(number))  # fmt: skip
-    return {number: holder.digests(number) for number in slices}
+def snapshot(holder: Holder, slices: Collection[int]) -> Snapshot:
+    """Copies of these slices, to be written while training continues."""
+    return {
+        number: (
+            holder.digests(number),
+            [(name, np.array(value)) for name, value in _leaves(holder, number, holder.copies[number].state)],
+        )
+        for number in sorted(slices)
+    }
 
 
-def write_index(checkpoints: Path, step: int, holder: Holder, digests: Mapping[int, Digests]) -> Path:
+def write_slices(checkpoints: Path, step: int, found: Snapshot) -> int:
+    """Write slices of the state before `step`, those that are not there; how many bytes they have."""
+    folder, nbytes = folder_of(checkpoints, step), 0
+    for number, (digests, leaves) in found.items():
+        name = _name(number, digests)
+        path = path_of(folder, 0, name)
+        if not path.exists():
+            save(folder, leaves, step=step, about={}, name=name, sweep=False)
+        nbytes += path.stat().st_size
+    return nbytes
+
+
+def count(checkpoints: Path, step: int) -> int:
+    """How many files there are of a step."""
+    try:
+        return sum(1 for _ in folder_of(checkpoints, step).iterdir())
+    except OSError:
+        return 0
+
+
+def are_there(checkpoints: Path, step: int, digests: Table) -> bool:
+    """Whether all slices with these digests have been written."""
+    folder = folder_of(checkpoints, step)
+    try:
+        found = {path.name for path in folder.iterdir()}
+    except OSError:
+        return False
+    return all(path_of(folder, 0, name).name in found for name in _names(digests))
+
+
+def write_index(
+    checkpoints: Path,
+    step: int,
+    holder: Holder,
+    digests: Table,
+    grid: Levels,
+    about: Mapping[str, Any],
+    name: str = "",
+) -> Path:
     """Make it a checkpoint: all slices have been written, and have these digests."""
-    missing = set(range(holder.slicing.count)) - digests.keys()
-    if missing:
-        raise JobError(f"slice {min(missing)} of step {step} has not been written: an index needs all slices")
-    table = np.array([digests[number] for number in range(holder.slicing.count)], np.uint64).reshape(-1, 2)
-    leaves: Leaves = [("digests", table), ("grid", holder.exact.state())]
-    return save(folder_of(checkpoints, step), leaves, step=step, about=_about(holder), name=INDEX)
+    if not are_there(checkpoints, step, digests):
+        raise JobError(f"not all slices of step {step} have been written: an index needs all of them")
+    leaves: Leaves = [("digests", digests), ("grid", grid)]
+    where = {**_about(holder), "folder": folder_of(checkpoints, step).name}
+    more = {**about, SHARDED: {**about.get(SHARDED, {}), **where}}
+    return save(checkpoints, leaves, step=step, about=more, name=name, sweep=False)
 
 
-def resume(folder: Path, holder: Holder) -> int:
-    """Have a holder begin with a checkpoint; its step."""
-    index = path_of(folder, 0, INDEX)
+def drop_unnamed(checkpoints: Path, before: int) -> None:
+    """Remove slices of earlier steps that no index names."""
+    named = set()
+    for index in checkpoints.glob("*.safetensors"):
+        with suppress(FormatError, JobError):
+            named.add((about_of(index).get(SHARDED) or {}).get("folder"))
+    for folder in checkpoints.glob("slices-*"):
+        number = folder.name.removeprefix("slices-")
+        if folder.name not in named and number.isdecimal() and int(number) < before:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def resume(index: Path, holder: Holder) -> tuple[int, dict[str, Any], Table, Levels]:
+    """Have a holder begin with a checkpoint: its step, what it says of its job, the digests of all slices, the grid."""
     arrays, step, about = load(index, None)
-    _check(about, holder, index)
-    found = dict(arrays)
+    _check(about.get(SHARDED), holder, index)
+    found, folder = dict(arrays), index.parent / str(about[SHARDED]["folder"])
     if found.keys() != {"digests", "grid"} or found["digests"].shape != (holder.slicing.count, 2):
         raise FormatError(f"{index} does not hold the grid and the digests of {holder.slicing.count} slices")
-    digests: list[list[int]] = found["digests"].tolist()
+    digests: Table = found["digests"]
+    names = _names(digests)
     weights = np.empty_like(holder.weights)
-    for number in range(holder.slicing.count):
-        read = _read(folder, holder, number)[WEIGHTS]
-        if digest_of(read) != digests[number][0]:
+    for number, name in enumerate(names):
+        read = _read(folder, holder, number, name)[WEIGHTS]
+        if digest_of(read) != int(digests[number, 0]):
             raise FormatError(
                 f"slice {number} of {folder} is not the one that its index names: take another checkpoint"
             )
         weights[holder.slicing.numbers(number)] = read
 
     def first(number: int) -> State:
-        read = _read(folder, holder, number)
+        read = _read(folder, holder, number, names[number])
         return {name.removeprefix(MEMORY): array for name, array in read.items() if name != WEIGHTS}
 
-    holder.resume(weights, found["grid"], first)
-    return step
+    holder.resume(weights, first)
+    return step, about, digests, found["grid"]
 
 
-def _read(folder: Path, holder: Holder, number: int) -> dict[str, Any]:
-    path = path_of(folder, 0, _name(number))
+def weights_in(index: Path) -> Leaves | None:
+    """The weights of a checkpoint, by name; None where that is no index of slices."""
+    arrays, _, about = load(index, None)
+    sharded = about.get(SHARDED)
+    if not isinstance(sharded, dict):
+        return None
+    folder = index.parent / str(sharded["folder"])
+    flat = np.concatenate(
+        [dict(load(path_of(folder, 0, name), None)[0])[WEIGHTS] for name in _names(dict(arrays)["digests"])]
+    )
+    sizes = [int(np.prod(shape, dtype=np.int64)) for _, shape in sharded["weights"]]
+    parts = np.split(flat, np.cumsum(sizes)[:-1])
+    return [(str(name), part.reshape(shape)) for (name, shape), part in zip(sharded["weights"], parts, strict=True)]
+
+
+def _read(folder: Path, holder: Holder, number: int, name: str) -> dict[str, Any]:
+    path = path_of(folder, 0, name)
     if not path.exists():
-        raise FormatError(f"{folder} has an index, but slice {number} is missing: take another checkpoint")
-    arrays, _, about = load(path, _leaves(holder, number, holder.initial(number)))
-    _check(about, holder, path)
+        raise FormatError(f"slice {number} is missing in {folder}, but its index is there: take another checkpoint")
+    arrays, _, _ = load(path, _leaves(holder, number, holder.initial(number)))
     return dict(arrays)
 
 
@@ -90,17 +167,26 @@ def _leaves(holder: Holder, number: int, state: State) -> Leaves:
     return [(WEIGHTS, holder.of(number)), *((f"{MEMORY}{name}", array) for name, array in sorted(state.items()))]
 
 
-def _name(number: int) -> str:
-    return f"slice-{number:04}"
+def _names(digests: Table) -> list[str]:
+    return [_name(number, (one, two)) for number, (one, two) in enumerate(digests.tolist())]
+
+
+def _name(number: int, digests: Digests) -> str:
+    return f"{number:04}-{digests[0]:016x}{digests[1]:016x}"
 
 
 def _about(holder: Holder) -> dict[str, Any]:
-    return {"slices": holder.slicing.count, "leaves": list(holder.exact.leaves)}
+    return {"slices": holder.slicing.count, "leaves": list(holder.sizes)}
 
 
-def _check(about: Mapping[str, Any], holder: Holder, path: Path) -> None:
+def _check(about: Any, holder: Holder, path: Path) -> None:
+    if not isinstance(about, dict) or "folder" not in about:
+        raise JobError(
+            f"{path} is of a job that did not share its updates: resume with the script that wrote it, which has no "
+            "optimizer= in job.share"
+        )
     mine = _about(holder)
-    if about != mine:
+    if {name: about.get(name) for name in mine} != mine:
         theirs = f"{about.get('slices')} slices of {len(about.get('leaves') or ())} leaves"
         raise JobError(
             f"{path} is of a state of {theirs}, but this job's has {mine['slices']} slices of {len(mine['leaves'])} "

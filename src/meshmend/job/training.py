@@ -21,6 +21,7 @@ A front end that keeps the user's own loop (`mm.torch.wrap`) drives it directly,
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from meshmend.job.faults.kinds import FLIP
 from meshmend.job.folders import folder_of, job_of
 from meshmend.job.frameworks.base import Framework, Key
 from meshmend.job.frameworks.draws import Draws
+from meshmend.job.frameworks.weights import Weights
 from meshmend.job.hints import Hints
 from meshmend.job.ledger import StepLedger
 from meshmend.job.reduction.base import NonFinite
@@ -45,8 +47,11 @@ from meshmend.job.replica import Replica
 from meshmend.job.saving import Saver, State, check_name
 from meshmend.job.sequence import SCRIPT, End
 from meshmend.job.session import Unneeded, WorkerSession
+from meshmend.job.sharded_replica import Sharded
 from meshmend.job.shm.home import MEMORY
 from meshmend.job.shm.home import folder_of as shared_memory_of
+from meshmend.job.slice_saving import SliceSaver
+from meshmend.job.slice_side import shard
 from meshmend.job.solo import Passing, Solo
 from meshmend.job.state.digest import Later
 
@@ -83,6 +88,8 @@ class Training:
         def state() -> State | None:
             return None if self._replica is None else (self._replica.framework, self.step, self._about())
 
+        self._state = state
+        """What a checkpoint of now would hold; None before there is a state."""
         self.saver = Saver(settings, self._ledger, state)
         self.session: Solo | WorkerSession
         if settings is None or self._ledger.log is None:
@@ -119,10 +126,16 @@ class Training:
         """The samples of one lane of this step."""
         return self.input.lane(self.step, lane)
 
-    def begin(self, framework: Framework, warm: Callable[..., Any] | None) -> None:
+    def begin(self, framework: Framework, warm: Callable[..., Any] | None, sharded: Sharded | None = None) -> None:
         """Begin with this state, or that of a checkpoint, or that of another worker; see `Job.share`."""
         self.calls.check_process("share")
-        replica = self._replica = Replica(framework, self.config, compared=self._settings is not None)
+        if sharded is None:
+            replica = Replica(framework, self.config, compared=self._settings is not None)
+        else:
+            assert isinstance(framework, Weights), "it was made for a sharded job"
+            save = partial(SliceSaver, self._settings, self._ledger, self._state)
+            replica, self.saver = shard(framework, sharded, self.config, self.session, self._settings, save)
+        self._replica, self.calls.sharded = replica, sharded is not None
         if self._settings is not None:
             self._job = SCRIPT.begin()
             self.saver.open(self._job)
@@ -188,11 +201,11 @@ class Training:
         if self.began and self.epoch is None:
             self._hints.repeats(what, self.began)
 
-    def round(self) -> Generator[int, Any, Any]:
+    def round(self, word: str = "sum") -> Generator[int, Any, Any]:
         """The lanes of this step that this worker is asked for; is sent their trees, and returns the sum."""
-        self.calls.check_process("sum")
-        replica = self._required("sum")
-        self.calls.check_sum(self.step)
+        self.calls.check_process(word)
+        replica = self._required(word)
+        self.calls.check_sum(word, self.step)
         self._hints.round_begins(replica.framework, self.step, self.epoch, first=self.session.first)
         while True:
             total = yield from self.session.round(replica.accumulator)
@@ -236,6 +249,8 @@ class Training:
         by, stall = account.by, self.input.stall()
         self._ledger.committed(self.session.epoch, self.step - 1, by, account.digests, digest, metrics, first, stall)
         self.session.digested(self.step, digest)
+        if account.save:
+            self.saver.begin()
 
     def exchange(self, word: str, data: bytes) -> dict[int, bytes]:
         """What every worker brings, by rank: see `exchange.py`."""
@@ -282,7 +297,7 @@ class Training:
             self._ledger.confirm()
         elif together:
             self._ledger.confirm()  # alone, the last step may not be printed yet
-        elif shared and self.session.first and self.step > self.began:
+        elif shared and (self.session.first or self.calls.sharded) and self.step > self.began:
             self.saver.after_error(self.session, summed=self.calls.summed)
         if shared:
             SCRIPT.end(End.LEFT if together else End.RAISED)

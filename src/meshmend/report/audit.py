@@ -17,6 +17,7 @@ from itertools import chain, islice, pairwise
 import numpy as np
 
 from meshmend.errors import FormatError
+from meshmend.report.copies import Copies
 from meshmend.report.evaluations import Evaluations
 from meshmend.report.findings import (
     MOST,
@@ -62,6 +63,10 @@ class Account:
     """The share of the workers' time in which they waited for input: no part of the proof."""
     stalls: dict[int, float] = field(default_factory=dict, compare=False)
     """The same for each worker, by rank."""
+    single: float = field(default=0.0, compare=False)
+    """For how many seconds slices of a sharded job had one copy alone."""
+    slices: tuple[int, int] = field(default=(0, 0), compare=False)
+    """How many at a time, at most, and of how many."""
     evaluations: int = 0
     """Evaluations of other data, repeated ones included."""
 
@@ -78,11 +83,12 @@ def check(events: Iterable[Event], also: Callable[[Event], object] = lambda _: N
     `also` is called with each event, for callers that want to read a long run only once.
     """
     events = events if isinstance(events, Collection | Events | JobEvents) else list(events)
-    stalls, evaluations = Stalls(), Evaluations()
+    stalls, evaluations, copies = Stalls(), Evaluations(), Copies()
 
     def each(event: Event) -> None:
         stalls.add(event)
         evaluations.add(event)
+        copies.add(event)
         also(event)
 
     ledger = read_ledger(events, also=each)
@@ -117,6 +123,8 @@ def check(events: Iterable[Event], also: Callable[[Event], object] = lambda _: N
         digest=next((ledger.text_of(row.last) for row in reversed(rows) if row.last is not None), ""),
         stall=stalls.share,
         stalls=stalls.shares,
+        single=copies.seconds,
+        slices=(copies.most, copies.of),
         evaluations=evaluations.count,
     )
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from meshmend.base.terminal import table
-from meshmend.base.units import percent, plural
+from meshmend.base.units import duration_text, percent, plural
 from meshmend.report.audit import Account
 from meshmend.report.fold import Level
 from meshmend.report.incidents import PHASES, Incident
@@ -86,6 +86,9 @@ def _more(account: Account) -> str:
     if account.stalls:
         rank, most = max(account.stalls.items(), key=lambda pair: pair[1])
         parts.append(f"Input stall: {percent(account.stall, 1)} of the time (worker {rank}: {percent(most, 1)}).")
+    if account.slices[0]:
+        most, every = account.slices
+        parts.append(f"Slices with one copy alone: for {duration_text(account.single)}, at most {most:,} of {every:,}.")
     if account.digest:
         parts.append(f"Digest of the last state: {account.digest}.")
     return " ".join(parts)

@@ -46,6 +46,7 @@ from meshmend.telemetry.types import Part as Part
 from meshmend.telemetry.types import Raised as Raised
 from meshmend.telemetry.types import Repaired as Repaired
 from meshmend.telemetry.types import Saved as Saved
+from meshmend.telemetry.types import SingleCopies as SingleCopies
 from meshmend.telemetry.types import Skipped as Skipped
 from meshmend.telemetry.types import Started as Started
 from meshmend.telemetry.types import Struck as Struck

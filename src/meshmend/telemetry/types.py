@@ -208,6 +208,17 @@ class Repaired(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SingleCopies(Event):
+    """Courier of the first worker of a sharded job: from this round on, so many slices have one copy alone."""
+
+    rank: Rank
+    round: int
+    slices: Count
+    of: Count
+    """How many slices there are."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Differed(Event):
     """Courier: the states of the members differ before `step`; this is the digest of each leaf of its worker's."""
 

@@ -48,6 +48,10 @@ class HolderWorker:
     def bounds(self) -> tuple[int, ...]:
         return self.holder.slicing.bounds
 
+    @property
+    def stretches(self) -> tuple[int, ...]:
+        return self.holder.slicing.bounds
+
     def begin(self, round: int, lanes: tuple[int, ...]) -> None:
         self.holder.hold(self.memory.held)
         self.memory.leaving = round >= ROUNDS
@@ -97,6 +101,29 @@ class HolderWorker:
 
     def receive(self, number: int, weights: np.ndarray) -> None:
         self.holder.receive(number, weights)
+
+    def before(self, point: str) -> None:
+        del point
+
+    def neighbours(self, members: Collection[Hello]) -> list[HolderWorker]:
+        """Those of a host: each has one of its own, so this is the last that is left."""
+        assert [member.rank for member in members] == [self.rank]
+        return [self]
+
+    def add(self, round: int, slices: Collection[int], parts: list[HolderWorker]) -> Total:
+        assert parts == [self]
+        bounds = self.bounds
+        return self.take(round, {n: self.part[bounds[n] : bounds[n + 1]].copy() for n in slices}, self.rest)
+
+    def copy_weights(self, givers: dict[int, Hello]) -> None:
+        assert not givers
+
+    def gives(self, slices: Collection[int]) -> None:
+        del slices
+
+    def copies_of(self, slices: Collection[int], look: Any) -> dict[int, np.ndarray]:
+        look()
+        return {number: self.copy_of(number) for number in slices}
 
     def copy_of(self, number: int) -> np.ndarray:
         copy = self.holder.copies[number]

@@ -14,6 +14,7 @@ from meshmend.job.reduction.exact import BLOCK, Exact
 from meshmend.job.sharding import Holdings, cut, placed, plan_round
 from meshmend.job.sharding import slices as slices_module
 from meshmend.job.sharding.placement import scores
+from meshmend.job.sharding.slices import how_many
 
 LEAVES = st.lists(st.integers(0, 9000), max_size=8)
 RANKS = st.sets(st.integers(0, 200), min_size=1, max_size=16)
@@ -142,3 +143,10 @@ def test_a_newcomer_is_filled_by_several() -> None:
 
 def test_a_slice_without_holders_is_named() -> None:
     assert Holdings.of(3, {0: {0}, 1: {2}}).lost == (1,)
+
+
+@pytest.mark.parametrize(
+    ("size", "slices"), [(1, 64), (10**6, 64), (5_000_000, 305), (25_000_000, 1024), (10**9, 1024)]
+)
+def test_small_states_have_fewer_slices(size: int, slices: int) -> None:
+    assert how_many(size) == slices

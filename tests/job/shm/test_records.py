@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshmend.errors import JobError
 from meshmend.job.shm import create_as_agent, open_as_agent, open_as_courier, open_as_worker, open_to_read
 from meshmend.job.shm import records as module
 from meshmend.job.shm.control import ORDER, PLACES
@@ -39,6 +40,7 @@ from meshmend.job.shm.words import (
     Mailbox,
     Process,
     Record,
+    Stamp,
     Time,
     pack_lanes,
     unpack_lanes,
@@ -111,7 +113,8 @@ def test_records_do_not_overlap_and_every_field_is_explained() -> None:
         assert explained >= set(kind.fields) - {"flip_wanted"}
     ends = [(PLACES[kind].start, PLACES[kind].stop) for kind in ORDER]
     assert all(before[1] == after[0] for before, after in pairwise(ends))
-    assert {type(f) for kind in ORDER for f in kind.fields.values()} == {Int, Flag, Time, Choice, Mailbox, Process}
+    kinds = {Int, Flag, Time, Choice, Mailbox, Process, Stamp}
+    assert {type(f) for kind in ORDER for f in kind.fields.values()} == kinds
 
 
 def test_a_field_has_its_type() -> None:
@@ -129,6 +132,18 @@ def test_a_field_has_its_type() -> None:
     with pytest.raises(ValueError, match="9"):
         _ = CourierRecord([9] * CourierRecord.size).phase
     assert issubclass(Order, IntEnum) and AgentRecord.order.kind.kinds == [Order, int]
+
+
+@given(st.integers(-1, 2**31 - 2), st.integers(0, 2**20 - 1), st.integers(0, 2**12 - 1))
+def test_a_stamp_is_one_word(round: int, world: int, shrink: int) -> None:
+    courier = WritableCourierRecord(CourierRecord.initial())
+    assert courier.met == (-1, 0, 0)
+    courier.met = round, world, shrink
+    assert courier.met == (round, world, shrink)
+    for more in ((2**31 - 1, 0, 0), (0, 2**20, 0), (0, 0, 2**12)):
+        with pytest.raises(JobError):
+            courier.met = more
+    assert courier.met == (round, world, shrink)
 
 
 @given(st.sets(st.integers(0, MOST_LANES - 1)))

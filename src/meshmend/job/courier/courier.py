@@ -14,11 +14,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from meshmend.base.clocks import COURIER_START, WORLD_POLL
+from meshmend.base.clocks import COURIER_START, TOGETHER, WORLD_POLL
 from meshmend.base.processes import Identity
 from meshmend.errors import JobError
 from meshmend.job.courier.differences import where, write_down
 from meshmend.job.courier.mpi import Mpi, position
+from meshmend.job.courier.sharded_mpi import ShardedMpi
+from meshmend.job.courier.slice_port import SlicePort
 from meshmend.job.courier.timings import Phase as RepairPhase
 from meshmend.job.courier.timings import Stopwatch
 from meshmend.job.courier.worker_port import WorkerPort
@@ -31,31 +33,55 @@ from meshmend.job.protocol import (
     Evicted,
     Failure,
     Gather,
-    Operation,
+    Lost,
     Payload,
     Reduce,
     Revoke,
     Shrink,
+    Steps,
     Wait,
     Work,
     run_member,
 )
 from meshmend.job.reduction.registry import kind_of
+from meshmend.job.sharding import (
+    Compare,
+    Give,
+    Meet,
+    Prepare,
+    Scatter,
+    ShardedOperation,
+    ShardedSteps,
+    Sharding,
+    Update,
+    run_sharded_member,
+)
+from meshmend.job.sharding.plan import FILLS
 from meshmend.job.shm import CourierSegment, open_as_courier, open_to_read, ranks_of
-from meshmend.job.shm.mailbox import is_over
+from meshmend.job.shm.mailbox import halt_of, is_over
 from meshmend.job.shm.memory import SharedMemory
 from meshmend.job.shm.records import Phase
+from meshmend.job.shm.sharded_memory import ShardedMemory
 from meshmend.job.transport.base import MeshPlans
-from meshmend.telemetry import Died, Differed, Epoch, How, Log, Part, Repaired
+from meshmend.telemetry import Died, Differed, Epoch, How, Log, Part, Repaired, SingleCopies
 
-POINTS: dict[type[Operation], Point] = {
+POINTS: dict[type[ShardedOperation], Point] = {
     Reduce: Point.ALLREDUCE,
+    Scatter: Point.ALLREDUCE,
+    Meet: Point.MEET,
+    Update: Point.UPDATE,
+    Compare: Point.COMPARE,
+    Give: Point.GIVE,
     Revoke: Point.REVOKE,
     Shrink: Point.SHRINK,
     Gather: Point.EXCHANGE,
     Enlist: Point.EXCHANGE,
 }
 """Where a failure on purpose may strike: before these operations."""
+FILL_NUMBERS = 1 << 19
+"""Weights whose slices a member receives per round, at least: with Adam's moments these are 4 MB of messages."""
+WORKING = (Work, Reduce, Prepare, Scatter)
+"""The operations of a round that is not decided."""
 
 
 class Courier:
@@ -73,13 +99,18 @@ class Courier:
                 kind_of(number).warm()
         self.enter(world)
         self.wait_until(lambda: self.segment.in_job)
-        self.memory = SharedMemory(self.segment)
+        sharded = ShardedMemory(self.segment) if self.segment.worker.slices else None
+        self.memory = SharedMemory(self.segment) if sharded is None else sharded
         self.log = Log(folder, f"courier-{rank}")
         self.faults = Faults(rank, folder, self.log, lambda: self.epoch, self.segment.agent.worker.number)
         self.port = WorkerPort(self.segment, self.strike, placing)
+        if sharded is not None:
+            self.port = SlicePort(self.segment, sharded, self.strike)
         if placing is not None:
             placing.halfway = lambda: self.strike(Point.RELAY)
         self.watch = Stopwatch(self.repaired)
+        self._single = -1
+        """How many slices had one copy in the last round; -1 before the first."""
         self.differed: Differed | None = None
         """What was written down of this worker's state when the members' states differed last."""
         self.port.differs = self.differs
@@ -115,28 +146,40 @@ class Courier:
     def run(self, *, repair: bool) -> None:
         """Carry sums until the job is over."""
         segment = self.segment
-        lanes, formed = segment.worker.lanes, segment.agent.formed
-        carrier = Mpi(self.port, lanes, lambda: is_over(segment) or not segment.in_job)
+        formed = segment.agent.formed
+        carrier, steps = self.sharded(repair=repair) if segment.worker.slices else self.plain(repair=repair)
         if formed:
             self.watch.failed(formed)
             self.watch.times[RepairPhase.REFORM.value] = time.time() - formed
             self.port.afresh = not repair
-        carrier.drive(
-            run_member(
-                self.memory,
-                lanes,
-                segment.agent.wanted,
-                world=self.record.world,
-                fresh=segment.agent.fresh,
-                repair=repair,
-                hosts=self.hosts,
-            ),
-            self.before,
-            self.watch.failed,
-        )
+        carrier.drive(steps, self.before, self.watch.failed)
         self.port.side.finish()
 
-    def before(self, operation: Operation) -> None:
+    def over(self) -> bool:
+        """Whether the worker's job is over, or another one."""
+        return is_over(self.segment) or not self.segment.in_job
+
+    def plain(self, *, repair: bool) -> tuple[Mpi, Steps]:
+        """A member of a job in which every worker has the whole state, and who carries its operations out."""
+        agent, lanes = self.segment.agent, self.segment.worker.lanes
+        steps = run_member(
+            self.memory, lanes, agent.wanted, world=self.record.world, fresh=agent.fresh, repair=repair,
+            hosts=self.hosts,
+        )  # fmt: skip
+        return Mpi(self.port, lanes, self.over), steps
+
+    def sharded(self, *, repair: bool) -> tuple[Mpi, ShardedSteps]:
+        """The same for a job in which updates are sharded."""
+        agent, worker = self.segment.agent, self.segment.worker
+        assert isinstance(self.memory, ShardedMemory) and isinstance(self.port, SlicePort)
+        fills = max(FILLS, FILL_NUMBERS * worker.slices // max(worker.weights, 1))
+        sharding = Sharding(worker.slices, worker.buddies, worker.lanes, agent.wanted, fills)
+        steps = run_sharded_member(
+            self.memory, sharding, world=self.record.world, fresh=agent.fresh, repair=repair, hosts=self.hosts
+        )
+        return ShardedMpi(self.port, worker.lanes, worker.slices, agent.ranks, self.over), steps
+
+    def before(self, operation: ShardedOperation) -> None:
         """Say what is being done: a repair that takes too long is cut short by a new world."""
         repair = isinstance(operation, (Revoke, Shrink, Gather, Enlist))
         self.enter_phase(Phase.REPAIRING if repair else Phase.CARRYING)
@@ -144,7 +187,9 @@ class Courier:
             # mpirun or its daemon is dead and all couriers end; one that continued would leave the others behind.
             os.kill(os.getpid(), signal.SIGKILL)
         self._count(operation)
-        if isinstance(operation, (Work, Wait)):
+        if isinstance(operation, Scatter):
+            self.count_copies(operation)
+        if isinstance(operation, (Work, Prepare, Wait)):
             self.record.agreed = self.record.world
         self.watch.began(operation)
         point = POINTS.get(type(operation))
@@ -153,12 +198,23 @@ class Courier:
         if point is not None:
             self.strike(point)
 
-    def _count(self, operation: Operation) -> None:
+    def count_copies(self, scatter: Scatter) -> None:
+        """Write down how many slices have one copy, where that has changed: the courier of the first worker does."""
+        single = sum(len(ranks) == 1 for ranks in scatter.takers) if self.segment.worker.buddies else 0
+        before, self._single = self._single, single
+        began = before < 0 and self.epoch[1:] == (1, 0)  # then all have as many as they should, or nobody else is here
+        if single == before or (began and not single):
+            return
+        if min(rank for ranks in scatter.takers for rank in ranks) == self.segment.rank:
+            round, every = scatter.round.number, len(scatter.takers)
+            self.log.write(SingleCopies(epoch=self.epoch, rank=self.segment.rank, round=round, slices=single, of=every))
+
+    def _count(self, operation: ShardedOperation) -> None:
         """Keep two epochs: this courier's, as its members have agreed on it, and the one before the last failure."""
         if isinstance(operation, Enlist):
             self.epoch = self.epoch._replace(shrink=operation.shrink)
             self.record.shrink = operation.shrink
-        if isinstance(operation, Wait) or (isinstance(operation, (Work, Reduce)) and not self.watch.noticed):
+        if isinstance(operation, Wait) or (isinstance(operation, WORKING) and not self.watch.noticed):
             self._was = self.epoch
 
     def enter_phase(self, phase: Phase) -> None:
@@ -212,9 +268,26 @@ def carry(courier: Courier, *, repair: bool) -> None:
     except Divergence as error:
         why = f"{error}{courier.where()}"
         segment.files.write_error(segment.worker.step, why, why, mistake=False)
+    except Lost as error:
+        if not segment.worker.slices or not segment.courier.active:
+            raise  # every worker that had the state is dead, and the launcher sees that too
+        if is_halted(segment):
+            raise Failure from None  # they were not needed any more, and nor is this courier
+        why = f"{error}: resume the run from its last checkpoint"
+        segment.files.write_error(segment.worker.step, why, why, mistake=False)
     except Cut as error:
         print(f"meshmend: {error}: they wait", file=sys.stderr, flush=True)
         courier.wait_for_world()
         raise Failure from None
     segment.agent.worker.kill()
     raise Failure
+
+
+def is_halted(segment: CourierSegment) -> bool:
+    """Whether the run is being stopped: some workers hear of it, and are gone, before others."""
+    until = time.monotonic() + TOGETHER
+    while halt_of(segment) is None:
+        if time.monotonic() > until:
+            return False
+        time.sleep(WORLD_POLL)
+    return True

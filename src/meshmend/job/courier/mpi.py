@@ -12,8 +12,8 @@ Some habits keep survivors alive, each learnt from a crash (see the ULFM notes o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Generator
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,6 @@ from meshmend.job.protocol import (
     Revoke,
     Round,
     Shrink,
-    Steps,
     Total,
     Wait,
     Work,
@@ -109,11 +108,11 @@ class Mpi:
 
     def drive(
         self,
-        steps: Steps,
-        before: Callable[[Operation], None] = lambda _: None,
+        steps: Generator[Any, Any, Any],
+        before: Callable[[Any], None] = lambda _: None,
         failed: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run a member to its end; `before` sees each operation first (tests kill there)."""
+        """Run a member to its end, also one of a sharded job; `before` sees each operation first (tests kill there)."""
         try:
             operation = next(steps)
             while True:

@@ -12,7 +12,6 @@ from meshmend.job.protocol import (
     Cast,
     Enlist,
     Gather,
-    Operation,
     Payload,
     Reduce,
     Revoke,
@@ -20,6 +19,7 @@ from meshmend.job.protocol import (
     Wait,
     Work,
 )
+from meshmend.job.sharding import Compare, Give, Meet, Prepare, Scatter, ShardedOperation, Update
 
 
 class Phase(StrEnum):
@@ -35,7 +35,7 @@ class Phase(StrEnum):
     FIRST_COMMIT = "first commit"
 
 
-PHASES: dict[type[Operation], Phase] = {
+PHASES: dict[type[ShardedOperation], Phase] = {
     Revoke: Phase.REVOKE,
     Shrink: Phase.SHRINK,
     Begin: Phase.REFORM,
@@ -43,13 +43,18 @@ PHASES: dict[type[Operation], Phase] = {
     Enlist: Phase.EXCHANGE,
     Work: Phase.RECOMPUTE,
     Reduce: Phase.FIRST_COMMIT,
+    Prepare: Phase.RECOMPUTE,
+    Scatter: Phase.FIRST_COMMIT,
+    Meet: Phase.FIRST_COMMIT,
 }
 
 
-def phase_of(operation: Operation) -> Phase | None:
-    """The phase that an operation belongs to; None for a spare's waiting."""
+def phase_of(operation: ShardedOperation, before: Phase | None = None) -> Phase | None:
+    """The phase that an operation belongs to, after this one; None for a spare's waiting."""
     if isinstance(operation, Cast):
         return Phase.ROLL_FORWARD if operation.what is Payload.TOTAL else Phase.STATE
+    if isinstance(operation, (Update, Compare, Give)):  # of this round, or of one that was decided before a failure
+        return before if before is Phase.FIRST_COMMIT else Phase.ROLL_FORWARD
     return PHASES.get(type(operation))
 
 
@@ -71,9 +76,10 @@ class Stopwatch:
         if not self.noticed:
             self.noticed, self.times = when or time.time(), {}
 
-    def began(self, operation: Operation) -> None:
+    def began(self, operation: ShardedOperation) -> None:
         """An operation begins, so the one before it has succeeded."""
-        over = self._phase is Phase.FIRST_COMMIT
+        phase = phase_of(operation, self._phase)
+        over = self._phase is Phase.FIRST_COMMIT and phase is not Phase.FIRST_COMMIT
         self._stop()
         if self.noticed and over:
             self.done(self.noticed, self.times)
@@ -82,7 +88,7 @@ class Stopwatch:
         if isinstance(operation, Revoke) and not self.noticed:
             self.failed()  # nothing failed, but the total showed a state that differs
         if self.noticed:
-            self._phase, self._since = phase_of(operation), time.time()
+            self._phase, self._since = phase, time.time()
 
     def _stop(self) -> None:
         if self.noticed and self._phase is not None:

@@ -46,6 +46,15 @@ def adopted(tree: Any, values: Sequence[Any]) -> Any:
     return plain_rebuilt(tree, values)
 
 
+def copied(tree: Any, values: Sequence[Any]) -> list[Any]:
+    """Arrays of the host as the leaves of this tree are: those of JAX as copies of its own, others as they are."""
+    if "jax" in sys.modules:
+        from meshmend.job.frameworks import jax
+
+        return [jax.copied(leaf, value) for (_, leaf), value in zip(jax.leaves_of(tree), values, strict=True)]
+    return list(values)
+
+
 def is_immutable(value: Any) -> bool:
     """Whether a leaf never changes."""
     if "jax" in sys.modules:

@@ -1,6 +1,6 @@
 """The last numbers of every message: who counted which lane, whose state has which digest, and notes.
 
-    │ gradients, leaf after leaf │ a count per lane │ a digest per rank, in pieces │ a note per rank │ leaving │
+    │ gradients, leaf after leaf │ a count per lane │ a digest per rank, in pieces │ a note per rank │ leaving, save │
 
 The footer rides in the same message and in the same type of number as the gradients, so its values are small whole
 numbers that every reduction adds exactly: a digest of 48 bits is three pieces of 16, and only its own rank writes it.
@@ -27,6 +27,8 @@ NOTE = 2 * WORDS
 """Bytes that a note holds."""
 HEAD = 3
 """Numbers before them: which piece it is, counted from 1 (0: there is no note), and the total length."""
+SAVE = 4096
+"""What a member that wants all to write a checkpoint adds to the last number, besides 1 if it leaves."""
 ONCE = 8192
 """A lane counted once by rank r is ONCE + r, so that the sum shows both how often and, if once, by whom."""
 
@@ -71,6 +73,7 @@ class Footer:
         digest: int,
         leaving: bool = False,
         note: Note | None = None,
+        save: bool = False,
     ) -> None:
         """Fill in one member's footer."""
         tail = buffer[len(buffer) - self.size :]
@@ -85,7 +88,11 @@ class Footer:
             tail[at : at + HEAD] = note.piece + 1, note.length & 0xFFFF, note.length >> 16
             words = np.frombuffer(note.data.ljust(-(-len(note.data) // 2) * 2, b"\0"), "<u2")
             tail[at + HEAD : at + HEAD + len(words)] = words
-        tail[-1] = leaving
+        tail[-1] = leaving + SAVE * save
+
+    def leaves(self, buffer: npt.NDArray[Any]) -> bool:
+        """Whether the member whose part this is has no more steps to do."""
+        return int(buffer[-1]) % SAVE > 0
 
     def notes(self, buffer: npt.NDArray[Any]) -> dict[int, Note]:
         """The notes of all members that had one, by rank."""
@@ -110,4 +117,5 @@ class Footer:
         }
         counts, by = np.divmod(tail[: self.lanes].astype(np.int64), ONCE)
         noted = int(np.count_nonzero(tail[self._notes : -1 : HEAD + WORDS]))
-        return Total(counts.tolist(), digests, int(tail[-1]), by.tolist(), noted)
+        save, leaving = divmod(int(tail[-1]), SAVE)
+        return Total(counts.tolist(), digests, leaving, by.tolist(), noted, save)

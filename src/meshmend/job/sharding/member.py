@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshmend.job.protocol import Collective, Failure, Round, Total, Verdict, Wait, check, divide, right_digest
+from meshmend.job.protocol import NEVER, Collective, Failure, Round, Total, Verdict, Wait, check, divide, right_digest
 from meshmend.job.sharding.operations import Meet, Prepare, Scatter, ShardedSteps
 from meshmend.job.sharding.plan import RoundPlan, plan_round
 from meshmend.job.sharding.records import BEFORE, ShardedState
@@ -32,6 +32,7 @@ def run_sharded_member(
     *,
     world: int = 0,
     fresh: bool = True,
+    repair: bool = True,
     hosts: Sequence[Sequence[int]] = (),
 ) -> ShardedSteps:
     """A member in one world of couriers, until the job is over: the counterpart of `run_member`."""
@@ -42,6 +43,8 @@ def run_sharded_member(
     while True:
         try:
             if not joined:
+                if not repair:
+                    state.assigned = (NEVER, ())
                 yield from recover(state, group, sharding, again=again)
                 joined, plan = True, None
             if not state.active:
@@ -56,6 +59,8 @@ def run_sharded_member(
             state.held = plan.after.held_by(state.rank)
             state.assign(divide(sharding.lanes, len(group.active), group.active.index(group.position)))
         except Failure:
+            if not repair:
+                raise
             again, joined = True, False
 
 

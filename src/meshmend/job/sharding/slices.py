@@ -19,8 +19,15 @@ from itertools import accumulate
 BLOCK = 1024
 """Numbers of one leaf that form a block, as in `reduction/exact.py`."""
 SLICES = 1024
-"""How many slices a state has, unless it has fewer blocks. So many are spread evenly by chance alone: with 4 workers
-and one buddy the largest share is 0.51 of the state, with 8 it is 0.29."""
+"""How many slices a large state has. So many are spread evenly by chance alone: with 4 workers and one buddy the
+largest share is 0.51 of the state, with 8 it is 0.29."""
+FEWEST, LEAST = 64, 16 * BLOCK
+"""Of a smaller state, slices have so many numbers at least, unless there would be too few: each costs some time."""
+
+
+def how_many(size: int) -> int:
+    """How many slices a state of so many numbers has, unless it has fewer blocks."""
+    return max(FEWEST, min(SLICES, size // LEAST))
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ RANK.buffers   the part, and the totals of the last two rounds
 RANK.worker    the worker's doorbell, a named pipe;  RANK.courier  the courier's
 RANK.state     the worker's state, exported for another worker
 RANK.given     another worker's state, for this one to begin with
+RANK.slices    the weights of a worker of a sharded job (`slices.py`)
+RANK.copy-17   its copy of a slice, exported for another worker;  RANK.fill-17  another worker's copy, for this one
 RANK.error     the exception that ended the worker
 RANK.device    the socket that gives out the worker's device memory (`device/passing.py`);  RANK.lent  its state there
 
@@ -94,6 +96,29 @@ class RankFiles:
         """Return the state to begin with; removes the file, whose memory is freed with the array."""
         found = self._map("given")
         self.path("given").unlink()
+        return found
+
+    def write_copy(self, number: int, pieces: Iterable[Any]) -> None:
+        """Export a copy of a slice."""
+        self._write(f"copy-{number}", pieces)
+
+    def take_copy(self, number: int) -> npt.NDArray[np.uint8]:
+        """That copy; the file is removed."""
+        found = self._map(f"copy-{number}")
+        self.path(f"copy-{number}").unlink()
+        return found
+
+    def put_fill(self, number: int, copy: npt.NDArray[np.uint8]) -> None:
+        """Put down another worker's copy of a slice, for this rank's worker to hold."""
+        self._write(f"fill-{number}", [copy])
+
+    def take_fill(self, number: int) -> npt.NDArray[np.uint8] | None:
+        """That copy, and the file is removed; None where there is none."""
+        try:
+            found = self._map(f"fill-{number}")
+        except FileNotFoundError:
+            return None
+        self.path(f"fill-{number}").unlink()
         return found
 
     def _map(self, suffix: str) -> npt.NDArray[np.uint8]:

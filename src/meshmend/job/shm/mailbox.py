@@ -65,6 +65,22 @@ The newcomer maps that block while the couriers still agree on the membership, a
 Until it has taken the state it was given, a worker exports none. A rank that is asked for its state before it is a
 member begins with its own, so its courier first withdraws what a lost world had given.
 
+A round of a sharded job (`sharding/`) has a second half, after `answered`:
+
+      totals = none; the totals of its slices and what all need, into its buffer
+    ● totals = this attempt; meets the others
+    ● met = this attempt
+    ● update_wanted = round  ───── ring ──────► the new weights of its slices, their digests
+      `updated` of this round? no: wait  ◄ ring ─ ● updated: round, wrong
+      the digests that all agreed on; the weights of the other slices
+      gives, and then `done` as above           agrees with the digests, goes on
+
+and copies of slices go to other workers while lanes are computed:
+
+      copies_wanted: ● c, slices  ── ring ────► a file for each, under another name; then renamed
+      copies answers c? no: wait  ◄──── ring ── ● copies: request c
+      sends them; who receives one puts it in a file, and then says that it holds the slice
+
 The agent, at any time:
 
       order: ● RELEASE, HALT or HALT_AND_SAVE ─ ring ─► looks at it whenever it wakes or commits; a halt is final
@@ -94,14 +110,17 @@ import numpy.typing as npt
 from meshmend.job.protocol import NEVER
 from meshmend.job.shm.records import (
     AgentOrder,
+    Copies,
     DeviceDone,
     DeviceWanted,
     Order,
     Outcome,
     PartWanted,
+    Slices,
     StateGiven,
     StateWanted,
     Task,
+    Updated,
 )
 from meshmend.job.shm.segment import AgentSegment, CourierSegment, Segment, WorkerSegment
 from meshmend.job.shm.words import Mail
@@ -169,6 +188,24 @@ class WorkerSide:
     def answer_device(self, request: Mail[DeviceWanted], outcome: Outcome) -> None:
         """Answer that the request is complete, or impossible."""
         self._segment.worker.device_done = DeviceDone(request.number, outcome)
+        self._segment.courier_bell.ring()
+
+    def update_wanted(self, round: int) -> bool:
+        """Whether the courier waits for the update of a round."""
+        return self._segment.in_job and _unmade_update(self._segment) == round
+
+    def updated(self, round: int, wrong: int) -> None:
+        """The update of a round is made, or a slice is not what its holders agreed on."""
+        self._segment.worker.updated = Updated(round, wrong)
+        self._segment.courier_bell.ring()
+
+    def copies_request(self) -> Mail[Slices] | None:
+        """The courier's question for copies of slices, if it has not been answered."""
+        return _unanswered_copies(self._segment)
+
+    def give_copies(self, request: Mail[Slices]) -> None:
+        """They are in their files."""
+        self._segment.worker.copies = Copies(request.number)
         self._segment.courier_bell.ring()
 
     def has_given(self) -> bool:
@@ -239,6 +276,25 @@ class CourierSide:
         mail = self._segment.worker.device_done
         return None if mail is None or mail.body.request != self._device else mail.body.outcome
 
+    def ask_update(self, round: int) -> None:
+        """Ask for the update of a round."""
+        self._segment.courier.update_wanted = round
+        self._segment.worker_bell.ring()
+
+    def updated(self, round: int) -> int | None:
+        """A slice that is wrong, or -1, once the worker has made the update of a round."""
+        mail = self._segment.worker.updated
+        return None if mail is None or mail.body.round < round else mail.body.wrong
+
+    def ask_copies(self, slices: tuple[int, ...]) -> None:
+        """Ask for copies of slices."""
+        self._segment.courier.copies_wanted = Slices(slices)
+        self._segment.worker_bell.ring()
+
+    def has_copies(self) -> bool:
+        """Whether the worker has answered."""
+        return _unanswered_copies(self._segment) is None
+
     def place_total(self, round: int, *, on_device: bool) -> None:
         """Publish where the total of a round is, before `done` says that it is present."""
         place = round if on_device else NEVER
@@ -292,6 +348,8 @@ def owes(segment: Segment) -> bool:
     part = segment.courier.part_wanted
     late = part is not None and (part.number != segment.worker.answered or segment.worker.copied < ALL)
     late = late and segment.courier.active
+    if segment.worker.slices and (_unmade_update(segment) is not None or _unanswered_copies(segment) is not None):
+        return True
     return late or _unanswered_state(segment) is not None or _unanswered_device(segment) is not None
 
 
@@ -305,6 +363,20 @@ def _unanswered_state(segment: Segment) -> Mail[StateWanted] | None:
 def _unanswered_device(segment: Segment) -> Mail[DeviceWanted] | None:
     wanted, done = segment.courier.device_wanted, segment.worker.device_done
     if wanted is None or (done is not None and done.body.request == wanted.number):
+        return None
+    return wanted
+
+
+def _unmade_update(segment: Segment) -> int | None:
+    wanted, made = segment.courier.update_wanted, segment.worker.updated
+    if wanted == NEVER or (made is not None and made.body.round >= wanted):
+        return None
+    return wanted
+
+
+def _unanswered_copies(segment: Segment) -> Mail[Slices] | None:
+    wanted, given = segment.courier.copies_wanted, segment.worker.copies
+    if not segment.in_job or wanted is None or (given is not None and given.body.request == wanted.number):
         return None
     return wanted
 

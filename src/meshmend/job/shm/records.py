@@ -18,7 +18,7 @@ from enum import IntEnum
 from typing import ClassVar
 
 from meshmend.job.protocol import NEVER
-from meshmend.job.shm.words import Choice, Flag, Int, Mailbox, Message, Process, Record, Time, Writable
+from meshmend.job.shm.words import Choice, Flag, Int, Mailbox, Message, Process, Record, Stamp, Time, Writable
 
 
 class Order(IntEnum):
@@ -165,6 +165,38 @@ class Copied(Message):
 
 
 @dataclass(frozen=True)
+class Slices(Message):
+    """Some slices of a sharded job's state."""
+
+    slices: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Held(Message):
+    """The slices that a rank holds; of two such messages, the one with the later turn counts."""
+
+    turn: int
+    slices: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Updated(Message):
+    """The worker has updated its slices in a round."""
+
+    round: int
+    wrong: int
+    """A slice that is not what its holders agreed on; -1 where all are."""
+
+
+@dataclass(frozen=True)
+class Copies(Message):
+    """The worker has written copies of slices to files, for another worker."""
+
+    request: int
+    """The number of the question that this answers."""
+
+
+@dataclass(frozen=True)
 class FlipWanted(Message):
     """Flip a bit of the worker's state at its next commit."""
 
@@ -261,6 +293,16 @@ class WorkerRecord(Record):
     """It stops because the run is halted, with the checkpoint written if that was its part."""
     flips_done = Int()
     """The number of the last `FlipWanted` that was carried out."""
+    slices = Int()
+    """Into how many slices the state of its job is cut; 0 where updates are not sharded. Written before `ready`."""
+    weights = Int()
+    """How many numbers are cut into them."""
+    buddies = Int()
+    """How many members hold a slice besides its owner."""
+    updated = Mailbox(Updated)
+    """Written after the new weights of its slices, and their digests."""
+    copies = Mailbox(Copies)
+    """Written after the files of the slices that were asked for."""
 
 
 class CourierRecord(Record):
@@ -317,6 +359,26 @@ class CourierRecord(Record):
     """Where its group sums, so that a worker puts its next part there directly."""
     device_wanted = Mailbox(DeviceWanted)
     """The question to the worker for something that needs the device."""
+    totals = Stamp()
+    """Whose totals of slices are in the buffer; this and all below are of sharded jobs (`sharding/records.py`)."""
+    met = Stamp()
+    """The last attempt at a round that is known to be decided."""
+    came = Stamp()
+    """The last group that this rank was about to join."""
+    joined = Stamp()
+    """The last one that it has joined."""
+    leaving = Flag()
+    """Its worker has brought its last part."""
+    held_even = Mailbox(Held)
+    """As `held_odd`."""
+    held_odd = Mailbox(Held)
+    """The slices that this rank holds: written in turns, so that one of the two is always whole."""
+    gives = Mailbox(Slices)
+    """The slices whose weights it gave out in the last round: written before `done`."""
+    update_wanted = Int(NEVER)
+    """The round whose update the worker is to make."""
+    copies_wanted = Mailbox(Slices)
+    """The question to the worker for copies of slices."""
 
 
 class ChaosRecord(Record):

@@ -24,6 +24,7 @@ from meshmend.job.shm.records import (
     ChaosRecord,
     Copied,
     CourierRecord,
+    Held,
     WorkerRecord,
     WritableAgentRecord,
     WritableChaosRecord,
@@ -107,6 +108,9 @@ class CourierSegment(Segment):
             record.active = record.given = record.over = False
             record.assigned, record.copied = Assigned(NEVER, ()), Copied(NEVER, -1)
             record.done_world = record.done_shrink = 0
+            record.totals = record.met = record.came = record.joined = NEVER, 0, 0
+            record.held_even, record.held_odd, record.leaving = Held(0, ()), Held(0, ()), False
+            record.update_wanted = NEVER
             record.done = NEVER
             record.job = job
 

@@ -173,6 +173,26 @@ class Process(Field[Identity, Identity]):
         words[place] = value.number
 
 
+class Stamp(Field[tuple[int, int, int], tuple[int, int, int]]):
+    """A round (or -1 for none), a world and a shrink in one word, so that nobody ever reads two of them torn apart."""
+
+    widths = (31, 20, 12)
+    """Bits of each."""
+
+    def load(self, words: Words) -> tuple[int, int, int]:
+        _, world, shrink = self.widths
+        word = words[self.place]
+        return (word >> world + shrink) - 1, word >> shrink & (1 << world) - 1, word & (1 << shrink) - 1
+
+    def store(self, words: Words, value: tuple[int, int, int]) -> None:
+        word, (round, *rest) = 0, value
+        for number, width in zip((round + 1, *rest), self.widths, strict=True):
+            if not 0 <= number < 1 << width:
+                raise JobError(f"{value} is more than a run can count: resume it, which begins to count anew")
+            word = word << width | number
+        words[self.place] = word
+
+
 LAST = (1 << 63) - 1
 """The largest number of a word."""
 MOST_LANES = 4096

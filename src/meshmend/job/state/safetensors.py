@@ -95,9 +95,12 @@ def _nobody(*_: Any) -> None:
     pass
 
 
-def save(folder: Path, leaves: Leaves, *, step: int, about: dict[str, Any], name: str = "") -> Path:
-    """Write the state before `step`, and what else is needed to resume from it; returns when it is safely on disk."""
-    return _write(folder, leaves, step, json.dumps(about), name)
+def save(folder: Path, leaves: Leaves, *, step: int, about: dict[str, Any], name: str = "", sweep: bool = True) -> Path:
+    """Write the state before `step`, and what else is needed to resume from it; returns when it is safely on disk.
+
+    `sweep` removes what killed writers have left in the folder: not where others may just begin to write there.
+    """
+    return _write(folder, leaves, step, json.dumps(about), name, sweep=sweep)
 
 
 def path_of(folder: Path, step: int, name: str = "") -> Path:
@@ -222,13 +225,14 @@ def _steps(folder: Path) -> list[tuple[int, Path]]:
     return [(int(match[1]), path) for match, path in found if match]
 
 
-def _write(folder: Path, leaves: Leaves, step: int, about: str, name: str = "") -> Path:
+def _write(folder: Path, leaves: Leaves, step: int, about: str, name: str = "", *, sweep: bool = True) -> Path:
     path = path_of(folder, step, name)
     # The widest types first, so that every array is aligned for readers that map the file into memory.
     leaves = sorted(leaves, key=lambda leaf: -leaf[1].dtype.itemsize)
     start = _start(leaves, {"sha256": BLANK.decode(), "meshmend": FORMAT, "step": str(step), "about": about})
     folder.mkdir(parents=True, exist_ok=True)
-    _sweep(folder)
+    if sweep:
+        _sweep(folder)
     temporary = folder / f".{path.name}.{os.urandom(4).hex()}.tmp"
     try:
         with temporary.open("xb") as file:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from meshmend.errors import JobError
-from meshmend.job.transport.base import Group, Transport
+from meshmend.job.transport.base import Group, Hello, Transport
 from meshmend.job.transport.device_memory import DeviceMemory
 from meshmend.job.transport.library_mpi import LibraryMpi
 from meshmend.job.transport.pipeline import Pipeline
@@ -15,7 +17,7 @@ TRANSPORTS: tuple[type[Transport], ...] = (DeviceMemory, Pipeline, SharedMemory,
 
 def choose(group: Group) -> Transport:
     """The first transport that can serve this group; all members choose the same one."""
-    _check_layouts(group)
+    check_layouts(group.members)
     made = None if group.port.mesh is None else group.port.mesh.transport(group)
     if made is not None:
         return made
@@ -26,12 +28,12 @@ def choose(group: Group) -> Transport:
     raise AssertionError("MPI serves every group")
 
 
-def _check_layouts(group: Group) -> None:
+def check_layouts(members: Sequence[Hello]) -> None:
     """Refuse parts of different layouts: they cannot be added up."""
-    layouts = [member.layout for member in group.members]
+    layouts = [member.layout for member in members]
     if len(set(layouts)) > 1:
         most = max(layouts, key=layouts.count)
-        odd = ", ".join(str(member.rank) for member in group.members if member.layout != most)
+        odd = ", ".join(str(member.rank) for member in members if member.layout != most)
         if len({layout & ~1 for layout in layouts}) == 1:
             where = "in the memory of its host, and the others keep theirs on a device"
             where = where if most & 1 else "on a device, and the others keep theirs in the memory of their hosts"

@@ -72,6 +72,11 @@ def placed(like: Any, value: Any) -> Any:
     return jax.device_put(np.array(value), like.sharding)
 
 
+def copied(like: Any, value: Any) -> Any:
+    """A copy of an array of the host where another one of its shape lies, if that is JAX's; otherwise as it is."""
+    return jax.device_put(np.array(value), like.sharding) if isinstance(like, jax.Array) else value
+
+
 def key_of(seed: int, *numbers: int) -> Any:
     """A key of `jax.random` that depends on all of these."""
     key = jax.random.key(seed)

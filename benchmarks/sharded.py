@@ -1,0 +1,109 @@
+"""A step with Adam, sharded beside unsharded, in turns on the same machine: time, and what the optimizer remembers.
+
+    python benchmarks/sharded.py [--megabytes 100] [--workers 4] [--steps 12] [--turns 3]
+
+Gradients cost nothing, so a step is the sum, the update and the digest. Times are medians over the steps of all turns,
+as the first worker sees them; the optimizer's state is the largest of any worker, of what an unsharded one has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+import numpy as np
+
+import meshmend as mm
+
+Floats = Any
+
+
+def init(weights: Floats) -> dict[str, Any]:
+    """Adam's moments."""
+    return {"m": np.zeros_like(weights), "v": np.zeros_like(weights), "count": np.zeros((), np.int64)}
+
+
+def update(weights: Floats, grads: Floats, state: dict[str, Any]) -> tuple[Floats, dict[str, Any]]:
+    """A step of Adam."""
+    count = state["count"] + 1
+    m = np.float32(0.9) * state["m"] + np.float32(0.1) * grads
+    v = np.float32(0.999) * state["v"] + np.float32(0.001) * grads * grads
+    step = m / np.float32(1 - 0.9**count) / (np.sqrt(v / np.float32(1 - 0.999**count)) + np.float32(1e-8))
+    return weights - np.float32(0.01) * step, {"m": m, "v": v, "count": np.asarray(count)}
+
+
+def worker(kind: str, megabytes: int, steps: int, lanes: int) -> None:
+    """One worker of a run."""
+    size = megabytes * 250_000
+    grads = np.random.default_rng(0).standard_normal(size).astype(np.float32)
+    times = []
+    with mm.Job(np.arange(4 * lanes), batch=lanes, lanes=lanes, reduction="exact", check=False) as job:
+        weights = np.zeros(size, np.float32)
+        if kind == "unsharded":
+            weights, state = job.share((weights, init(weights)))
+            whole = 2 * size
+            for _ in job.steps(steps):
+                weights, state = update(weights, job.sum(lambda _: grads), state)
+                job.commit((weights, state))
+                times.append(time.perf_counter())
+        else:
+            job.share(weights, optimizer=mm.optimizer(init, update))
+            for _ in job.steps(steps):
+                job.update(lambda _: grads)
+                job.commit()
+                times.append(time.perf_counter())
+            replica: Any = job.training._replica
+            whole = sum(array.size for copy in replica.holder.copies.values() for array in copy.state.values())
+        print(f"held {whole / (2 * size):.4f}", flush=True)
+        if job.first:
+            print("took", *(f"{1000 * one:.1f}" for one in np.diff(times)[2:]), flush=True)
+
+
+def main() -> None:
+    """Both kinds in turns."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, number in (("megabytes", 100), ("workers", 4), ("steps", 12), ("turns", 3)):
+        parser.add_argument(f"--{name}", type=int, default=number)
+    options = parser.parse_args()
+    times: dict[str, list[float]] = {"unsharded": [], "sharded": []}
+    held = 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        for turn in range(options.turns):
+            for kind, found in times.items():
+                words = [kind, *map(str, (options.megabytes, options.steps, options.workers))]
+                command = [
+                    sys.executable,
+                    "-m",
+                    "meshmend",
+                    "run",
+                    "-n",
+                    str(options.workers),
+                    "--checkpoint-every",
+                    "24h",
+                ]
+                ran = subprocess.run(
+                    [*command, "--name", f"sharded-{os.getpid()}-{turn}-{kind}", os.path.abspath(__file__), *words],
+                    cwd=folder, capture_output=True, text=True, check=True,
+                )  # fmt: skip
+                found += [float(one) for line in re.findall(r"took ([\d. ]+)", ran.stdout) for one in line.split()]
+                if kind == "sharded":
+                    held = max([held, *(float(one) for one in re.findall(r"held ([\d.]+)", ran.stdout))])
+    medians = {kind: statistics.median(found) for kind, found in times.items()}
+    for kind, median in medians.items():
+        print(f"{kind:10} {median:7.0f} ms a step ({len(times[kind])} steps)")
+    print(f"sharded beside unsharded: {medians['sharded'] / medians['unsharded']:.2f} of the time")
+    print(f"optimizer's state of a worker: {held:.3f} of the whole, with {options.workers} workers and one buddy")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] in (["unsharded"], ["sharded"]):
+        worker(sys.argv[1], *map(int, sys.argv[2:]))
+    else:
+        main()

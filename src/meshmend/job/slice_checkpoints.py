@@ -1,0 +1,164 @@
+"""When the slices of a sharded job are written, and by whom: each worker writes those that it gives out.
+
+All must write the same step. So the first worker, when a checkpoint is due, and any worker that has to end say so in
+their next part, and all see in that round's total that the state after it is to be saved.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+
+from meshmend.base.clocks import ROOM_POLL, SLICES_POLL, SLICES_WAIT
+from meshmend.base.env import Settings
+from meshmend.errors import JobError
+from meshmend.job.checkpoints import DIVERGED, Checkpoints
+from meshmend.job.frameworks.base import Framework
+from meshmend.job.ledger import StepLedger
+from meshmend.job.sharded_replica import ShardedReplica
+from meshmend.job.slice_files import (
+    SHARDED,
+    Snapshot,
+    are_there,
+    count,
+    drop_unnamed,
+    resume,
+    snapshot,
+    write_index,
+    write_slices,
+)
+from meshmend.job.state.safetensors import path_of
+from meshmend.telemetry import NO_ROOM
+
+
+class SliceCheckpoints(Checkpoints):
+    """A worker's checkpoints of its slices; `mine` are those that it gives out."""
+
+    def __init__(
+        self,
+        settings: Settings | None,
+        ledger: StepLedger,
+        job: int,
+        replica: ShardedReplica,
+        mine: Callable[[], Collection[int]],
+    ) -> None:
+        super().__init__(settings, ledger, job)
+        self._replica, self._mine = replica, mine
+        self._thread: Thread | None = None
+        self.written = -1
+        """The step whose slices this worker has written last, or is writing."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether slices are being written."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def due(self, step: int) -> bool:
+        """Whether it is time for a checkpoint."""
+        return self._pace.due(step) and not self.busy
+
+    def offer(self, framework: Framework, step: int, about: Callable[[], dict[str, Any]]) -> None:
+        """Nothing is written when a step is confirmed: its slices have been updated since."""
+
+    def begin(self, step: int, about: dict[str, Any]) -> None:
+        """Write this worker's slices of the state before `step` in the background; all workers do."""
+        if self.busy:
+            return
+        self.written = step
+        self._pace.began(step)
+        found, digests = snapshot(self._replica.holder, self._mine()), self._replica.agreed().copy()
+        work = (step, found, digests, about)
+        self._thread = Thread(target=self._work, args=work, name="meshmend-checkpoint")
+        self._thread.start()
+
+    def _work(self, step: int, found: Snapshot, digests: Any, about: dict[str, Any]) -> None:
+        began = time.monotonic()
+        try:
+            nbytes = write_slices(self._folder, step, found)
+            if are_there(self._folder, step, digests):
+                path = self._index(step, digests, about)
+                self._keep(step)
+                self._said(path, time.monotonic() - began, nbytes, step)
+        except Exception as error:
+            self._said(error, time.monotonic() - began, 0)
+
+    def _index(self, step: int, digests: Any, about: dict[str, Any], name: str = "") -> Path:
+        grid = np.array(about["grid"], np.int16)
+        weights = [[leaf, list(value.shape)] for leaf, value in self._replica.weights.leaves()]
+        more = {**about, SHARDED: {"weights": weights}}
+        return write_index(self._folder, step, self._replica.holder, digests, grid, more, name)
+
+    def _keep(self, step: int) -> None:
+        """Keep the two newest, and those with names."""
+        older = sorted(path for path in self._folder.glob("step-*.safetensors") if path < path_of(self._folder, step))
+        for old in older[:-1]:
+            old.unlink(missing_ok=True)
+        drop_unnamed(self._folder, step)
+
+    def write(self, step: int, slices: Collection[int]) -> None:
+        """Write these slices now; on a full disk, when there is room."""
+        self.close()
+        waiting = False
+        while True:
+            try:
+                write_slices(self._folder, step, snapshot(self._replica.holder, slices))
+                return
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise JobError(f"cannot write slices of a checkpoint ({error}); give another folder") from None
+                if not waiting:
+                    print(f"cannot write a checkpoint yet ({error}); waiting until there is room", flush=True)
+                waiting = True
+                time.sleep(ROOM_POLL)
+
+    def complete(self, step: int, about: dict[str, Any], name: str = "") -> bool:
+        """Write the index, if all slices are there; whether it is there."""
+        digests = self._replica.agreed()
+        index = path_of(self._folder, step, name)
+        if not name and DIVERGED not in about and index.exists():
+            return True
+        if not are_there(self._folder, step, digests):
+            return False
+        began = time.monotonic()
+        path = self._index(step, digests, about, name)
+        self._keep(step)
+        self._said(path, time.monotonic() - began, path.stat().st_size, step)
+        print(f"checkpoint {name + ' ' if name else ''}of {step} steps written", flush=True)
+        return True
+
+    def now(self, framework: Framework, step: int, about: dict[str, Any], name: str = "") -> bool:
+        """Write this worker's slices before it ends, and wait for those of the others; whether all are there."""
+        del framework
+        self.close()
+        self.write(step, self._mine())
+        until, before = 0.0, -1
+        while not self.complete(step, about, name):
+            there = count(self._folder, step)
+            if there != before:
+                until, before = time.monotonic() + SLICES_WAIT, there
+            if time.monotonic() > until:
+                print(f"the slices of step {step} are not all there, so there is no checkpoint of it", flush=True)
+                return False
+            time.sleep(SLICES_POLL)
+        return True
+
+    def close(self) -> None:
+        """Wait until what is being written has been."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def load(
+        self, path: str | Path, framework: Framework, job: dict[str, Any]
+    ) -> tuple[int, list[int], dict[str, Any]]:
+        """Adopt a checkpoint: see `Checkpoints.load`."""
+        del framework
+        step, about, digests, grid = resume(Path(path), self._replica.holder)
+        self.check(path, about, job)
+        self._replica.table = digests
+        self._pace.began(step)
+        return step, grid.tolist(), about

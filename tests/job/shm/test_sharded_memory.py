@@ -1,0 +1,74 @@
+"""The memory of a sharded job's protocol: what it says after its courier was killed between any two writes."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from meshmend.job.shm.records import CourierRecord, WritableCourierRecord
+from meshmend.job.shm.sharded_memory import ShardedMemory, held_in
+
+
+class Killed(Exception):
+    pass
+
+
+class Words(list[int]):
+    """Words that so many writes reach."""
+
+    left = 1 << 30
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        if not self.left:
+            raise Killed
+        self.left -= 1
+        super().__setitem__(place, value)
+
+
+class Segment:
+    rank = 3
+
+    def __init__(self, words: Words) -> None:
+        self.courier = WritableCourierRecord(words)
+
+
+def memory(words: Words) -> ShardedMemory:
+    return ShardedMemory(cast(Any, Segment(words)))
+
+
+HISTORY = [frozenset[int](), frozenset({0, 1023}), frozenset(range(1024)), frozenset({5}), frozenset({5, 6})]
+
+
+@pytest.mark.parametrize("step", range(1, len(HISTORY)))
+def test_a_courier_killed_while_it_writes_leaves_the_slices_of_before_or_of_after(step: int) -> None:
+    found, writes = set(), 0
+    while True:
+        words = Words(CourierRecord.initial())
+        for held in HISTORY[:step]:
+            memory(words).held = held
+        words.left = writes
+        try:
+            memory(words).held = HISTORY[step]
+        except Killed:
+            words.left = 1 << 30
+            assert held_in(CourierRecord(words)) in HISTORY[step - 1 : step + 1]
+            found.add(held_in(CourierRecord(words)))
+            memory(words).held = frozenset({77})  # the next courier
+            assert memory(words).held == {77}
+            writes += 1
+            continue
+        break
+    assert writes > 2 and HISTORY[step - 1] in found
+    assert memory(words).held == HISTORY[step]
+
+
+def test_the_next_courier_finds_what_this_one_has_written() -> None:
+    words = Words(CourierRecord.initial())
+    before = memory(words)
+    assert (before.met, before.totals, before.came, before.joined) == ((-1, 0, 0), (-1, 0, 0), (0, 0), (0, 0))
+    before.totals, before.met, before.came, before.joined = (4, 2, 1), (3, 2, 0), (2, 1), (2, 0)
+    before.leaving = True
+    after = memory(words)
+    assert (after.met, after.totals, after.came, after.joined) == ((3, 2, 0), (4, 2, 1), (2, 1), (2, 0))
+    assert after.leaving and not after.wrong

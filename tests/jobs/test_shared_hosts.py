@@ -1,0 +1,41 @@
+"""Sharded updates between hosts, which are network namespaces of this machine: slices travel as messages."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from functools import cache, partial
+from pathlib import Path
+
+import pytest
+
+from meshmend.job.shm.inspect import members
+from meshmend.testbed import why_not
+from tests.jobs.jobs import Job
+from tests.jobs.namespaces import AGENT, Hosts
+from tests.jobs.test_shared_updates import SCRIPT, assert_as_unsharded
+
+pytestmark = pytest.mark.jobs
+
+
+@cache
+def _why_not() -> str:
+    return why_not()
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Hosts]:
+    if _why_not():
+        pytest.skip(_why_not())
+    with Hosts(tmp_path, ["a", "b"]) as made:
+        yield made
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_a_worker_of_either_host_dies_and_no_bit_changes(job: Job, hosts: Hosts, rank: int) -> None:
+    job.on, options = partial(hosts.line, "a"), ["steps=60", "pause=0.02"]
+    words = ["--hosts", "a:2,b:2", "--launch-agent", AGENT, "--on-failure", "shrink", "--log-every", "0"]
+    job.start(*words, script=[SCRIPT, *options]).until("step 9 ")
+    os.kill([one.worker for one in members(job.name)][rank], signal.SIGKILL)
+    assert_as_unsharded(job.finish(), 3, "steps=60")
