@@ -10,6 +10,7 @@ import pytest
 
 import meshmend as mm
 from meshmend.errors import JobError, NotFinite
+from meshmend.job import slice_checkpoints
 from tests.job.test_holder import init, update
 
 X = np.random.default_rng(1).normal(size=(40, 5)).astype(np.float32)
@@ -70,6 +71,24 @@ def test_a_checkpoint_with_a_name_is_written_and_read(tmp_path: Path, monkeypatc
         assert one.saved("best") == {"loss": 3.0}
     found = mm.load_checkpoint(tmp_path, "best", like=START)
     assert all(found[name].tobytes() == weights[name].tobytes() for name in START)
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_and_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(slice_checkpoints, "SLICES_WAIT", 0.01)
+    (tmp_path / "checkpoints").touch()
+    with job() as one:
+        weights = one.share(START, optimizer=ADAM)
+        for step in one.steps(2):
+            weights = one.update(lambda lane, weights=weights: gradient(weights, lane))
+            one.commit()
+            if step == 0:
+                one.save("best")
+    said = capsys.readouterr().out
+    assert "cannot write slices" in said and "there is no checkpoint of it" in said
+    assert weights["b"].tobytes() == unsharded(2)["b"].tobytes()
 
 
 def test_steps_with_nan_are_skipped_or_end_the_job() -> None:

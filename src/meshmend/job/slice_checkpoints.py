@@ -16,7 +16,6 @@ import numpy as np
 
 from meshmend.base.clocks import ROOM_POLL, SLICES_POLL, SLICES_WAIT
 from meshmend.base.env import Settings
-from meshmend.errors import JobError
 from meshmend.job.checkpoints import DIVERGED, Checkpoints
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.ledger import StepLedger
@@ -110,7 +109,8 @@ class SliceCheckpoints(Checkpoints):
                 return
             except OSError as error:
                 if error.errno not in NO_ROOM:
-                    raise JobError(f"cannot write slices of a checkpoint ({error}); give another folder") from None
+                    print(f"cannot write slices of a checkpoint ({error})", flush=True)
+                    return
                 if not waiting:
                     print(f"cannot write a checkpoint yet ({error}); waiting until there is room", flush=True)
                 waiting = True
@@ -134,15 +134,22 @@ class SliceCheckpoints(Checkpoints):
     def now(self, framework: Framework, step: int, about: dict[str, Any], name: str = "") -> bool:
         """Write this worker's slices before it ends, and wait for those of the others; whether all are there."""
         del framework
-        self.close()
         self.write(step, self._mine())
+        return self.completed(step, about, name)
+
+    def completed(self, step: int, about: dict[str, Any], name: str = "") -> bool:
+        """Write the index when all slices are there; False where no more of them come."""
         until, before = 0.0, -1
         while not self.complete(step, about, name):
             there = count(self._folder, step)
             if there != before:
                 until, before = time.monotonic() + SLICES_WAIT, there
             if time.monotonic() > until:
-                print(f"the slices of step {step} are not all there, so there is no checkpoint of it", flush=True)
+                print(
+                    f"the slices of step {step} are not all in {self._folder}, so there is no checkpoint of it: all "
+                    "hosts must have the same folder of runs",
+                    flush=True,
+                )
                 return False
             time.sleep(SLICES_POLL)
         return True
