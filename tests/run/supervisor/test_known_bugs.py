@@ -564,6 +564,18 @@ KNOWN = [
         mutant=_patch(decide_module, "exit_status", _done_when_somebody_ended),
     ),
     Known(
+        "The one worker that had the state so far was killed, or lost its courier, before the first step",
+        (
+            Case(workers=2, hosts=2, steps=3, seed=6819, faults=(Fault(Kind.COURIER, 19, target=1),)),
+            Case(
+                workers=4, hosts=2, apart=True, jobs=2, steps=2, seed=2097, faults=(
+                    Fault(Kind.KILL, 17, target=0, after=5.0), Fault(Kind.CUT, 117, target=0, after=0.1, lasts=1.0),
+                ),
+            ),
+        ),
+        mutant=_patch(deaths, "_may_begin_anew", lambda _: False),
+    ),
+    Known(
         "SIGTERM just when the second job of a script had begun",
         tuple(
             Case(policy="checkpoint", hosts=3, jobs=2, steps=2, seed=373247, faults=(Fault(Kind.SIGNAL, at),))

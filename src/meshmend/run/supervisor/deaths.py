@@ -33,9 +33,22 @@ def mind_death(turn: Turn, rank: Rank) -> None:
     else:
         outside = seen.cause is Cause.HANG and seen.outside
         turn.say(WorkerEnded(rank.number, seen.status, seen.cause, early=seen.status == DONE, outside=outside))
+    if _may_begin_anew(turn):
+        run.fresh = True
+        end_world(turn)
     mistaken = seen.error is not None and seen.error.mistake and not run.begun  # a new worker would repeat it
     if run.halt_reason is None and not run.over() and not mistaken:
         run.config.policy.after_death(turn, rank)
+
+
+def _may_begin_anew(turn: Turn) -> bool:
+    """Whether no worker with the state is left, but none did a step with it: all may begin as at first.
+
+    A worker on a host that cannot be seen may have done steps, and others might repeat them.
+    """
+    run, seen = turn.run, turn.seen
+    done = run.fresh or run.moved or run.active() or run.halt_reason is not None
+    return not done and seen.hosts_known and not seen.lost and not run.cut_off
 
 
 def replace(turn: Turn, rank: Rank, *, at_once: bool = False) -> None:

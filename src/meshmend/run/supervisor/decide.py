@@ -83,6 +83,8 @@ def _see(turn: Turn) -> list[Rank]:
         if seen is not None and rank.see(seen, world, run.job):
             deaths.append(rank)
         run.fresh = run.fresh and not rank.seen.active
+        # A newcomer that has a state was given it by a worker that had done steps, as far as anybody can tell.
+        run.moved = run.moved or rank.completed_steps or (not rank.founder and rank.first_step is not None)
     return deaths
 
 
@@ -98,6 +100,7 @@ def _attach(turn: Turn) -> None:
     """Continue where the previous launcher was killed; workers may be alive on hosts that cannot be reached."""
     run = turn.run
     begin_attempt(turn, attached=True)
+    run.moved = True
     for rank in run.ranks.values():
         seen = turn.seen.ranks.get(rank.number)
         if seen is not None and seen.process:

@@ -32,7 +32,7 @@ def _begin(turn: Turn, job: int) -> None:
     for rank in run.ranks.values():
         rank.next_job(job)
     run.fresh = not run.active()  # this launcher may have attached in the middle of the job
-    run.begun = not run.fresh
+    run.begun = run.moved = not run.fresh
     run.hangs, run.backoff = HangJudge(), Backoff()
     run.unready, run.prepare_at = 0, 0.0
     run.unsure.clear()

@@ -56,6 +56,6 @@ def mind_restart(turn: Turn) -> None:
     # Observations of the old workers must not be taken for the new ones'.
     turn.do(Remove(tuple(sorted(turn.seen.reachable))))
     run.attempt += 1
-    run.fresh = True
+    run.fresh, run.moved = True, False
     turn.say(Restarting(run.resume))
     begin_attempt(turn, restarted=True)

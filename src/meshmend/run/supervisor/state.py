@@ -111,7 +111,9 @@ class RunState:
     over_since: float | None = None
     """When the last step of this job was first seen to be done."""
     fresh: bool = True
-    """No worker has had the state of this job yet, in this attempt."""
+    """No worker has had the state of this job yet, in this attempt; or all that had it died before they did a step."""
+    moved: bool = False
+    """A step of this job was done in this attempt, or may have been where this launcher did not look."""
     begun: bool = False
     """All workers that this job began with, in this attempt, have completed a step, except those that were killed."""
     reason: WorldReason | None = None
