@@ -269,7 +269,7 @@ def test_a_world_that_cannot_be_opened_has_ended(
         launcher._try(actions.EnterWorld(number, fresh=True, reason=m.Begin(), ranks=(0,)), began=5)
         assert launcher._observe().ended_worlds == {number}
         launcher._try(actions.KillWorld(number), began=5)
-    assert launcher._worlds == {} and told(launcher, "a") == []
+    assert launcher._worlds == {} and told(launcher, "a") == [messages.Open(world=1), messages.Open(world=2)]
     assert capsys.readouterr().err.count("meshmend: ") == 1  # said once
 
 

@@ -110,10 +110,11 @@ def strike(model: Model, fault: Fault) -> None:
     else:
         current, ready = model.worlds
         world = ready if fault.kind is Kind.NEXT_MPIRUN else current
-        if world in model.mpiruns and fault.kind is Kind.MPIRUN_STOP:
-            model.mpiruns[world].stop()
-        elif world in model.mpiruns:
-            model.mpiruns[world].die()
+        mpirun = model.mpirun(world)
+        if mpirun is not None and fault.kind is Kind.MPIRUN_STOP:
+            mpirun.stop()
+        elif mpirun is not None:
+            mpirun.die()
 
 
 def _strike_rank(model: Model, fault: Fault) -> None:
@@ -160,7 +161,7 @@ def _strike_host(model: Model, fault: Fault, host: Host) -> None:
                 agent.die()
         case Kind.HOST:
             host.die()
-            for mpirun in model.mpiruns.values():
+            for mpirun in model.mpiruns:
                 if host.name in mpirun.daemons and mpirun.alive and model.dice.random() < 0.5:
                     model.clock.after(model.dice.uniform(0.1, 6.0), mpirun.die)
             if fault.lasts:
@@ -187,7 +188,7 @@ def cut(model: Model, hosts: Sequence[Host], *, lines: bool) -> None:
             host.line = False
             for agent in host.agents:
                 clock.after(30.0, _alone, host, agent, host.cuts)
-    for mpirun in model.mpiruns.values():
+    for mpirun in model.mpiruns:
         crossing = {host.name for host in hosts} & mpirun.daemons.keys()
         if not mpirun.alive or not crossing:
             continue
@@ -206,7 +207,7 @@ def heal(model: Model, hosts: Sequence[Host]) -> None:
     """Mend it; some connections are reset."""
     for host in hosts:
         host.side, host.line = 0, True
-    for mpirun in model.mpiruns.values():
+    for mpirun in model.mpiruns:
         for one in mpirun.couriers:
             for other in mpirun.couriers:
                 if (one.host in hosts) != (other.host in hosts) and model.dice.random() < 0.5:

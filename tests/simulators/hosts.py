@@ -70,7 +70,7 @@ class Host:
         for worker in self.processes:
             worker.alive, worker.exiting = False, True
         self.segments.clear()
-        for mpirun in self.model.mpiruns.values():
+        for mpirun in self.model.mpiruns:
             if self.name in mpirun.daemons:
                 mpirun.daemons[self.name] = False
                 for courier in mpirun.couriers:
@@ -145,13 +145,18 @@ class Agent:
                 worker.courier.die()
             worker.courier, worker.daemon, worker.repairing = None, None, None
 
+    def open(self, world: int) -> None:
+        for seat in self.seats.values():
+            seat.worker.opened = world
+
     def enter(self, world: int, fresh: bool, job: int) -> None:
         self.clear()
         for seat in self.seats.values():
             seat.worker.fresh, seat.worker.world, seat.worker.world_job = fresh, world, job
-        mpirun = self.model.mpiruns[world]
-        for courier in mpirun.couriers:
-            courier.wake()
+        for mpirun in self.model.mpiruns:
+            if mpirun.number == world:  # of whichever launcher: couriers know no other difference
+                for courier in mpirun.couriers:
+                    courier.wake()
 
     def release(self, rank: int, job: int) -> None:
         if rank not in self.seats:
@@ -177,7 +182,7 @@ class Agent:
         self.seats.clear()
         self.unstarted.clear()
         if not self.host.segments:
-            for mpirun in self.model.mpiruns.values():
+            for mpirun in self.model.mpiruns:
                 for courier in mpirun.couriers:
                     if courier.host is self.host:
                         courier.die()
@@ -250,6 +255,7 @@ class Agent:
             left=worker.out,
             courier=carried,
             world=worker.world,
+            opened=worker.opened,
             standby=worker.standby,
             agreed=worker.agreed,
             still=worker.still if status is None else 0,

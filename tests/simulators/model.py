@@ -68,7 +68,7 @@ class Model:
         self.hosts = {f"h{n}": Host(self, f"h{n}", here=n == 0 and not case.apart) for n in range(case.hosts)}
         self.side = self.sides = 0
         """The launcher's side of the network, and the last one that came apart."""
-        self.mpiruns: dict[int, Mpirun] = {}
+        self.mpiruns: list[Mpirun] = []
         self.lines: list[Line] = []
         self.net = Net(self)
         self.launcher: Launcher | None = None
@@ -147,13 +147,17 @@ class Model:
         state = self.launcher.state
         return state.world.number if state.world else 0, state.next.number if state.next else 0
 
+    def mpirun(self, world: int) -> Mpirun | None:
+        """The one of the present launcher."""
+        return next((mpirun for mpirun in reversed(self.mpiruns) if mpirun.number == world), None)
+
     def kill_launcher(self) -> None:
         """All that it started here ends with it; workers live."""
         if self.launcher is None:
             return
         launcher, self.launcher = self.launcher, None
         launcher.alive = False
-        for mpirun in self.mpiruns.values():
+        for mpirun in self.mpiruns:
             mpirun.die()
         for line in launcher.lines:
             line.drop()
@@ -178,8 +182,8 @@ class Model:
     def left_over(self) -> list[str]:
         """What still lives."""
         workers = [f"worker {w.rank}" for host in self.hosts.values() for w in host.processes if w.alive]
-        couriers = [f"courier {c.rank} of {m.number}" for m in self.mpiruns.values() for c in m.couriers if c.alive]
-        return workers + couriers + [f"mpirun {m.number}" for m in self.mpiruns.values() if m.alive]
+        couriers = [f"courier {c.rank} of {m.number}" for m in self.mpiruns for c in m.couriers if c.alive]
+        return workers + couriers + [f"mpirun {m.number}" for m in self.mpiruns if m.alive]
 
 
 def spread(case: Case) -> Sequence[str]:

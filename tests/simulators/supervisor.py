@@ -161,7 +161,9 @@ class Launcher:
                 self._tell_all("clear")
             case actions.OpenWorld(number=number, members=members):
                 repair = POLICIES[model.case.policy].repairs
-                self._worlds[number] = model.mpiruns[number] = Mpirun(model, number, members, repair=repair)
+                self._tell_all("open", world=number)
+                self._worlds[number] = Mpirun(model, number, members, repair=repair)
+                model.mpiruns.append(self._worlds[number])
             case actions.EnterWorld(number=number, fresh=fresh, job=job):
                 self._tell_all("enter", world=number, fresh=fresh, job=job)
             case actions.KillWorld(number=number):

@@ -45,7 +45,7 @@ class Worker:
         self.alive, self.exiting, self.status, self.left = True, False, 0, False
         self.owner: Agent | None = None
         # the agent's words
-        self.halt, self.fresh, self.world, self.world_job = 0, False, 0, 1
+        self.halt, self.fresh, self.opened, self.world, self.world_job = 0, False, 0, 0, 1
         # its own
         self.saving = self.raised = False
         self.asked = self.answered = 0

@@ -217,6 +217,7 @@ class Launcher:
             case actions.OpenWorld(number=number, members=members):
                 repair = POLICIES[self.spec.on_failure].repairs
                 self._worlds[number] = None  # until mpirun has started
+                self._tell_all(messages.Open(world=number))
                 network = "" if has_chosen() else self.pool.network(members)
                 self._worlds[number] = open_world(
                     self.spec, number, members, self.console.say, repair=repair, network=network

@@ -601,6 +601,18 @@ KNOWN = [
         at_all(Case(workers=1, policy="checkpoint", exit=1.5, steps=6), Fault(Kind.KILL, 0, 0), begin=20, end=50),
         mutant=_exiting_is_dead,
     ),
+    Known(
+        "A launcher that attached used the number of a world that the killed one had just opened",
+        (
+            Case(
+                workers=4, hosts=2, steps=20, seed=3, load=0.2, open=2.0, lane=0.1, faults=(
+                    Fault(Kind.KILL, 30, target=1), Fault(Kind.CUT_MPI, 106, target=1, lasts=0.1),
+                    Fault(Kind.LAUNCHER, 106, after=0.01, lasts=0.4),
+                ),
+            ),
+        ),
+        mutant=_patch(Agent, "open", lambda *_, **__: None),
+    ),
 ]  # fmt: skip
 
 

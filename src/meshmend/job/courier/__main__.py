@@ -15,6 +15,7 @@ from pathlib import Path
 
 from meshmend.base.clocks import COURIER_START
 from meshmend.base.sockets import keep_to
+from meshmend.job.courier.parent import Parent
 from meshmend.job.protocol import Failure, Lost
 from meshmend.job.signals import ignore_stops
 
@@ -27,6 +28,7 @@ def main(
 ) -> None:
     """One courier's process."""
     ignore_stops()
+    parent = Parent()
     signal.alarm(COURIER_START)  # where mpirun dies while MPI comes up, that never ends
     try:
         from meshmend.job.courier.courier import Courier, carry  # begins MPI
@@ -41,7 +43,7 @@ def main(
             placing = Placing(*mesh)
             if position() < PLANNERS:
                 placing.warm()
-        carry(Courier(run, folder, hosts, world, placing), repair=repair)
+        carry(Courier(run, folder, hosts, world, parent, placing), repair=repair)
         sys.stdout.flush()
         os._exit(0)
     except (Failure, Lost):

@@ -18,7 +18,8 @@ from meshmend.base.clocks import COURIER_START, TOGETHER, WORLD_POLL
 from meshmend.base.processes import Identity
 from meshmend.errors import JobError
 from meshmend.job.courier.differences import where, write_down
-from meshmend.job.courier.mpi import Mpi, position
+from meshmend.job.courier.mpi import Mpi, position, size
+from meshmend.job.courier.parent import Parent
 from meshmend.job.courier.sharded_mpi import ShardedMpi
 from meshmend.job.courier.slice_port import SlicePort
 from meshmend.job.courier.timings import Phase as RepairPhase
@@ -88,10 +89,15 @@ class Courier:
     """One courier."""
 
     def __init__(
-        self, run: str, folder: Path, hosts: list[list[int]], world: int, placing: MeshPlans | None = None
-    ) -> None:
-        self.hosts, self.folder, self.parent = hosts, folder, os.getppid()
-        rank = [rank for host in hosts for rank in host][position()]
+        self, run: str, folder: Path, hosts: list[list[int]], world: int, parent: Parent,
+        placing: MeshPlans | None = None,
+    ) -> None:  # fmt: skip
+        self.hosts, self.folder, self.parent = hosts, folder, parent
+        ranks = [rank for host in hosts for rank in host]
+        if size() != len(ranks):
+            # mpirun died before MPI came up, which then takes this courier for the first and only one.
+            os.kill(os.getpid(), signal.SIGKILL)
+        rank = ranks[position()]
         self.segment = open_as_courier(run, rank)
         self.record = self.segment.courier
         with contextlib.suppress(JobError):  # a rank has just been given up
@@ -122,7 +128,7 @@ class Courier:
         self.wait_until(lambda: agent.world >= world)
         self.end_with_world(world)
         self.segment.begin_job(agent.job)
-        record.process, record.daemon = Identity.of(os.getpid()), Identity.of(self.parent)
+        record.process, record.daemon = Identity.of(os.getpid()), Identity.of(self.parent.number)
         self.epoch, record.shrink = Epoch(agent.attempt, world), 0
         self._was = self.segment.epoch if record.done_world else self.epoch
         record.phase = Phase.CARRYING
@@ -131,9 +137,12 @@ class Courier:
 
     def wait_until(self, true: Callable[[], bool]) -> None:
         """Wait for what others do; without mpirun nobody will, as its launcher has given this world up or is dead."""
-        while not true():
-            if os.getppid() != self.parent:
+        while True:
+            met = true()
+            if self.parent.gone:  # looked at last: what has come true may be meant for the couriers of another launcher
                 os.kill(os.getpid(), signal.SIGKILL)
+            if met:
+                break
             signal.alarm(COURIER_START)
             time.sleep(WORLD_POLL)
         signal.alarm(0)
@@ -183,7 +192,7 @@ class Courier:
         """Say what is being done: a repair that takes too long is cut short by a new world."""
         repair = isinstance(operation, (Revoke, Shrink, Gather, Enlist))
         self.enter_phase(Phase.REPAIRING if repair else Phase.CARRYING)
-        if repair and os.getppid() != self.parent:
+        if repair and self.parent.gone:
             # mpirun or its daemon is dead and all couriers end; one that continued would leave the others behind.
             os.kill(os.getpid(), signal.SIGKILL)
         self._count(operation)
@@ -239,7 +248,7 @@ class Courier:
     def wait_for_world(self) -> None:
         """Say that the launcher has to form a new world, and wait for the end of this one."""
         self.enter_phase(Phase.NEEDS_WORLD)
-        while os.getppid() == self.parent:
+        while not self.parent.gone:
             time.sleep(WORLD_POLL)
 
     def repaired(self, noticed: float, times: dict[str, float]) -> None:

@@ -88,6 +88,11 @@ def position() -> int:
     return MPI.COMM_WORLD.Get_rank()
 
 
+def size() -> int:
+    """How many couriers that world has."""
+    return MPI.COMM_WORLD.Get_size()
+
+
 class Mpi:
     """One courier's place in the group."""
 

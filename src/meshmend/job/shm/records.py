@@ -217,6 +217,8 @@ class AgentRecord(Record):
     """The worker."""
     shown = Int()
     """Bytes of the worker's output that have been passed on."""
+    opened = Int()
+    """The last world whose couriers were started, although it may never be entered."""
     formed = Time()
     """When the world before this one was lost; none in the first world of a run."""
     fresh = Flag()

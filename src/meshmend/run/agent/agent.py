@@ -65,6 +65,9 @@ class Agent:
                     self.workers[rank].kill(cause)
             case messages.Clear(only=only):
                 self._clear(only)
+            case messages.Open(world=world):
+                for worker in self.workers.values():
+                    worker.segment.agent.opened = world
             case messages.Enter():
                 self._enter(command)
             case messages.Release(rank=rank, job=job):

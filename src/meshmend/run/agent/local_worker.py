@@ -179,6 +179,7 @@ class LocalWorker:
             left=0 < worker.ready <= worker.left,
             courier=state,
             world=agent.world,
+            opened=agent.opened,
             shrink=courier.shrink,
             standby=courier.standby,
             agreed=courier.agreed,

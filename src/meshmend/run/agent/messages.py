@@ -22,7 +22,7 @@ from meshmend.errors import FormatError
 from meshmend.run.secret import SIZE
 from meshmend.run.supervisor.observations import Cause, RankSeen
 
-VERSION = 6
+VERSION = 7
 LONGEST = 16 << 20
 """The largest number of bytes in a line."""
 PRINTED = 1 << 20
@@ -108,6 +108,13 @@ class Clear(Command):
 
     only: Sequence[int] | None = None
     """Of these ranks, or of all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Open(Command):
+    """Note that the couriers of a new world are about to be started; another launcher must not use its number again."""
+
+    world: int
 
 
 @dataclass(frozen=True, kw_only=True)

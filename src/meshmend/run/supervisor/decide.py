@@ -104,7 +104,7 @@ def _attach(turn: Turn) -> None:
     for rank in run.ranks.values():
         seen = turn.seen.ranks.get(rank.number)
         if seen is not None and seen.process:
-            run.worlds = max(run.worlds, seen.world, seen.standby)
+            run.worlds = max(run.worlds, seen.world, seen.standby, seen.opened)
             if seen.active:
                 run.reason = Attached()
         if rank.host not in turn.seen.reachable:

@@ -83,6 +83,8 @@ class RankSeen:
     courier: CourierState = CourierState.NONE
     world: int = 0
     """The last world whose couriers were let in."""
+    opened: int = 0
+    """The last world whose couriers were started, although it may never be entered."""
     shrink: int = 0
     """How often the group of its courier has shrunk in that world."""
     standby: int = 0
