@@ -256,6 +256,7 @@ class Agent:
             courier=carried,
             world=worker.world,
             opened=worker.opened,
+            shrink=courier.shrink if courier is not None else 0,
             standby=worker.standby,
             agreed=worker.agreed,
             still=worker.still if status is None else 0,

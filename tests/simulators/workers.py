@@ -121,7 +121,9 @@ class Worker:
 
     def _killed_by_user(self) -> None:
         if not self.exiting:
-            waited_for = not self.ready or (self.out and self.job < self.model.case.jobs)
+            others = [one for host in self.model.hosts.values() for one in host.processes if one is not self]
+            between = not self.ready or (self.out and self.job < self.model.case.jobs)
+            waited_for = between and any(one.alive and one.mode is not Mode.STOPPED for one in others)
             if self.mode is Mode.STOPPED and waited_for and self.model.launcher is not None:
                 self.model.clock.after(OUTSIDE, self._killed_by_user)  # the launcher must find that by itself
             elif self.owing is None or self.over:

@@ -24,9 +24,14 @@ from tests.run.supervisor.story import planned, training
 )
 def test_a_run_is_done_when_its_last_step_is(ends: list[tuple[int, bool, bool]], status: int) -> None:
     seen = [
-        RankSeen(rank, status=how, ready=ready, over=over, active=over) for rank, (how, ready, over) in enumerate(ends)
+        RankSeen(rank, status=how, ready=ready, over=over, left=over, active=over)
+        for rank, (how, ready, over) in enumerate(ends)
     ]
     assert exit_status(seen, -1, halted=False) == status
+
+
+def test_a_script_that_exits_before_it_has_finished_its_last_step_has_not_done_it() -> None:
+    assert exit_status([RankSeen(0, status=0, ready=True, over=True, active=True)], -1, halted=False) == FAILED
 
 
 def error(*, mistake: bool) -> WorkerError:
@@ -63,7 +68,7 @@ def test_a_mistake_of_the_user_has_a_status_of_its_own(mistakes: list[bool], sta
 
 def test_the_run_is_over_when_the_last_worker_is() -> None:
     run = training("a a")
-    run.see(over=True).dies(0, status=0).turn()
+    run.see(over=True, left=True).dies(0, status=0).turn()
     assert run.finish is None
     run.dies(1, status=0).turn()
     assert run.finish == Finish(DONE)

@@ -151,7 +151,7 @@ def test_a_worker_that_dies_on_a_host_that_is_lost_is_not_replaced_there() -> No
 def test_a_host_that_is_lost_after_the_last_step_takes_nothing_away() -> None:
     """The others have ended well, and the one that is gone had nothing left to do."""
     run = training("a a b")
-    run.see(0, 1, over=True).dies(0, 1, status=0)
+    run.see(0, 1, over=True, left=True).dies(0, 1, status=0)
     run.loses("b").turn()
     assert run.state.living() == [] and run.halting is None and run.finish == Finish(DONE)
 

@@ -15,7 +15,7 @@ import pytest
 from meshmend.base.clocks import ORPHAN
 from meshmend.base.status import DONE, FAILED, HALTED
 from meshmend.job.protocol import has_majority, recovery
-from meshmend.run.supervisor import actions, deaths, decide, halting, hosts, worlds
+from meshmend.run.supervisor import actions, deaths, decide, halting, hosts, jobs, worlds
 from meshmend.run.supervisor.messages import Signalled
 from meshmend.run.supervisor.observations import HANGS, CourierState, Observations
 from meshmend.run.supervisor.patience import HangJudge
@@ -612,6 +612,53 @@ KNOWN = [
             ),
         ),
         mutant=_patch(Agent, "open", lambda *_, **__: None),
+    ),
+    Known(
+        "A courier was lost, the other worker went on alone and then exited",
+        (
+            Case(
+                workers=2, steps=3, seed=438,
+                faults=(Fault(Kind.COURIER, 45, target=1), Fault(Kind.EXIT, 45, target=0, after=0.1)),
+            ),
+        ),
+        status=FAILED,
+        mutant=_patch(worlds, "_was_left_out", lambda *_: False),
+    ),
+    Known(
+        "The last worker exited with status 0 in the middle of its last step",
+        (
+            Case(
+                workers=2, hosts=2, steps=3, seed=2948,
+                faults=(Fault(Kind.COURIER, 24, target=1), Fault(Kind.EXIT, 59, target=0)),
+            ),
+        ),
+        status=FAILED,
+    ),
+    Known(
+        "In the second job of a script, a launcher attached and reached only a spare",
+        (
+            Case(
+                policy="checkpoint", workers=2, spares=1, hosts=2, apart=True, jobs=2, steps=3, seed=6561, tail=2.0,
+                faults=(
+                    Fault(Kind.COURIER, 228, target=1), Fault(Kind.LAUNCHER, 94, after=1.0, lasts=35.0),
+                    Fault(Kind.HOST, 116, target=0, after=0.1),
+                ),
+            ),
+        ),
+        status=HALTED,
+        mutant=_patch(jobs, "has_majority", lambda *_: True),
+    ),
+    Known(
+        "A replacement that was due when the next job of a script began waited for ever",
+        (
+            Case(
+                workers=2, hosts=2, jobs=2, seed=15640, load=2.0, exit=3.0, tail=2.0,
+                faults=(
+                    Fault(Kind.COURIER, 37, target=0), Fault(Kind.HOST, 51, target=1, after=15.0),
+                    Fault(Kind.CUT_MPI, 58, target=1),
+                ),
+            ),
+        ),
     ),
 ]  # fmt: skip
 

@@ -49,9 +49,10 @@ def exit_status(seen: Sequence[RankSeen], writer: int | None, *, halted: bool, k
     `writer` is the rank that was to write the last checkpoint, if the run was halted. `kept`: when the run was halted,
     the last checkpoint already held everything there is to save.
     """
+    # One that did not leave its job has not finished its last step, whatever status its script exits with.
+    ended = [one for one in seen if one.status == DONE and (one.left or not one.ready)]
     # A worker that had the state can report that the job is done even if the run is halted at that moment.
-    done = any(one.status == DONE and one.over and one.active for one in seen)
-    if done or (not halted and any(one.status == DONE and (one.over or not one.ready) for one in seen)):
+    if any((one.over and one.active) or not halted for one in ended):
         # A death after the last step does not matter, but a failure that the script itself reports does.
         last = max((one.step for one in seen), default=0)
         ends = [one.status or 0 for one in seen if one.over and one.step == last]

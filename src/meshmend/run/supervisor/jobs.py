@@ -7,6 +7,8 @@ beginning of the run: a new world is formed as soon as all are ready.
 
 from __future__ import annotations
 
+from meshmend.job.protocol import has_majority
+from meshmend.run.supervisor.messages import Minority
 from meshmend.run.supervisor.patience import Backoff, HangJudge
 from meshmend.run.supervisor.ranks import RankState
 from meshmend.run.supervisor.state import Turn
@@ -35,9 +37,17 @@ def _begin(turn: Turn, job: int) -> None:
     run.begun = run.moved = not run.fresh
     run.hangs, run.backoff = HangJudge(), Backoff()
     run.unready, run.prepare_at = 0, 0.0
-    run.unsure.clear()
+    # Where this launcher has attached, workers that it has never seen may have done steps of this job.
+    run.unsure &= {rank.number for rank in run.ranks.values() if not rank.raw.process}
+    left = {rank.number for rank in run.active()}
+    if run.unsure and not has_majority(left, left | run.unsure):
+        run.halt_reason = Minority(tuple(sorted(left)), tuple(sorted(left | run.unsure)))
     if run.fresh:
         run.reason = None
+        for rank in run.ranks.values():
+            rank.joining, rank.founder = False, True  # nobody trains whom it could join: all begin together
+            if rank.state is RankState.DUE and not rank.misses:
+                turn.start(rank)
     for rank in run.ranks.values():
         if rank.lapsed and rank.state is RankState.DEAD and run.halt_reason is None:
             rank.lapsed = False

@@ -57,5 +57,6 @@ def mind_restart(turn: Turn) -> None:
     turn.do(Remove(tuple(sorted(turn.seen.reachable))))
     run.attempt += 1
     run.fresh, run.moved = True, False
+    run.unsure.clear()  # workers that cannot be reached are of an attempt that this one has replaced
     turn.say(Restarting(run.resume))
     begin_attempt(turn, restarted=True)

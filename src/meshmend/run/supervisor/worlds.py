@@ -64,6 +64,11 @@ def mind_world(turn: Turn) -> None:
     world = run.world
     members = [rank for rank in run.present() if world.has(rank) and not rank.seen.over]
     lost = [rank for rank in members if rank.seen.courier is CourierState.LOST]
+    left_out = [rank for rank in lost if _was_left_out(turn, world, rank)]
+    if left_out and not run.over():
+        for rank in left_out:  # even where nobody else is left: it may have another total of the same step
+            turn.kill(rank, Cause.LOST_COURIER)
+        return
     if run.over():
         _kill_lost(turn, lost)
         return
@@ -215,6 +220,12 @@ def _late(turn: Turn, world: World, members: list[Rank]) -> bool:
     """Whether some courier has not come up in time, and will not any more."""
     missing = any(rank.seen.standby < world.number for rank in members)
     return missing and turn.now - world.opened > WORLD_START
+
+
+def _was_left_out(turn: Turn, world: World, lost: Rank) -> bool:
+    """Whether others have summed without a worker whose courier is lost, after their group had shrunk."""
+    sums = [rank.seen.summed_shrink for rank in turn.run.ranks.values() if rank.seen.summed_world == world.number]
+    return max(sums, default=0) > lost.seen.shrink
 
 
 def _kill_lost(turn: Turn, lost: list[Rank]) -> None:
