@@ -30,7 +30,7 @@ LAW: dict[str, list[str]] = {
         "slice_files", "optimizers", "exchange", "evaluation", "progress", "ledger", "folders", "checkpoints", "config",
         "listener", "message_room", "session", "solo", "sequence", "saving", "replica", "sharded_replica",
         "slice_checkpoints", "slice_saving", "slice_side", "call_order", "hints", "training", "job", "first",
-        "loading", "transport", "signals", "courier", "worker",
+        "loading", "transport", "signals", "courier", "worker", "warm",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",
@@ -63,14 +63,14 @@ LAW: dict[str, list[str]] = {
     ],
     "job/faults": ["base", "kinds", "inject"],
     "job/courier": [
-        "timings", "mpi", "sharded_mpi", "worker_messages", "worker_port", "slice_port", "differences", "courier",
-        "__main__",
+        "timings", "parent", "mpi", "sharded_mpi", "worker_messages", "worker_port", "slice_port", "differences",
+        "courier", "__main__",
     ],
     "run": [
         "supervisor", "outlet", "console", "clusters", "spec", "checks", "journal", "heart", "disk", "secret", "probe",
         "world", "agent", "hosts", "doctor", "chaos", "launcher", "entry", "run_module",
     ],
-    "run/agent": ["pulse", "output", "messages", "local_worker", "agent", "__main__"],
+    "run/agent": ["pulse", "output", "messages", "local_worker", "warm", "agent", "__main__"],
     "run/supervisor": [
         "observations", "messages", "actions", "ranks", "patience", "state", "worlds", "deaths", "health", "halting",
         "jobs", "restart", "policies", "hosts", "decide",

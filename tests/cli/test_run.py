@@ -28,6 +28,7 @@ from meshmend.telemetry import FORMAT, Began, Ended, Epoch, Log
 PRINTED = {
     "workers": ("2:4", "--min-workers 2"),
     "spares": ("1", "--spares 1"),
+    "warm": ("1", "--warm 1"),
     "min_workers": ("3", "--min-workers 3"),
     "on_failure": ("shrink", "--on-failure shrink"),
     "hosts": ("a:2,b:2", '--hosts "$hosts"'),

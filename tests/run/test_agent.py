@@ -304,7 +304,8 @@ COMMANDS: list[Command] = [
     messages.Halt(writer=-1),
     messages.Kill(rank=1, cause=Cause.CUT_OFF), messages.Enter(world=2, mpirun=7, formed=1, fresh=False),
     messages.Start(rank=0, wanted=1, ranks=2, attempt=0, resume="", every="auto", script=["a.py"]),
-    messages.Release(rank=3), messages.Open(world=2), messages.Secret(secret="00ff" * 16),
+    messages.Release(rank=3), messages.Open(world=2), messages.KeepWarm(count=1, script=["a.py"]),
+    messages.Secret(secret="00ff" * 16),
 ]  # fmt: skip
 
 

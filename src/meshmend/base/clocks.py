@@ -43,6 +43,9 @@ EXIT_WAIT = 2.0
 HEAD_START = 1.0
 """How long the survivors may take for the interrupted step before a replacement is started: loading a framework takes
 processor time from that step."""
+WARM_PAUSE = 3.0
+"""How long all workers must have trained before a process is started that waits to replace one, and between two such
+starts: loading takes processor time from them."""
 SETTLE = 0.1
 """After this it is clear whether one courier died or all: mpirun kills its couriers one by one. Above AGENT_POLL."""
 

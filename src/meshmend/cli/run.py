@@ -27,8 +27,8 @@ else:
     Policy, Algorithm, Scheduler = one_of(POLICIES), one_of(ALGORITHMS), one_of(SCHEDULERS)
 
 OURS = {
-    "-n": "workers", "--workers": "workers", "--spares": "spares", "--min-workers": "least", "--hosts": "hosts",
-    "--on-failure": "on_failure", "--launch-agent": "launch_agent", "--checkpoint-every": "every",
+    "-n": "workers", "--workers": "workers", "--spares": "spares", "--warm": "warm", "--min-workers": "least",
+    "--hosts": "hosts", "--on-failure": "on_failure", "--launch-agent": "launch_agent", "--checkpoint-every": "every",
 }  # fmt: skip
 """Options that hardly any script has itself, and their names in a `RunSpec`."""
 
@@ -38,6 +38,7 @@ def run(
     *script: str,
     workers: Annotated[str | None, Parameter(name=["--workers", "-n"])] = None,
     spares: int | None = None,
+    warm: int | None = None,
     min_workers: int | None = None,
     on_failure: Policy | None = None,
     hosts: str | None = None,
@@ -67,6 +68,9 @@ def run(
         many as --hosts have slots, or as --mesh has chips.
     spares
         How many more wait, ready to replace a dead worker; by default none.
+    warm
+        How many processes on each host wait to become a replacement, with the script's libraries already imported: a
+        replacement then joins seconds earlier, for the memory of those libraries; by default none.
     min_workers
         With fewer left, write a checkpoint and stop with status 75; by default 1.
     on_failure
@@ -110,7 +114,7 @@ def run(
     elif most is None and mesh:
         most = len(Mesh.parse(mesh).live)
     options: dict[str, Any] = {
-        "workers": most, "least": least if min_workers is None else min_workers, "spares": spares,
+        "workers": most, "least": least if min_workers is None else min_workers, "spares": spares, "warm": warm,
         "on_failure": on_failure, "hosts": places, "launch_agent": launch_agent, "every": checkpoint_every,
         "mesh": mesh, "algorithm": algorithm, "log_every": "never" if quiet else log_every, "verbose": verbose or None,
         "script": (script if print_ else _as_file(script)) or None,
@@ -124,7 +128,7 @@ def run(
         return launch.attach(launch.load_spec(attach, **given))
     if print_:
         words = {
-            "--name": name, "--resume": resume, "--spares": spares, "--min-workers": given.get("least"),
+            "--name": name, "--resume": resume, "--spares": spares, "--warm": warm, "--min-workers": given.get("least"),
             "--on-failure": on_failure, "--launch-agent": launch_agent, "--checkpoint-every": checkpoint_every,
             "--mesh": mesh, "--algorithm": algorithm, "--log-every": given.get("log_every"),
         }  # fmt: skip

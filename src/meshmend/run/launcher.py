@@ -56,6 +56,8 @@ class Launcher:
         self.state = RunState(config, attempt=attempt, resume=resume, phase=phase)
         if halted is not None:
             self.state.halt_reason, self.state.writer = halted
+        self._warmed: frozenset[str] = frozenset()
+        """Hosts whose agents know how many warm processes to keep."""
         self._worlds: dict[int, World | None] = {}
         """The worlds that were opened; None: mpirun could not be started."""
         self._signal = 0
@@ -143,6 +145,7 @@ class Launcher:
             self.console.say(f"received SIGHUP; continuing without a terminal, see {self.console.outlet.path}")
         changes = self.pool.look()
         reachable = frozenset(host for host in self.pool.agents if self.pool.has(host))
+        self._keep_warm(reachable, {host for host, _ in changes})
         number, self._signal = self._signal, 0
         expelled, self._expelled = self._expelled, {}
         checkpoint, self._checkpoint = self._checkpoint, None
@@ -169,6 +172,12 @@ class Launcher:
             with contextlib.suppress(OSError):  # the file system is unavailable for a moment: try later
                 self.console.lines(agent.output())
         return seen
+
+    def _keep_warm(self, reachable: frozenset[str], changed: set[str]) -> None:
+        """Tell new agents how many warm processes to keep."""
+        for host in reachable - (self._warmed - changed) if self.spec.warm else ():
+            self._tell(host, messages.KeepWarm(count=self.spec.warm, script=self.spec.script))
+        self._warmed = reachable
 
     def _probed(self) -> frozenset[str] | None:
         if self._probes is None or any(probe.answer is None for probe in self._probes):

@@ -21,7 +21,8 @@ from meshmend.run.supervisor.policies import POLICIES
 from meshmend.telemetry import FORMAT, check_name, damaged, folder_of, read_description, unwritable
 
 MOST_RANKS = 1 << 16
-LATER = ("log_every", "verbose")
+MOST_WARM = 64
+LATER = ("log_every", "verbose", "warm")
 """Options that runs of earlier versions did not have."""
 VERSION = metadata.version("meshmend")
 
@@ -37,6 +38,8 @@ class RunSpec:
     least: int = 1
     """With fewer workers than this, the run is halted with a checkpoint."""
     spares: int = 0
+    warm: int = 0
+    """How many processes on each host wait to replace a dead worker, with the script's libraries loaded."""
     on_failure: str = "replace"
     """The name of a policy."""
     hosts: Sequence[Host] = ()
@@ -57,6 +60,8 @@ class RunSpec:
             raise JobError("no script was given: meshmend run -n 4 train.py …")
         if self.workers < 1 or self.spares < 0:
             raise JobError(f"{self.workers} workers and {self.spares} spares: at least 1 worker is needed")
+        if not 0 <= self.warm <= MOST_WARM:
+            raise JobError(f"--warm {self.warm}: expected a number from 0 to {MOST_WARM}, of processes on each host")
         if max(self.ranks, sum(host.slots for host in self.hosts)) > MOST_RANKS:
             raise JobError(f"{self.workers} workers and {self.spares} spares: a run can have at most {MOST_RANKS:,}")
         if not 1 <= self.least <= self.workers:

@@ -635,6 +635,11 @@ KNOWN = [
         status=FAILED,
     ),
     Known(
+        "The network between two hosts broke as a run began",
+        (Case(workers=4, hosts=2, steps=3, seed=15510, faults=(Fault(Kind.CUT_MPI, 14, target=1),)),),
+        mutant=_patch(Rank, "forget", lambda _: None),
+    ),
+    Known(
         "In the second job of a script, a launcher attached and reached only a spare",
         (
             Case(

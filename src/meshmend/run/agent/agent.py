@@ -27,6 +27,7 @@ from meshmend.job.shm.records import Order
 from meshmend.run.agent import messages
 from meshmend.run.agent.local_worker import DAEMON, LocalWorker
 from meshmend.run.agent.messages import Command
+from meshmend.run.agent.warm import WarmProcesses
 from meshmend.run.supervisor.observations import Cause, RankSeen
 from meshmend.telemetry import own
 
@@ -43,6 +44,7 @@ class Agent:
         self.workers: dict[int, LocalWorker] = {}
         self._unstarted: dict[int, str] = {}
         """Why the last start of a rank failed, if it did."""
+        self._warm = WarmProcesses()
         self._exits = ExitWaiter()
         self._attempt = -1
         own(folder)
@@ -60,6 +62,8 @@ class Agent:
                     self._start(command)
                 except (OSError, ValueError) as error:  # no room in /dev/shm or on the disk, too many processes
                     self._unstarted[rank] = str(error)
+            case messages.KeepWarm(count=count, script=script):
+                self._warm.keep(count, script)
             case messages.Kill(rank=rank, cause=cause):
                 if rank in self.workers:  # a worker that does not exist needs no killing
                     self.workers[rank].kill(cause)
@@ -125,14 +129,9 @@ class Agent:
             run=self.run, rank=rank, folder=self.folder, attempt=start.attempt, resume=start.resume, every=start.every,
             log_every=start.log_every, passed=start.passed,
         )  # fmt: skip
-        environment = {**os.environ, **settings.environment(), "PYTHONUNBUFFERED": "1"}
         path = self._output(rank)
         agent.shown = path.stat().st_size if path.exists() else 0
-        with path.open("ab") as output:
-            child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "meshmend.job.worker", *start.script],
-                env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-            )  # fmt: skip
+        child = self._warm.take(start.script, settings.environment(), path) or _start_cold(start, settings, path)
         agent.worker = Identity.of(child.pid)
         self.workers[rank] = LocalWorker(rank, segment, child)
 
@@ -154,6 +153,7 @@ class Agent:
 
     def _remove(self) -> None:
         """Kill everything, and leave nothing behind."""
+        self._warm.close()
         self._clear()
         for worker in self._living():
             worker.kill(Cause.RUN_ENDED)
@@ -189,6 +189,8 @@ class Agent:
         """Check which workers have died or make no progress; return the observations of all."""
         now = time.monotonic()
         seen = {worker.rank: worker.look(now) for worker in self.workers.values()}
+        living = [one for one in seen.values() if one.status is None]
+        self._warm.refill(now, calm=bool(living) and all(one.active and not one.over for one in living))
         for rank, why in self._unstarted.items():
             seen[rank] = replace(seen.get(rank, RankSeen(rank)), unstarted=why)
         return list(seen.values())
@@ -203,3 +205,13 @@ class Agent:
 
     def _living(self) -> list[LocalWorker]:
         return [worker for worker in self.workers.values() if worker.status is None]
+
+
+def _start_cold(start: messages.Start, settings: Settings, path: Path) -> subprocess.Popen[bytes]:
+    """Start a worker that has everything to load yet."""
+    environment = {**os.environ, **settings.environment(), "PYTHONUNBUFFERED": "1"}
+    with path.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "meshmend.job.worker", *start.script],
+            env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+        )  # fmt: skip

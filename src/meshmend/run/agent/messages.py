@@ -95,6 +95,14 @@ class Start(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
+class KeepWarm(Command):
+    """Keep processes that have loaded the script's libraries and wait to become workers."""
+
+    count: int
+    script: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Kill(Command):
     """Kill a worker."""
 

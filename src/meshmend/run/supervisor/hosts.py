@@ -137,7 +137,7 @@ def _split(turn: Turn, away: set[str]) -> None:
     away &= {rank.host for rank in run.living()}
     if not away or run.halt_reason is not None or run.over():
         return
-    everyone = run.living() if run.fresh else run.active()
+    everyone = run.active() if run.moved and not run.fresh else run.living()  # who has the first state is chance
     far = {rank.number for rank in everyone if rank.host in away}
     near = {rank.number for rank in everyone} - far
     hosts = tuple(sorted(away))
@@ -161,12 +161,16 @@ def _mind_expelled(turn: Turn) -> None:
     if not run.expelling or run.expelling - run.expelled.keys():
         return
     active = _holders(turn)
-    hosts = tuple(sorted(run.expelling))
+    hosts, sure = tuple(sorted(run.expelling)), all(run.expelled.values())
     for host in hosts:
         gone = _bury(turn, host)
         if not run.expelled[host]:
             run.unsure |= active & gone
         active -= gone
     run.expelling, run.expelled = set(), {}
+    if sure and not run.moved and not run.active():
+        run.fresh = True  # those that had the first state are dead, and did no step with it: the others begin anew
+        for rank in run.ranks.values():
+            rank.forget()
     if not run.over():
         _continue_without(turn, active, NetworkSplit(hosts))

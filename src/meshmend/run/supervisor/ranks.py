@@ -182,6 +182,11 @@ class Rank:
         self.apply(Sign.BURY)
         self.replaced = None
 
+    def forget(self) -> None:
+        """Where its worker is dead, take it as if there had never been one."""
+        if not self.alive:
+            self.seen = self.raw = RankSeen(self.number)
+
     def miss(self) -> None:
         """Record that the ordered start could not be carried out; the previous worker is still there."""
         self.apply(Sign.MISS)
