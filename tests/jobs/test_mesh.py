@@ -54,10 +54,20 @@ def test_weights_are_those_of_an_undisturbed_run(
         (["-n", "4", "--mesh", "2x2", "--spares", "1"], [], ["--mesh", "--spares 1"]),
         (["--mesh", "2by2"], [], ["'2by2'"]),
         (["--mesh", "1x3", "--algorithm", "ring"], [], ["ring"]),
-        (["--mesh", "1x2"], ["reduction=float", "wire=bf16", "width=333"], ["wire='bf16'", "--mesh"]),
     ],
 )
 def test_a_mistake_is_one_sentence(job: Job, words: list[str], options: list[str], values: list[str]) -> None:
     job.run(*words, script=[SCRIPT, *options])
     assert job.status == 2, job.output
     assert one_line(job, *values) and "Traceback" not in job.output, job.output
+
+
+@pytest.mark.jobs
+def test_bf16_travels_over_the_links_of_a_mesh(job: Job) -> None:
+    """The weights depend on who computed what, but all survivors have the same."""
+    job.faults = [kill(1, 5), kill(4, 9, "compute")]
+    job.run(*SHRINK, *MESH, script=[SCRIPT, "reduction=float", "wire=bf16", "width=3333"])
+    assert job.status == 0, job.output
+    assert len(job.weights) == 4 and len(set(job.weights)) == 1, job.output
+    assert "sums go over 2x3 by" in job.output
+    job.assert_clean()

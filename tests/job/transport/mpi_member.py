@@ -74,18 +74,10 @@ def main(folder: str) -> None:
         chosen = choose(Group(comm, apart, rank, ports[rank], look))
         assert isinstance(chosen, LibraryMpi)
         checked(chosen, ports[rank], ports, rank)
-        if wire.plain:
-            placed = Port(wire, rank, Placing(f"1x{ranks}", "trees"))
-            chosen = choose(Group(comm, apart, rank, placed, look))
-            assert isinstance(chosen, MeshMpi)
-            checked(chosen, placed, ports, rank)
-        else:
-            try:
-                choose(Group(comm, apart, rank, Port(wire, rank, Placing(f"1x{ranks}", "trees")), look))
-            except JobError as error:
-                assert "'bf16'" in str(error) and "--mesh" in str(error)
-            else:
-                raise AssertionError("links of a mesh do not add bf16")
+        placed = Port(wire, rank, Placing(f"1x{ranks}", "trees"))
+        chosen = choose(Group(comm, apart, rank, placed, look))
+        assert isinstance(chosen, MeshMpi)
+        checked(chosen, placed, ports, rank)
     port = Port(WireFormat(KINDS[0], SIZE), rank)
     port.neighbours = lambda _: [port] * ranks  # type: ignore[method-assign]
     together = choose(Group(comm, [Hello(other, host=1) for other in range(ranks)], rank, port, look))

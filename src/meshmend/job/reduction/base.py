@@ -52,11 +52,6 @@ class WireFormat:
         """Bytes of a message."""
         return self.size * self.kind.dtype.itemsize
 
-    @property
-    def plain(self) -> bool:
-        """Whether a message adds up number by number, as MPI and links of a mesh do it."""
-        return self.head == 0
-
     def combine(self, parts: Sequence[Flat], out: Flat, begin: int = 0) -> None:
         """Add up the same range of several messages, which begins at number `begin`; always in the order given."""
         head = min(max(self.head - begin, 0), len(out))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from mpi4py import MPI
 
-from meshmend.errors import Disconnected, JobError, PlanError
+from meshmend.errors import Disconnected, PlanError
 from meshmend.job.protocol import Failure
 from meshmend.job.shm.records import Way
 from meshmend.job.transport.base import PIECE, Group, Port, Transport, patient
@@ -71,8 +71,6 @@ class Placing:
 
     def transport(self, group: Group) -> Transport | None:
         """Over the chips of these members and the links that are up; None where the mesh falls apart."""
-        if not group.port.wire.plain:
-            raise JobError(f"wire={group.port.wire.kind.wire!r} cannot be combined with --mesh; leave one of them out")
         left, chips = self._left(group)
         made = self._schedule(left, group.port.wire.nbytes) if group.position == 0 else None
         received = _sent(group.comm, left, made)
@@ -90,7 +88,7 @@ class Placing:
         own = group.comm.Dup()
         own.Set_errhandler(MPI.ERRORS_RETURN)
         schedule, proof = received
-        return MeshMpi(MeshSum(own, schedule, chips, idle, self.halfway, proof), group.port)
+        return MeshMpi(MeshSum(own, schedule, chips, idle, self.halfway, proof, group.port.wire.combine), group.port)
 
     def _left(self, group: Group) -> tuple[Mesh, list[int]]:
         """The mesh without its dead chips and links, and the chip of each member."""

@@ -37,6 +37,14 @@ LOOKS = 32
 """Looks without success between two calls of `idle`."""
 
 Numbers = npt.NDArray[np.generic]
+Add = Callable[[Sequence[Numbers], Numbers, int], None]
+"""Adds up two ranges of numbers into a third, which may be the first of them; they begin at this number of a part."""
+
+
+def add(parts: Sequence[Numbers], out: Numbers, begin: int) -> None:
+    """Number by number."""
+    del begin
+    np.add(parts[0], parts[1], out=out)
 
 
 class _Line:
@@ -81,11 +89,13 @@ class MeshSum(Executor):
         idle: Callable[[], None] = lambda: None,
         halfway: Callable[[], None] = lambda: None,
         proof: Proof | None = None,
+        add: Add = add,
     ) -> None:
         """`chips[rank]` is the chip that a rank of the group is, by default those alive in their order.
 
         Where no proof is given, every rank proves the schedule itself. `idle` is called when a sum begins, and now and
-        then while nothing comes, and may raise; `halfway` when half of all messages have come and left.
+        then while nothing comes, and may raise; `halfway` when half of all messages have come and left. `add` knows
+        what numbers mean: two of them may be packed in the place of one.
         """
         super().__init__(schedule, proof)
         mesh = schedule.mesh
@@ -95,7 +105,7 @@ class MeshSum(Executor):
                 f"a group of {group.Get_size()} ranks was given for the {len(mesh.live)} live chips of {mesh}: "
                 "each live chip needs one rank"
             )
-        self._group, self._idle, self._halfway = group, idle, halfway
+        self._group, self._idle, self._halfway, self._add = group, idle, halfway, add
         here = int(places[group.Get_rank()])
         rank_of = {int(chip): rank for rank, chip in enumerate(places)}
         sends, gets = schedule.sender == here, schedule.receiver == here
@@ -124,6 +134,7 @@ class MeshSum(Executor):
         """Add up everybody's part into everybody's total."""
         chunks = self.schedule.chunks
         bounds = (len(part) * np.arange(chunks + 1) // chunks).tolist()
+        self._begins = bounds
         self._sizes = [(high - low) * part.itemsize for low, high in pairwise(bounds)]
         self._part = [part[low:high] for low, high in pairwise(bounds)]
         self._total = [total[low:high] for low, high in pairwise(bounds)]
@@ -189,7 +200,7 @@ class MeshSum(Executor):
             into[:] = came
             self._whole[chunk] = True
         else:
-            np.add(into if self._begun[chunk] else mine, came, out=into)
+            self._add([into if self._begun[chunk] else mine, came], into, self._begins[chunk])
             self._begun[chunk] = True
             self._missing[chunk] -= 1
 
