@@ -81,6 +81,7 @@ bench: $(VENV)/run.stamp
 	$(BIN)/python benchmarks/steps.py
 	$(BIN)/python benchmarks/recovery.py
 	$(BIN)/python benchmarks/starts.py
+	$(BIN)/python benchmarks/rejoin.py
 	$(BIN)/python benchmarks/evaluation.py
 	$(BIN)/python benchmarks/chaos
 	$(BIN)/python benchmarks/xla.py
