@@ -32,6 +32,7 @@ from meshmend.run.agent.messages import VERSION, Command, Hello, Report, pack, u
 from meshmend.run.hosts.remote import Remote
 from meshmend.run.secret import new_secret
 from meshmend.run.supervisor.observations import STOPPED, Cause, CourierState, RankSeen, WorkerError
+from tests.processes import wait_for
 
 RUN = f"test-agent-{os.getpid()}"
 
@@ -279,6 +280,27 @@ def test_a_halt_is_not_taken_back_by_a_release(worker: LocalWorker) -> None:
         mail = worker.segment.agent.order
         assert mail is not None and mail.body.order is stands
     assert not worker.observe().over
+
+
+def test_a_worker_that_hangs_writes_its_stack_before_it_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.py").write_text(
+        "import time\n\ndef hang():\n    open('began', 'w').close()\n    time.sleep(100)\n\nhang()"
+    )
+    agent = Agent(RUN, tmp_path)
+    try:
+        script = [str(tmp_path / "script.py")]
+        agent.act(messages.Start(rank=0, wanted=1, ranks=1, attempt=0, resume="", every="", script=script))
+        wait_for((tmp_path / "began").exists)
+        agent.act(messages.Kill(rank=0, cause=Cause.HANG))
+        wait_for(lambda: agent.look()[0].status is not None)
+        assert agent.look()[0].cause is Cause.HANG
+        assert 'script.py", line 5 in hang' in (tmp_path / "output" / "worker-0.log").read_text()
+    finally:
+        agent.act(messages.Remove())
+        leave(RUN)
 
 
 def test_a_worker_is_killed_for_a_cause(tmp_path: Path) -> None:

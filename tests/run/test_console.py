@@ -33,7 +33,7 @@ MESSAGES: list[tuple[m.Message, list[str]]] = [
     (m.HostBack("node7"), ["node7"]),
     (m.Split(("node7", "node8"), (3, 4), (5,)), ["node7", "node8", "3", "4", "5"]),
     (m.Halting(m.Signalled("SIGTERM"), checkpoint=True), ["SIGTERM", "checkpoint", "Ctrl-C"]),
-    (m.Halting(m.Signalled("SIGTERM"), checkpoint=False), ["SIGTERM", "without a checkpoint"]),
+    (m.Halting(m.Signalled("SIGTERM"), checkpoint=False), ["SIGTERM", "without another checkpoint"]),
     (m.Restarting("step-8"), ["step-8"]),
     (m.Restarting(""), ["beginning"]),
     (m.RestartsExhausted(3, "step-8"), ["3", "step-8"]),

@@ -46,6 +46,8 @@ processor time from that step."""
 WARM_PAUSE = 3.0
 """How long all workers must have trained before a process is started that waits to replace one, and between two such
 starts: loading takes processor time from them."""
+STACK_WAIT = 0.1
+"""How long a hung worker has to write its stack before it is killed; it takes a few milliseconds."""
 SETTLE = 0.1
 """After this it is clear whether one courier died or all: mpirun kills its couriers one by one. Above AGENT_POLL."""
 

@@ -157,6 +157,15 @@ def kill(process: int, how: int = signal.SIGKILL) -> None:
             os.kill(process, how)
 
 
+def handles(process: int, number: int) -> bool:
+    """Whether a process has a handler of its own for a signal, which would otherwise end it."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(f"/proc/{process}/status").read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
+
+
 def signal_name(number: int) -> str:
     """Such as SIGKILL; some signals have only a number."""
     try:

@@ -26,6 +26,9 @@ from meshmend.job.shm.mailbox import WorkerSide, is_over
 from meshmend.job.shm.segment import WorkerSegment
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SHOW_STACK = signal.SIGQUIT
+"""Has a worker print where it is, even if it hangs outside of Python, and continue: agents send it before they kill one
+that hangs."""
 
 
 def ignore_stops() -> None:

@@ -7,6 +7,7 @@ that reach every process of a run do not kill it (`signals.py`), nor does a disk
 
 from __future__ import annotations
 
+import faulthandler
 import io
 import runpy
 import sys
@@ -23,7 +24,7 @@ from meshmend.errors import DeviceError, MeshmendError, NotFinite
 from meshmend.job.device.failures import device_failure
 from meshmend.job.shm.buffers import BUFFERS
 from meshmend.job.shm.segment import WorkerSegment, open_as_worker
-from meshmend.job.signals import WorkerSignals, halt_alone
+from meshmend.job.signals import SHOW_STACK, WorkerSignals, halt_alone
 from meshmend.telemetry import NO_ROOM, Log, Raised
 
 OURS = str(Path(__file__).parent)
@@ -34,6 +35,7 @@ def main(words: list[str]) -> None:
     settings = Settings.begin()
     segment = open_as_worker(settings.run, settings.rank)
     forgiving_output()
+    faulthandler.register(SHOW_STACK, file=2, all_threads=False)
     WorkerSignals(segment)
     threading.Thread(target=end_with_owner, args=[segment], name="meshmend orphan", daemon=True).start()
 
@@ -47,7 +49,7 @@ def main(words: list[str]) -> None:
         # A sum that is not finite or a failed device is reported in one sentence too, but it is not a mistake in what
         # the user asked for.
         mistake = ours and not isinstance(error, (NotFinite, DeviceError))
-        said = (str(error), str(error)) if ours else (last, text)
+        said = (f"{error}{place(trace)}", str(error)) if ours else (last, text)
         failure = device_failure(error, held(segment))
         if failure is not None:
             said = failure, f"{text}{failure}\n"
@@ -84,6 +86,12 @@ def shown(error: BaseException) -> str:
                 one.__context__ = None  # a StopIteration of our own, while the user's function was called
             chain += [one.__cause__, one.__context__, *(one.exceptions or ())]
     return "".join(found.format())
+
+
+def place(trace: TracebackType | None) -> str:
+    """The line of the user's code that an exception came from."""
+    frames = [frame for frame in traceback.extract_tb(trace) if not hidden(frame.filename)]
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
 def hidden(file: str) -> bool:

@@ -62,7 +62,8 @@ SLOW = "wrap slow code in `with job.pause():`, or divide it among all workers wi
 SHOWN = 16
 """How many processes a message lists."""
 CAUSES = {
-    Cause.HANG: "it made no progress",
+    Cause.HANG: "it made no progress while the others waited for it",
+    Cause.STOPPED: "it was stopped (SIGSTOP) while the others waited for it",
     Cause.LOST_COURIER: "its courier died",
     Cause.STATELESS: "no worker is left that could give it the state",
     Cause.NOT_OPENED: "it had not opened its job yet",
@@ -128,11 +129,15 @@ def sentence(message: Message) -> str:
         case WorkerEnded(rank=rank, early=True):
             return f"worker {rank} exited before its job was over; use `with mm.Job(…)`, and `break` to stop early"
         case WorkerEnded(rank=rank, status=status, cause=Cause.NONE):
-            return f"worker {rank} {'exited with' if status >= 0 else 'was killed by'} {ending(status)}"
+            how = "exited with" if status >= 0 else "was killed by"
+            return f"worker {rank} {how} {ending(status)}{_which(message)}"
         case WorkerEnded(rank=rank, cause=Cause.HANG, outside=True):
-            return f"killed worker {rank}: it made no progress in your own code between two steps; {SLOW}"
+            where = "in your own code between two steps"
+            return f"killed worker {rank}: it made no progress {where}; {SLOW}{_which(message)}; {_stack(rank)}"
+        case WorkerEnded(rank=rank, cause=Cause.HANG):
+            return f"killed worker {rank}: {CAUSES[Cause.HANG]}{_which(message)}; {_stack(rank)}"
         case WorkerEnded(rank=rank, cause=cause):
-            return f"killed worker {rank}: {CAUSES[cause]}"
+            return f"killed worker {rank}: {CAUSES[cause]}{_which(message)}"
         case WorkerRaised(rank=rank, error=error):
             return f"worker {rank} raised an exception in step {error.step}: {error.error}"
         case StartFailed(rank=rank, why=why):
@@ -158,11 +163,21 @@ def sentence(message: Message) -> str:
             how = "writing a checkpoint and stopping (press Ctrl-C again to stop immediately)"
             return f"{halt_reason(reason)}; {how}"
         case Halting(reason=reason):
-            return f"{halt_reason(reason)}; stopping without a checkpoint"
+            return f"{halt_reason(reason)}; stopping without another checkpoint"
         case Restarting(checkpoint=checkpoint):
             return f"restarting everything from {checkpoint or 'the beginning'}"
         case RestartsExhausted(restarts=restarts, checkpoint=checkpoint):
             return f"giving up: {restarts} restarts got no further than {checkpoint or 'the beginning'}"
+
+
+def _which(ended: WorkerEnded) -> str:
+    """Which process it was, and where."""
+    known = [f"process {ended.process}"] * (ended.process > 0) + [f"in step {ended.step}"] * (ended.step >= 0)
+    return f" ({', '.join(known)})" if known else ""
+
+
+def _stack(rank: int) -> str:
+    return f"its stack is in output/worker-{rank}.log"
 
 
 def halt_reason(reason: HaltReason) -> str:

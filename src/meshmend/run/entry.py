@@ -16,14 +16,16 @@ from meshmend.run.doctor.checks import require_tolerance
 from meshmend.run.heart import beating, require_alone
 from meshmend.run.journal import halted_before
 from meshmend.run.launcher import Launcher
-from meshmend.run.spec import VERSION, RunSpec, load_saved
+from meshmend.run.spec import VERSION, RunSpec, begun, load_saved
 from meshmend.telemetry import Began, Died, Ended, Formed, own, read, steps_done, unwritable
 
 
 def launch(spec: RunSpec) -> int:
     """Start a run; return the exit status, 0 if the job finished."""
     check(spec)
-    if (spec.folder / "run.json").exists():
+    if begun(spec.run) and _failed_at_once(spec.folder):
+        return resume(spec)  # a mistake was corrected, and the name is used again
+    if begun(spec.run):
         raise JobError(
             f"{spec.folder} already holds a run: continue it with --resume {spec.run}, or give another --name"
         )
@@ -37,6 +39,12 @@ def launch(spec: RunSpec) -> int:
             launcher.pool.open()
             spec.save()
             return _summarized(launcher, launcher.run())
+
+
+def _failed_at_once(folder: Path) -> bool:
+    """Whether a run ended before it did a step."""
+    last = next((event for event in reversed(read(folder, "launcher")) if isinstance(event, Began | Ended)), None)
+    return isinstance(last, Ended) and last.status != 0 and not steps_done(folder)
 
 
 def resume(spec: RunSpec) -> int:

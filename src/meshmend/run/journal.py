@@ -31,6 +31,7 @@ from meshmend.telemetry import Began, Died, Ended, Epoch, Event, Formed, Halting
 
 HOW = {
     Cause.HANG: How.HANG,
+    Cause.STOPPED: How.HANG,
     Cause.LOST_COURIER: How.COURIER_LOST,
     Cause.CUT_OFF: How.CUT_OFF,
     Cause.HALTED: How.HALTED,

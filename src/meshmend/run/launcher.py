@@ -9,6 +9,7 @@ to attach.
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import signal
 import time
@@ -32,7 +33,7 @@ from meshmend.run.journal import Journal
 from meshmend.run.probe import Probe
 from meshmend.run.spec import RunSpec
 from meshmend.run.supervisor import POLICIES, Phase, RunConfig, RunState, actions, decide
-from meshmend.run.supervisor.messages import HaltReason, Joined
+from meshmend.run.supervisor.messages import Attached, HaltReason, Joined
 from meshmend.run.supervisor.observations import Observations, RankSeen
 from meshmend.run.world.mpirun import has_chosen
 from meshmend.run.world.world import World, open_world, why_none
@@ -262,9 +263,10 @@ class Launcher:
         world, why = self._worlds[enter.number], world_reason(enter.reason)
         if world is None:
             return
-        news = set(enter.reason.ranks) if isinstance(enter.reason, Joined) else set(enter.ranks if enter.fresh else ())
+        shown = enter.fresh or isinstance(enter.reason, Attached)
+        news = set(enter.reason.ranks) if isinstance(enter.reason, Joined) else set(enter.ranks if shown else ())
         who = processes({rank: self.state.ranks[rank].seen.process for rank in sorted(news)})
-        self.console.say(f"world {enter.number} ({why}){who}")
+        self.console.say(f"{self._introduction(enter, world)}world {enter.number} ({why}){who}")
         if self.spec.verbose:
             self.console.say(f"world {enter.number} is {shlex.join(world.line)}")
         self._journal.entered(enter)
@@ -273,6 +275,12 @@ class Launcher:
             world=enter.number, mpirun=world.process.pid, formed=formed, fresh=enter.fresh, job=enter.job
         )
         self._tell_all(message)
+
+    def _introduction(self, enter: actions.EnterWorld, world: World) -> str:
+        """The run's name and the launcher's own processes, where they are new to the user."""
+        if not (enter.fresh and enter.job == 1) and not isinstance(enter.reason, Attached):
+            return ""
+        return f"run {self.spec.run}, launcher {os.getpid()}, mpirun {world.process.pid}; "
 
     def _tell(self, host: str, command: messages.Command) -> None:
         """Send a command to one agent; if the agent is gone, the next observations show it."""

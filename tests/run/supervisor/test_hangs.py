@@ -70,7 +70,7 @@ def test_the_next_one_in_the_same_step_has_twice_the_time() -> None:
 
 def test_one_that_is_being_killed_counts_as_one_that_hung_only_once() -> None:
     run = training("a a a")
-    assert looks(run, 0, 0, STOPPED).killed == [(2, Cause.HANG)]
+    assert looks(run, 0, 0, STOPPED).killed == [(2, Cause.STOPPED)]
     assert run.turns(1).killed == []
     assert looks(run, 0, HANGS).killed == []
     assert looks(run, 0, HANGS + 1).killed == [(1, Cause.HANG)]
@@ -104,15 +104,16 @@ def test_the_others_wait_for_the_first_one_that_is_busy_between_two_steps() -> N
 def test_nobody_else_is_waited_for(levels: tuple[int, ...], outside: bool, killed: int) -> None:
     run = training("a a a")
     run.see(outside=outside)
-    assert looks(run, *levels).killed == [(killed, Cause.HANG)]
+    cause = Cause.STOPPED if levels[killed] == STOPPED else Cause.HANG
+    assert looks(run, *levels).killed == [(killed, cause)]
 
 
 def test_one_that_is_stopped_while_it_loads_is_killed_and_not_waited_for() -> None:
     run = planned("a a a")
     run.turn()
     run.opens(0, 2).see(1, still=STOPPED)
-    assert run.turn().killed == [(1, Cause.HANG)]
-    assert run.dies(1, cause=Cause.HANG).turns(2).started == [1]
+    assert run.turn().killed == [(1, Cause.STOPPED)]
+    assert run.dies(1, cause=Cause.STOPPED).turns(2).started == [1]
     assert run.opens(1).turn().opened == [[0, 1, 2]]
 
 
@@ -128,7 +129,7 @@ def test_a_newcomer_that_is_stopped_while_it_loads_is_replaced() -> None:
     run = training("a a a")
     run.dies(2).turn()
     assert run.turn(after=1.5).started == [2]
-    assert run.see(2, still=STOPPED).turn().killed == [(2, Cause.HANG)]
+    assert run.see(2, still=STOPPED).turn().killed == [(2, Cause.STOPPED)]
 
 
 def test_one_that_is_stopped_between_two_jobs_is_killed_and_not_waited_for() -> None:

@@ -177,10 +177,10 @@ def test_a_host_that_comes_back_is_not_used_where_nobody_is_started(policy: str)
 def test_another_agent_takes_over_the_workers_and_carries_out_what_the_lost_one_was_told() -> None:
     run = training("a b b")
     run.see(2, still=99).turn()
-    assert run.orders.killed == [(2, Cause.HANG)]
+    assert run.orders.killed == [(2, Cause.STOPPED)]
     orders = run.replaces_agent("b").turn()
     assert orders.said == [AgentReplaced("b")]
-    assert orders.of(Adopt) == [Adopt("b", (1, 2))] and orders.of(Kill) == [Kill(2, "b", Cause.HANG)]
+    assert orders.of(Adopt) == [Adopt("b", (1, 2))] and orders.of(Kill) == [Kill(2, "b", Cause.STOPPED)]
     assert orders.opened == [] and orders.started == []
 
 

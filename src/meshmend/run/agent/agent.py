@@ -66,6 +66,8 @@ class Agent:
                 self._warm.keep(count, script)
             case messages.Kill(rank=rank, cause=cause):
                 if rank in self.workers:  # a worker that does not exist needs no killing
+                    if cause is Cause.HANG:
+                        self.workers[rank].show_stack(self._output(rank))
                     self.workers[rank].kill(cause)
             case messages.Clear(only=only):
                 self._clear(only)

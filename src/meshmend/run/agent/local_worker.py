@@ -10,15 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from meshmend.base.clocks import AGENT_REST, REPAIR
+from meshmend.base.clocks import AGENT_REST, REPAIR, STACK_WAIT
 from meshmend.base.packing import FULL, pack_away
-from meshmend.base.processes import doing, is_here, is_stopped, name
+from meshmend.base.processes import doing, handles, is_here, is_stopped, name
 from meshmend.base.schema import checked
 from meshmend.base.status import DONE, HALTED, KILLED
 from meshmend.errors import FormatError, JobError
 from meshmend.job.shm import AgentSegment
 from meshmend.job.shm.mailbox import halt_of, is_over, owes
 from meshmend.job.shm.records import Phase
+from meshmend.job.signals import SHOW_STACK
 from meshmend.run.agent.output import PIECE, Tail
 from meshmend.run.agent.pulse import CourierPulse, LoadingPulse, Pulse
 from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, WorkerError
@@ -135,6 +136,20 @@ class LocalWorker:
             daemon.kill()  # cut off from mpirun, it would linger
         self._kill_courier()
 
+    def show_stack(self, output: Path) -> None:
+        """Have it write its stack to its output, and give it a moment for that."""
+        if not handles(self.segment.agent.worker.number, SHOW_STACK):
+            return  # it has only just been started
+        before, until = _size(output), time.monotonic() + STACK_WAIT
+        last = before
+        self.segment.agent.worker.kill(SHOW_STACK)
+        while time.monotonic() < until:
+            time.sleep(STACK_WAIT / 20)
+            size = _size(output)
+            if before < size == last:
+                break  # it is written, line by line
+            last = size
+
     def kill(self, cause: Cause) -> None:
         """Kill it, unless it is already exiting: then its own exit status counts."""
         worker = self.segment.agent.worker
@@ -238,6 +253,10 @@ class LocalWorker:
             self.packed = agent.shown // FULL
             pack_away(path, agent.shown)
         return lines
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _error(values: dict[str, Any] | None) -> WorkerError | None:

@@ -32,7 +32,12 @@ def mind_death(turn: Turn, rank: Rank) -> None:
         turn.say(WorkerRaised(rank.number, seen.error))
     else:
         outside = seen.cause is Cause.HANG and seen.outside
-        turn.say(WorkerEnded(rank.number, seen.status, seen.cause, early=seen.status == DONE, outside=outside))
+        turn.say(
+            WorkerEnded(
+                rank.number, seen.status, seen.cause, early=seen.status == DONE, outside=outside, process=seen.process,
+                step=seen.step if seen.active else -1,
+            )
+        )  # fmt: skip
     if _may_begin_anew(turn):
         run.fresh = True
         end_world(turn)

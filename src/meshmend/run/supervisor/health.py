@@ -54,7 +54,7 @@ def mind_hangs(turn: Turn) -> None:
     if run.over():
         for rank in members:  # only its last part is missing, and no other worker needs it any more
             if rank.seen.still >= HANGS:
-                turn.kill(rank, Cause.HANG)
+                _end(turn, rank)
         return
     step = max((rank.seen.step for rank in members), default=0)
     before = judge.all_still_since
@@ -68,15 +68,20 @@ def mind_hangs(turn: Turn) -> None:
     if still and not all(still.values()):
         for rank in newcomers:
             if rank.seen.still >= STOPPED:
-                turn.kill(rank, Cause.HANG)
+                _end(turn, rank)
     for number in judge.judge(still, step, turn.now, -1 if busy is None else busy):
-        turn.kill(run.ranks[number], Cause.HANG)
+        _end(turn, run.ranks[number])
     if judge.all_still_since is None:
         return
     if before is None:
         turn.say(AllStill())
     if turn.now - judge.all_still_since > STANDSTILL:
         run.halt_reason = Standstill(STANDSTILL)
+
+
+def _end(turn: Turn, rank: Rank) -> None:
+    """Kill a worker that hangs."""
+    turn.kill(rank, Cause.STOPPED if rank.seen.still >= STOPPED else Cause.HANG)
 
 
 def _busy_alone(members: list[Rank]) -> int | None:

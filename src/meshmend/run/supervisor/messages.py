@@ -5,7 +5,7 @@ A message is data, so that tests compare values and nothing depends on wording.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from meshmend.run.supervisor.observations import Cause, WorkerError
 
@@ -159,6 +159,9 @@ class WorkerEnded:
     """With status 0, but before its job was over."""
     outside: bool = False
     """It hung in the user's own code between two steps."""
+    process: int = field(default=0, compare=False)
+    step: int = field(default=-1, compare=False)
+    """The step that it was in; -1 if it was in none."""
 
 
 @dataclass(frozen=True)

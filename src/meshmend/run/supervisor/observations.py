@@ -26,6 +26,9 @@ class Cause(Enum):
     NONE = auto()
     """The supervisor did not: the worker ended by itself, or something else killed it."""
     HANG = auto()
+    """It made no progress while others waited for it."""
+    STOPPED = auto()
+    """The same, because the process was stopped."""
     LOST_COURIER = auto()
     STATELESS = auto()
     """No worker is left that could give it the state."""
