@@ -263,10 +263,13 @@ class Launcher:
         world, why = self._worlds[enter.number], world_reason(enter.reason)
         if world is None:
             return
-        shown = enter.fresh or isinstance(enter.reason, Attached)
+        attached = isinstance(enter.reason, Attached)
+        shown = enter.fresh or attached
         news = set(enter.reason.ranks) if isinstance(enter.reason, Joined) else set(enter.ranks if shown else ())
         who = processes({rank: self.state.ranks[rank].seen.process for rank in sorted(news)})
-        self.console.say(f"{self._introduction(enter, world)}world {enter.number} ({why}){who}")
+        first = attached or (enter.fresh and enter.job == 1)
+        name = f"run {self.spec.run}, launcher {os.getpid()}, mpirun {world.process.pid}; " if first else ""
+        self.console.say(f"{name}world {enter.number} ({why}){who}")
         if self.spec.verbose:
             self.console.say(f"world {enter.number} is {shlex.join(world.line)}")
         self._journal.entered(enter)
@@ -275,12 +278,6 @@ class Launcher:
             world=enter.number, mpirun=world.process.pid, formed=formed, fresh=enter.fresh, job=enter.job
         )
         self._tell_all(message)
-
-    def _introduction(self, enter: actions.EnterWorld, world: World) -> str:
-        """The run's name and the launcher's own processes, where they are new to the user."""
-        if not (enter.fresh and enter.job == 1) and not isinstance(enter.reason, Attached):
-            return ""
-        return f"run {self.spec.run}, launcher {os.getpid()}, mpirun {world.process.pid}; "
 
     def _tell(self, host: str, command: messages.Command) -> None:
         """Send a command to one agent; if the agent is gone, the next observations show it."""
