@@ -163,8 +163,8 @@ def _misplaced(script: tuple[str, ...], known: Collection[str]) -> None:
         option = word.partition("=")[0]
         if option in OURS and OURS[option] not in known:
             print(
-                f"meshmend: {word} comes after {script[0]}, so it goes to the script; if it was meant for meshmend, put it "
-                f"before: meshmend run {word} … {script[0]}",
+                f"meshmend: {word} comes after {script[0]}, so it goes to the script; if it was meant for meshmend: "
+                f"meshmend run {word} … {script[0]}",
                 file=sys.stderr,
             )
             return
