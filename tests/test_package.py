@@ -82,8 +82,11 @@ LAW: dict[str, list[str]] = {
     "telemetry": ["epoch", "types", "steps", "compaction", "folder", "reader"],
     "report": [
         "pieces", "jobs", "ledger", "findings", "stalls", "evaluations", "copies", "audit", "timeline", "victims",
-        "fold", "incidents", "text", "labels", "loss_plot",
+        "fold", "incidents", "text", "labels", "curves", "loss_plot", "roster", "goodput", "costs", "history",
+        "metrics", "page",
     ],
+    "report/metrics": ["prometheus"],
+    "report/page": ["mesh", "snapshot", "live", "document", "export", "kill", "app", "server"],
     "mesh": [
         "grid", "hole", "notation", "random_holes", "ascii", "mesh", "digest", "planners", "schedule",
         "proof", "executors", "drawing", "choose",
@@ -103,7 +106,7 @@ LAW: dict[str, list[str]] = {
     "demo": ["digits", "screen", "story"],
     "cli": [
         "app", "words", "plan", "run", "audit", "chaos", "demo", "doctor", "export", "simulate", "simulate_fleet",
-        "simulate_step", "testbed",
+        "simulate_step", "testbed", "watch",
     ],
     "simulator": ["network", "fleet", "step", "papers"],
     "simulator/network": ["engine", "network", "views"],
