@@ -83,9 +83,10 @@ LAW: dict[str, list[str]] = {
     "report": [
         "pieces", "jobs", "ledger", "findings", "stalls", "evaluations", "copies", "audit", "timeline", "victims",
         "fold", "incidents", "text", "labels", "curves", "loss_plot", "roster", "goodput", "costs", "history",
-        "metrics", "page",
+        "words", "metrics", "document", "page",
     ],
-    "report/metrics": ["prometheus"],
+    "report/metrics": ["prometheus", "trace", "logs", "tensorboard"],
+    "report/document": ["blocks", "story", "write"],
     "report/page": ["mesh", "snapshot", "live", "document", "export", "kill", "app", "server"],
     "mesh": [
         "grid", "hole", "notation", "random_holes", "ascii", "mesh", "digest", "planners", "schedule",
@@ -105,8 +106,8 @@ LAW: dict[str, list[str]] = {
     "testbed": ["privileges", "routes", "namespaces", "wiring", "network"],
     "demo": ["digits", "screen", "story"],
     "cli": [
-        "app", "words", "plan", "run", "audit", "chaos", "demo", "doctor", "export", "simulate", "simulate_fleet",
-        "simulate_step", "testbed", "watch",
+        "app", "words", "plan", "run", "audit", "report", "chaos", "demo", "doctor", "export", "simulate",
+        "simulate_fleet", "simulate_step", "testbed", "watch",
     ],
     "simulator": ["network", "fleet", "step", "papers"],
     "simulator/network": ["engine", "network", "views"],
