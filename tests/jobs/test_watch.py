@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -102,7 +103,7 @@ def test_a_worker_is_killed_from_the_page_and_the_page_shows_what_follows(job: J
         shows(page.locator(".verdict.clean")).to_have_count(1)
         shows(page.locator("#incidents")).to_contain_text("worker 1 SIGKILL")
         text = page.inner_text("body")
-        assert "died once (SIGKILL)" in text and "Checkpoints" in text
+        assert "killed worker 1" in text and re.search(r"died (once|\d times) \(", text), "its replacement may be late"
         assert page.locator(".fall .lane i").count() >= 3, "the waterfall of the newest incident is open"
         assert page.locator("#loss svg .line").get_attribute("d").count("L") > 40
         assert said == []
