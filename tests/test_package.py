@@ -77,7 +77,7 @@ LAW: dict[str, list[str]] = {
     ],
     "run/hosts": ["remote", "pool"],
     "run/world": ["mpirun", "world"],
-    "run/clusters": ["hosts", "base", "local", "ssh", "slurm", "kubernetes"],
+    "run/clusters": ["hosts", "base", "local", "ssh", "slurm", "kubernetes", "jobset"],
     "run/doctor": ["programs", "devices", "kill_test", "mpi", "checks"],
     "telemetry": ["epoch", "types", "steps", "compaction", "folder", "reader"],
     "report": [

@@ -50,6 +50,7 @@ def test_a_run_a_page_and_a_report_from_an_installed_wheel(wheel: Path, tmp_path
     places = [path for path in sys.path if "site-packages" in path] or [sysconfig.get_path("purelib")]
     (own / "libraries.pth").write_text("\n".join(places) + "\n")
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    env["PATH"] = f"{tmp_path / 'env' / 'bin'}:{Path(sys.executable).parent}:{env['PATH']}"  # mpirun is a library's
     name = f"wheel-{os.getpid()}"
 
     def meshmend(*words: str) -> str:

@@ -104,7 +104,9 @@ def test_a_worker_is_killed_from_the_page_and_the_page_shows_what_follows(job: J
         shows(page.locator("#incidents")).to_contain_text("worker 1 SIGKILL")
         text = page.inner_text("body")
         assert "killed worker 1" in text and re.search(r"died (once|\d times) \(", text), "its replacement may be late"
-        assert page.locator(".fall .lane i").count() >= 3, "the waterfall of the newest incident is open"
+        while page.locator(".incident > button[aria-expanded=false]").count():
+            page.locator(".incident > button[aria-expanded=false]").first.click()
+        assert page.locator(".fall .lane i").count() >= 3, "its waterfall"
         assert page.locator("#loss svg .line").get_attribute("d").count("L") > 40
         assert said == []
         assert all(one.startswith(url) for one in asked if not one.startswith("data:")), asked
