@@ -164,6 +164,6 @@ def test_gathered_or_not_a_follower_gives_every_event_once_while_files_are_compa
             compact(folder / "events" / "worker-0.jsonl")
             log = Log(folder, "worker-0")
         got[0] += [event.step for event in lines.poll() if isinstance(event, Committed)]
-        got[1] += [event.step for event in spread(gathered.poll_gathered()) if isinstance(event, Committed)]
+        got[1] += [event.step for event in spread(gathered.stream()) if isinstance(event, Committed)]
     log.close()
     assert got == [[*range(plain)]] * 2

@@ -25,6 +25,7 @@ from meshmend.telemetry import (
     Ended,
     Event,
     Events,
+    Follower,
     Halting,
     Raised,
     Saved,
@@ -117,13 +118,17 @@ class History:
         """Take in what is new, in order."""
         self.worlds = self.worlds.with_(events)
         for event in events:
-            self.count += event.count if isinstance(event, Steps) else 1
-            self.last = max(self.last, float(event.times[-1]) if isinstance(event, Steps) else event.time)
-            self.roster.add(event)
-            self._run(event)
-            jobs = self.worlds.jobs if isinstance(event, Ended) else [self.worlds.job_of(event.epoch)]
-            for job in jobs:
-                self.job(job).add(event)
+            self.take(event)
+
+    def take(self, event: Event) -> None:
+        """Take in one event, of a world that is known."""
+        self.count += event.count if isinstance(event, Steps) else 1
+        self.last = max(self.last, float(event.times[-1]) if isinstance(event, Steps) else event.time)
+        self.roster.add(event)
+        self._run(event)
+        jobs = self.worlds.jobs if isinstance(event, Ended) else [self.worlds.job_of(event.epoch)]
+        for job in jobs:
+            self.job(job).add(event)
 
     def job(self, number: int) -> JobHistory:
         """A job, which may be new."""
@@ -198,6 +203,7 @@ class Reading:
         self.history = History(folder, metric)
         try:
             self._follower = follow(folder, damaged=self.history.note, torn=self.history.note)
+            self._launcher = Follower(folder, "launcher", damaged=lambda _: None)  # which job each world is for
         except OSError as error:
             raise JobError(
                 f"cannot read the run in {str(folder)!r} ({error.strerror}): its owner must let you read that folder"
@@ -205,9 +211,11 @@ class Reading:
 
     def poll(self) -> bool:
         """Take in what is new; whether there was anything."""
-        events = self._follower.poll_gathered()
-        self.history.add(events)
-        return bool(events)
+        history, before = self.history, self.history.count
+        history.worlds = history.worlds.with_(self._launcher.stream())
+        for event in self._follower.stream():
+            history.take(event)
+        return history.count > before
 
 
 def read_history(run: str, metric: str = "") -> History:

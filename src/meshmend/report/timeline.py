@@ -86,6 +86,8 @@ class Timeline:
         pieces = [piece for own, steps in self.epochs.items() if own.attempt == attempt for piece in steps]
         steps = np.concatenate([np.empty(0, np.int64), *(np.arange(piece.start, piece.end) for piece in pieces)])
         times = np.concatenate([np.empty(0), *(piece.view(0, piece.start, piece.end) for piece in pieces)])
+        if (np.diff(steps) > 0).all():
+            return steps, times
         order = np.lexsort((times, steps))
         steps, times = steps[order], times[order]
         first = np.ones(len(steps), bool)

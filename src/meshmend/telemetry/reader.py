@@ -64,15 +64,18 @@ class Follower:
 
     def poll(self) -> list[Event]:
         """The new events of all writers, in order."""
-        return in_order(spread(events) for events in self._polled())
+        return in_order(map(spread, self._writers()))
 
-    def poll_gathered(self) -> list[Event]:
-        """The same, with `Steps` as they are: weeks of a run in seconds."""
-        return in_order(self._polled())
+    def stream(self) -> Iterator[Event]:
+        """The same one after another, with `Steps` as they are: weeks of a run are never all in memory.
 
-    def _polled(self) -> list[list[Event]]:
-        found = segments(self._folder, self._writer)
-        return [[*self._new(paths, self._places.setdefault(name, Place()))] for name, paths in found.items()]
+        Read it to its end before the next poll.
+        """
+        return merged(self._writers())
+
+    def _writers(self) -> Iterator[Iterator[Event]]:
+        for name, paths in segments(self._folder, self._writer).items():
+            yield self._new(paths, self._places.setdefault(name, Place()))
 
     def _new(self, paths: list[tuple[int, Path]], place: Place) -> Iterator[Event]:
         for number, path in paths:
@@ -169,7 +172,12 @@ def read(folder: Path, writer: str = "*", torn: Report = _ignore) -> list[Event]
 
 def in_order(writers: Iterable[Iterable[Event]]) -> list[Event]:
     """The events of several writers, each in its own order, as one sequence."""
-    return [event for _, event in heapq.merge(*map(_keyed, writers), key=lambda pair: pair[0])]
+    return [*merged(writers)]
+
+
+def merged(writers: Iterable[Iterable[Event]]) -> Iterator[Event]:
+    """The same one after another."""
+    return (event for _, event in heapq.merge(*map(_keyed, writers), key=lambda pair: pair[0]))
 
 
 def _keyed(events: Iterable[Event]) -> Iterator[tuple[tuple[int, float], Event]]:
