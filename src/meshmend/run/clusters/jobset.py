@@ -10,12 +10,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import textwrap
 
 from meshmend.errors import JobError
 from meshmend.run.clusters.base import GRACE, RESUMABLE, JobRequest
 from meshmend.run.clusters.hosts import Host
-from meshmend.run.clusters.kubernetes import VOLUMES
+from meshmend.run.clusters.kubernetes import VOLUMES, indent
 from meshmend.run.clusters.ssh import Ssh
 
 NAME, PODS = "JOBSET_NAME", "JOBSET_PODS"
@@ -65,7 +64,7 @@ fi
 touch {started}
 exec meshmend run --hosts "$hosts" "${{which[@]}}" {shlex.join(request.words).replace("$", "$$")}
 """
-        volumes = _indent(VOLUMES + KEY, 14)
+        volumes = indent(VOLUMES + KEY, 14)
         return f"""\
 # Written by `meshmend run --print jobset`; needs JobSet (jobset.x-k8s.io/v1alpha2). Replace the words in capitals.
 # The image holds meshmend, an ssh client, and an sshd with its host keys.
@@ -98,7 +97,7 @@ spec:
                   readinessProbe:
                     tcpSocket: {{port: 22}}
                   # resources: {{limits: {{nvidia.com/gpu: {request.per_host}}}}}
-{_indent(MOUNTS, 18)}{volumes}\
+{indent(MOUNTS, 18)}{volumes}\
     - name: launcher
       replicas: 1
       dependsOn:
@@ -124,13 +123,9 @@ spec:
                   command: [/bin/bash, -c]
                   args:
                     - |
-{_indent(command, 22)}{_indent(MOUNTS, 18)}{volumes}"""
+{indent(command, 22)}{indent(MOUNTS, 18)}{volumes}"""
 
 
 def pod(name: str, index: int | str) -> str:
     """The name under which the other pods of the set reach a worker's pod."""
     return f"{name}-worker-0-{index}.{name}"
-
-
-def _indent(text: str, by: int) -> str:
-    return textwrap.indent(text, " " * by, lambda _: True)

@@ -95,6 +95,7 @@ function drawRun() {
   else if (settings.live && phase === "running" && silent > Math.max(30, 20 * ((one && one.pace) || 0))) {
     phase = "quiet"; text = `no news for ${span(silent)}`;
   } else if (run.status) text = `${run.phase} with status ${run.status}`;
+  else if (!settings.live && phase === "running") { phase = "quiet"; text = "running when this was saved"; }
   else if (phase === "unknown") text = "no word of its launcher";
   pill.className = `pill ${phase}`;
   setText("phase", text);
