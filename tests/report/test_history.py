@@ -212,3 +212,8 @@ def test_checkpoints_are_kept_in_order(tmp_path: Path) -> None:
         log.write(Saved(time=1001.0 + step, epoch=Epoch(0, 1), step=step, path="x", seconds=0.1, nbytes=7))
     log.close()
     assert [one.step for one in read_history(str(folder)).job(1).checkpoints] == [2, 4]
+
+
+def test_recovery_is_what_a_failure_takes_beyond_an_ordinary_step() -> None:
+    joined = folded(run([KILLED]))  # the kill takes half a step, and the join a second: nine steps more than usual
+    assert joined.goodput(1).seconds["recovery"] == pytest.approx(0.9, abs=0.01)
