@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 WARM = echo "== compiling the hot loops, once" && $(BIN)/meshmend plan 4x4 -chip@1,1 --json $(VENV)/warm.json > /dev/null \
 	&& $(BIN)/meshmend verify $(VENV)/warm.json > /dev/null
 
-.PHONY: help demo test test-gpu test-jobs test-busy explore coverage lint bench peers paper pictures clean
+.PHONY: help demo test test-gpu test-jobs test-busy explore coverage lint bench peers paper pictures docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo "make peers     compare with DDP, torchft, torchrun and bare mpi4py on the same work (20 minutes)"
 	@echo "make paper     compute the simulated tables and charts of docs/results again (some minutes)"
 	@echo "make pictures  draw the pictures of README and docs again"
+	@echo "make docs      the documentation as a site in site/, with all links checked (a minute)"
 	@echo "make clean     remove the virtual environment and caches"
 
 $(BIN)/python:
@@ -95,6 +96,10 @@ paper: $(VENV)/run.stamp
 pictures: $(VENV)/run.stamp
 	$(BIN)/python docs/pictures.py
 
+docs: $(VENV)/run.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 clean:
-	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.png runs benchmarks/peers/.envs
+	rm -rf $(VENV) site .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.png runs benchmarks/peers/.envs
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -75,7 +75,7 @@ def main(words: str) -> int:
     return cli.main(["run", *shlex.split(words)])
 
 
-@pytest.mark.parametrize("kind", ["slurm", "k8s"])
+@pytest.mark.parametrize("kind", ["slurm", "k8s", "jobset"])
 def test_every_option_is_in_the_text_for_a_cluster(kind: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     del folder
     options = inspect.signature(run_verb.run).parameters.keys()

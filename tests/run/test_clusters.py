@@ -10,6 +10,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from meshmend.errors import JobError
 from meshmend.run.clusters import CLUSTERS, SCHEDULERS, current, text_for
 from meshmend.run.clusters.base import RESUMABLE, Cluster, JobRequest
 from meshmend.run.clusters.hosts import HERE, Host
+from meshmend.run.clusters.jobset import JobSet
 from meshmend.run.clusters.kubernetes import Kubernetes
 from meshmend.run.clusters.local import Local
 from meshmend.run.clusters.slurm import Slurm
@@ -185,10 +187,73 @@ def test_k8s_is_yaml() -> None:
     assert (specs["Worker"]["replicas"], specs["Launcher"]["replicas"]) == (2, 1)
 
 
+def jobset(script: Sequence[str], workers: int, hosts: int, options: Sequence[str] = ()) -> str:
+    return JobSet().text(JobRequest(script, workers, hosts, options))
+
+
+def parts(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The specs of the pods of workers and launcher."""
+    import yaml
+
+    worker, launcher = yaml.safe_load(text)["spec"]["replicatedJobs"]
+    return worker["template"]["spec"], launcher["template"]["spec"]
+
+
+def test_jobset_calls_meshmend_with_the_names_of_its_pods_and_resumes_when_started_again(programs: Path) -> None:
+    text = parts(jobset(SCRIPT, 5, 2, OPTIONS))[1]["template"]["spec"]["containers"][0]["args"][0].replace("$$", "$")
+    own = "meshmend-train"
+    hosts = ["run", "--hosts", f"{own}-worker-0-0.{own}:3,{own}-worker-0-1.{own}:2"]
+    assert run(programs, text) == [*hosts, "--name", own, *OPTIONS, *SCRIPT]
+    assert run(programs, text) == [*hosts, "--resume", own, *OPTIONS, *SCRIPT]
+
+
+@pytest.mark.parametrize("script", [SCRIPT, ["-m", "a.b"], [*SCRIPT, "two\n  lines"]])
+def test_jobset_fits_its_schema(script: list[str]) -> None:
+    """By the models that Kubeflow generates from the schema: what they do not know is lost on the way through them."""
+    import yaml
+    from kubeflow_trainer_api import models
+
+    job = yaml.safe_load(jobset(script, 8, 3))
+    read = models.JobsetV1alpha2JobSet.from_dict(job)
+    assert read is not None
+    assert read.to_dict() == job
+    assert read.spec.replicated_jobs[0].template.spec.completions == 3
+    wrong = yaml.safe_load(jobset(script, 8, 3))
+    wrong["spec"]["replicatedJobs"][0]["template"]["spec"]["paralelism"] = 3
+    assert models.JobsetV1alpha2JobSet.from_dict(wrong).to_dict() != wrong, "the models would not notice a mistake"
+
+
+def test_jobset_replaces_one_pod_and_ends_with_its_launcher() -> None:
+    import yaml
+
+    spec = yaml.safe_load(jobset(SCRIPT, 8, 2))["spec"]
+    worker, launcher = parts(jobset(SCRIPT, 8, 2))
+    assert spec["failurePolicy"] == {"maxRestarts": 0} and spec["successPolicy"]["targetReplicatedJobs"] == ["launcher"]
+    assert worker["completionMode"] == "Indexed" and worker["backoffLimit"] > 10**6
+    assert worker["completions"] == worker["parallelism"] == 2
+    for pods in (worker, launcher):
+        pod = pods["template"]["spec"]
+        assert {volume["name"] for volume in pod["volumes"]} == {"memory", "work", "ssh"}
+        assert {mount["name"] for mount in pod["containers"][0]["volumeMounts"]} == {"memory", "work", "ssh"}
+        assert pod["restartPolicy"] == "OnFailure"
+
+
+def test_jobset_knows_its_pods_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    (container,) = parts(jobset(SCRIPT, 8, 2))[1]["template"]["spec"]["containers"]
+    assert not JobSet().is_present()
+    for variable in container["env"]:
+        monkeypatch.setenv(variable["name"], variable["value"])
+    assert current() is CLUSTERS["jobset"]
+    assert current().hosts() == [Host(f"meshmend-train-worker-0-{at}.meshmend-train", 1) for at in (0, 1)]
+    monkeypatch.setenv("JOBSET_PODS", "many")
+    with pytest.raises(JobError, match="JOBSET_PODS='many' do not say which pods there are"):
+        JobSet().hosts()
+
+
 @pytest.mark.parametrize(
     ("kind", "script", "workers", "hosts", "options", "says"),
     [
-        ("pbs", SCRIPT, 8, 2, [], "'pbs': expected slurm or k8s"),
+        ("pbs", SCRIPT, 8, 2, [], "'pbs': expected slurm or k8s or jobset"),
         ("slurm", [], 8, 2, [], "no script"),
         ("k8s", SCRIPT, 1, 2, [], "--workers 1 on 2 hosts"),
         ("k8s", SCRIPT, 4, 0, [], "--workers 4 on 0 hosts"),
@@ -206,9 +271,9 @@ def test_what_cannot_be_printed_is_one_sentence(
 
 def test_the_registry_has_every_kind_and_prints_for_those_with_a_scheduler() -> None:
     assert {name: type(cluster) for name, cluster in CLUSTERS.items()} == {
-        "slurm": Slurm, "k8s": Kubernetes, "ssh": Ssh, "local": Local,
+        "slurm": Slurm, "k8s": Kubernetes, "jobset": JobSet, "ssh": Ssh, "local": Local,
     }  # fmt: skip
-    assert SCHEDULERS == ["slurm", "k8s"]
+    assert SCHEDULERS == ["slurm", "k8s", "jobset"]
     assert text_for("slurm", SCRIPT, 4, 2) == slurm(SCRIPT, 4, 2)
     assert text_for("k8s", SCRIPT, 4, 2) == k8s(SCRIPT, 4, 2)
     with pytest.raises(JobError, match="'ssh'"):

@@ -25,7 +25,9 @@ from meshmend.telemetry import (
     reader,
     steps_done,
 )
+from meshmend.telemetry.compaction import compact
 from meshmend.telemetry.folder import OLDEST
+from meshmend.telemetry.steps import spread
 from tests.telemetry.test_log import struck
 
 
@@ -142,3 +144,26 @@ def test_the_number_of_steps_done_is_read_from_the_ends_of_ledgers(tmp_path: Pat
     with (tmp_path / "events" / "worker-1.jsonl").open("a") as file:
         file.write('{"kind":"Committed","step":9000,')
     assert steps_done(tmp_path) == 2001
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=1, max_size=8))
+@settings(max_examples=40, deadline=None)
+def test_gathered_or_not_a_follower_gives_every_event_once_while_files_are_compacted(
+    tmp_path_factory: pytest.TempPathFactory, pieces: list[tuple[int, bool]]
+) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    log = Log(folder, "worker-0")
+    lines, gathered, plain = follow(folder), follow(folder), 0
+    got: list[list[int]] = [[], []]
+    for count, compacted in pieces:
+        for _ in range(count):
+            log.write(Committed(epoch=Epoch(0, 1), rank=0, step=plain, by=[[0, 4]], digest=f"{plain:012x}"))
+            plain += 1
+        if compacted:
+            log.close()
+            compact(folder / "events" / "worker-0.jsonl")
+            log = Log(folder, "worker-0")
+        got[0] += [event.step for event in lines.poll() if isinstance(event, Committed)]
+        got[1] += [event.step for event in spread(gathered.stream()) if isinstance(event, Committed)]
+    log.close()
+    assert got == [[*range(plain)]] * 2

@@ -95,8 +95,8 @@ def run(
     attach
         Take over this run, whose launcher was killed, from the memory of its workers, with its own options.
     print_
-        Print a job that runs this on a cluster, with all options, and run nothing: slurm (a script for sbatch) or k8s
-        (an MPIJob for Kubernetes).
+        Print a job that runs this on a cluster, with all options, and run nothing: slurm (a script for sbatch), k8s
+        (an MPIJob for Kubernetes) or jobset (a JobSet for Kubernetes).
     log_every
         How often a step is printed, such as 10s; 0 for every step; by default once per second.
     quiet

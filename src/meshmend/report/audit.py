@@ -76,6 +76,63 @@ class Account:
         return not self.findings
 
 
+@dataclass
+class Audit:
+    """The audit of one job as a fold over its events, so that a live run can be audited as it goes."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    stalls: Stalls = field(default_factory=Stalls)
+    evaluations: Evaluations = field(default_factory=Evaluations)
+    copies: Copies = field(default_factory=Copies)
+
+    def add(self, event: Event) -> None:
+        """Take in an event."""
+        self.ledger.take(event)
+        self.stalls.add(event)
+        self.evaluations.add(event)
+        self.copies.add(event)
+
+    def account(self, again: Iterable[Event]) -> Account:
+        """What the events so far add up to; `again` are the same events, to look up lines that differ."""
+        ledger = self.ledger
+        ledger.settle()
+        spans, end = ledger.counting(), ledger.end
+        odd = [(span.attempt, step) for span in spans for step in span.odd]
+        stray = [*islice(chain.from_iterable(_steps(span) for span in ledger.stray()), MOST)]
+        lines = look_up(again, {*odd[:MOST], *stray}) if odd or stray else {}
+        rows = [*_rows(ledger, spans, {key: _most(lines[key]) for key in odd[:MOST]})]
+        for row in rows:
+            if any(len(run) != 2 or min(run) < 0 for run in row.by):
+                raise FormatError(f"step {row.begin}: by={row.by} is no list of [rank, how many lanes]")
+        counts = Counts.of(rows, ledger.data, end)
+        skipped = sum(row.skipped for row in rows)
+        return Account(
+            steps=sum(row.end - row.begin for row in rows),
+            size=ledger.data.size,
+            batch=ledger.data.batch,
+            epochs=end * ledger.data.batch / ledger.data.size,
+            samples=counts.total * ledger.data.lane_size - skipped * ledger.data.batch,
+            lanes=counts.total,
+            repeated=sum(span.end - span.begin for span in ledger.void()),
+            skipped=skipped,
+            workers=len({rank for _, rank in ledger.opened}),
+            findings=[
+                *missing(rows, end),
+                *stray_lines(ledger, lines, stray),
+                *lanes_and_ranks(ledger, rows),
+                *samples(ledger.data, counts, end),
+                *disagreements(lines, odd),
+                *self.evaluations.findings,
+            ],
+            digest=next((ledger.text_of(row.last) for row in reversed(rows) if row.last is not None), ""),
+            stall=self.stalls.share,
+            stalls=self.stalls.shares,
+            single=self.copies.seconds,
+            slices=(self.copies.most, self.copies.of),
+            evaluations=self.evaluations.count,
+        )
+
+
 def check(events: Iterable[Event], also: Callable[[Event], object] = lambda _: None) -> Account:
     """Audit the ledger of a run; raises only if there is none, or if its workers had different data.
 
@@ -83,50 +140,11 @@ def check(events: Iterable[Event], also: Callable[[Event], object] = lambda _: N
     `also` is called with each event, for callers that want to read a long run only once.
     """
     events = events if isinstance(events, Collection | Events | JobEvents) else list(events)
-    stalls, evaluations, copies = Stalls(), Evaluations(), Copies()
-
-    def each(event: Event) -> None:
-        stalls.add(event)
-        evaluations.add(event)
-        copies.add(event)
+    audit = Audit()
+    for event in events:
+        audit.add(event)
         also(event)
-
-    ledger = read_ledger(events, also=each)
-    spans, end = ledger.counting(), ledger.end
-    odd = [(span.attempt, step) for span in spans for step in span.odd]
-    stray = [*islice(chain.from_iterable(_steps(span) for span in ledger.stray()), MOST)]
-    lines = look_up(events, {*odd[:MOST], *stray}) if odd or stray else {}
-    rows = [*_rows(ledger, spans, {key: _most(lines[key]) for key in odd[:MOST]})]
-    for row in rows:
-        if any(len(run) != 2 or min(run) < 0 for run in row.by):
-            raise FormatError(f"step {row.begin}: by={row.by} is no list of [rank, how many lanes]")
-    counts = Counts.of(rows, ledger.data, end)
-    skipped = sum(row.skipped for row in rows)
-    return Account(
-        steps=sum(row.end - row.begin for row in rows),
-        size=ledger.data.size,
-        batch=ledger.data.batch,
-        epochs=end * ledger.data.batch / ledger.data.size,
-        samples=counts.total * ledger.data.lane_size - skipped * ledger.data.batch,
-        lanes=counts.total,
-        repeated=sum(span.end - span.begin for span in ledger.void()),
-        skipped=skipped,
-        workers=len({rank for _, rank in ledger.opened}),
-        findings=[
-            *missing(rows, end),
-            *stray_lines(ledger, lines, stray),
-            *lanes_and_ranks(ledger, rows),
-            *samples(ledger.data, counts, end),
-            *disagreements(lines, odd),
-            *evaluations.findings,
-        ],
-        digest=next((ledger.text_of(row.last) for row in reversed(rows) if row.last is not None), ""),
-        stall=stalls.share,
-        stalls=stalls.shares,
-        single=copies.seconds,
-        slices=(copies.most, copies.of),
-        evaluations=evaluations.count,
-    )
+    return audit.account(events)
 
 
 def compare(a: Iterable[Event], b: Iterable[Event]) -> int | None:

@@ -22,11 +22,15 @@ class Worlds:
     @classmethod
     def of(cls, events: Iterable[Event]) -> Worlds:
         """As the launcher has recorded it; if it has not, there is one job."""
-        found: dict[int, set[tuple[int, int]]] = {}
+        return cls().with_(events)
+
+    def with_(self, events: Iterable[Event]) -> Worlds:
+        """The same with more worlds."""
+        found = {attempt: {*worlds} for attempt, worlds in self.starts.items()}
         for event in events:
             if isinstance(event, Formed):
                 found.setdefault(event.epoch.attempt, set()).add((event.epoch.world, event.job))
-        return cls({attempt: sorted(worlds) for attempt, worlds in found.items()})
+        return Worlds({attempt: sorted(worlds) for attempt, worlds in found.items()})
 
     @property
     def jobs(self) -> list[int]:

@@ -13,7 +13,7 @@ and its lines are looked up afterwards.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import nan
 
@@ -81,6 +81,34 @@ class Ledger:
     """Digests that are not twelve hexadecimal digits, by their code."""
     metrics: set[str] = field(default_factory=set)
     """The names of all metrics that there are."""
+    _openings: dict[tuple[int, int], Opened] = field(default_factory=dict)
+    """The earliest of each attempt and rank."""
+    _others: list[Opened] = field(default_factory=list)
+    """The first that opened another job than its first one did."""
+
+    def take(self, event: Event) -> None:
+        """Take in any event."""
+        if isinstance(event, Opened):
+            key = event.epoch.attempt, event.rank
+            first = self._openings.setdefault(key, event)
+            if event.step < first.step:
+                self._openings[key] = event
+            if not self._others and _settings(event) != _settings(next(iter(self._openings.values()))):
+                self._others.append(event)
+        elif isinstance(event, Line | Steps):
+            self.add(event)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a worker has opened a job."""
+        return bool(self._openings)
+
+    def settle(self) -> None:
+        """Work out where attempts began; raises if no worker has opened a job, or not all the same one."""
+        self.data = _data([*self._openings.values(), *self._others])
+        for (attempt, rank), one in self._openings.items():
+            self.starts[attempt] = min(one.step, self.starts.get(attempt, one.step))
+            self.opened[attempt, rank] = one.step
 
     def add(self, line: Line | Steps) -> None:
         """Take in a line."""
@@ -164,21 +192,12 @@ class Ledger:
         return max([self.starts[max(self.starts)], *(span.end for span in self.counting())])
 
 
-def read_ledger(events: Iterable[Event], metric: str = "", also: Callable[[Event], object] = lambda _: None) -> Ledger:
+def read_ledger(events: Iterable[Event], metric: str = "") -> Ledger:
     """Sort a run's ledger; raises if its workers did not all train on the same data."""
-    ledger, opened = Ledger(metric), list[Opened]()
+    ledger = Ledger(metric)
     for event in events:
-        also(event)
-        if isinstance(event, Opened):
-            opened.append(event)
-        elif isinstance(event, Line | Steps):
-            ledger.add(event)
-    ledger.data = _data(opened)
-    for one in opened:
-        attempt = one.epoch.attempt
-        ledger.starts[attempt] = min(one.step, ledger.starts.get(attempt, one.step))
-        key = attempt, one.rank
-        ledger.opened[key] = min(one.step, ledger.opened.get(key, one.step))
+        ledger.take(event)
+    ledger.settle()
     return ledger
 
 

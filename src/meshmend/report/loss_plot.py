@@ -9,19 +9,15 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from meshmend.base.theme import FAINT, INK, MUTED, SERIES, bare, picture
 from meshmend.base.units import plural
 from meshmend.errors import JobError
+from meshmend.report.curves import Curve, Floats, of_metric, thin
 from meshmend.report.fold import Level
 from meshmend.report.incidents import Incident, incidents
 from meshmend.report.labels import labels
 from meshmend.report.ledger import Span, read_ledger
 from meshmend.telemetry import Event, Events
-
-Floats = npt.NDArray[np.float64]
 
 VOID = "#b9c2d0"
 """The colour of what was rolled back."""
@@ -64,20 +60,8 @@ def draw_loss(events: Iterable[Event], path: str | os.PathLike[str], metric: str
         _mark(figure, above, below, failures)
 
 
-def _curve(spans: Sequence[Span]) -> tuple[Floats, Floats]:
-    """Steps and values; of very many, the lowest and the highest of each pixel."""
-    steps = np.concatenate([np.empty(0), *(np.arange(span.begin, span.end) for span in spans)])
-    values = np.concatenate([np.empty(0), *(span.values for span in spans)])
-    there = ~np.isnan(values)
-    steps, values = steps[there], values[there]
-    if len(steps) <= 2 * POINTS:
-        return steps, values
-    cuts = np.linspace(0, len(steps), POINTS, endpoint=False).astype(int)
-    ends = [*cuts[1:], len(steps)]
-    low = [begin + int(np.argmin(values[begin:end])) for begin, end in zip(cuts, ends, strict=True)]
-    high = [begin + int(np.argmax(values[begin:end])) for begin, end in zip(cuts, ends, strict=True)]
-    kept = np.unique([0, *low, *high, len(steps) - 1])
-    return steps[kept], values[kept]
+def _curve(spans: Sequence[Span]) -> Curve:
+    return thin(of_metric(spans), POINTS)
 
 
 def _draw_curve(axes: Any, steps: Floats, values: Floats, metric: str) -> None:

@@ -48,6 +48,11 @@ def render(account: Account, incidents: Sequence[Incident]) -> str:
     return "\n\n".join(blocks)
 
 
+def summary(account: Account) -> tuple[str, str]:
+    """The verdict, and what else there is to know, in sentences."""
+    return _verdict(account), _more(account)
+
+
 def to_json(account: Account, incidents: Sequence[Incident]) -> str:
     """The same for programs, with all findings; times are in seconds."""
     return json.dumps(to_dict(account, incidents), indent=2)

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from meshmend.report.pieces import Pieces
 from meshmend.telemetry import Committed, Epoch, Skipped, Steps
+
+Floats = npt.NDArray[np.float64]
 
 BEFORE = -1
 """The number before the first step."""
@@ -77,6 +80,30 @@ class Timeline:
     def reached(self, attempt: int, step: int) -> bool:
         """Whether this step, or one after it, was committed in an attempt."""
         return any(own.attempt == attempt and top >= step for own, top in self.tops.items())
+
+    def commits(self, attempt: int) -> tuple[npt.NDArray[np.int64], Floats]:
+        """The steps of an attempt that were committed, in order, and when each was first."""
+        pieces = [piece for own, steps in self.epochs.items() if own.attempt == attempt for piece in steps]
+        steps = np.concatenate([np.empty(0, np.int64), *(np.arange(piece.start, piece.end) for piece in pieces)])
+        times = np.concatenate([np.empty(0), *(piece.view(0, piece.start, piece.end) for piece in pieces)])
+        if (np.diff(steps) > 0).all():
+            return steps, times
+        order = np.lexsort((times, steps))
+        steps, times = steps[order], times[order]
+        first = np.ones(len(steps), bool)
+        first[1:] = steps[1:] != steps[:-1]
+        return steps[first], times[first]
+
+    def between(self, attempt: int, begin: int, end: int) -> Floats:
+        """When these steps of an attempt were committed; with the step before them, if there is one."""
+        steps, times = self.commits(attempt)
+        low, high = np.searchsorted(steps, [begin - 1, end])
+        return times[low:high]
+
+    def first(self, attempt: int) -> float | None:
+        """When an attempt committed its first step."""
+        own = (steps for epoch, steps in self.epochs.items() if epoch.attempt == attempt)
+        return min((float(piece.columns[0][0]) for steps in own for piece in steps), default=None)
 
     def pace(self) -> Pace:
         """The ordinary time between commits, for any step."""

@@ -1,7 +1,9 @@
 """Readers of a run's events: all of them at once, one after another, or only those that are new.
 
 A writer may be killed in the middle of a line. A last line without its newline may still be being written, so a
-follower leaves it for the next poll; a torn line that others follow is skipped and reported.
+follower leaves it for the next poll; a torn line that others follow is skipped and reported. Any other line that holds
+no event is an error, as what it held may be missing from the proof; readers that show a run, and do not judge it, give
+`damaged`, and then such a line costs itself only.
 
 No clock is trusted more than necessary: clocks are set back, and those of two hosts differ. The events of one writer
 stay in the order in which they were written, and attempts stay in order; only the events of different writers in one
@@ -18,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from meshmend.errors import FormatError, JobError
 from meshmend.telemetry.folder import check_format, opened, segments
@@ -53,15 +55,27 @@ class Place:
 class Follower:
     """Reads what each writer of a run has added since the last poll; writers may appear at any time."""
 
-    def __init__(self, folder: Path, writer: str = "*", torn: Report = _ignore) -> None:
+    def __init__(
+        self, folder: Path, writer: str = "*", torn: Report = _ignore, *, damaged: Report | None = None
+    ) -> None:
         require_run(folder)
-        self._folder, self._writer, self._torn = folder, writer, torn
+        self._folder, self._writer, self._torn, self._damaged = folder, writer, torn, damaged
         self._places: dict[str, Place] = {}
 
     def poll(self) -> list[Event]:
         """The new events of all writers, in order."""
-        found = segments(self._folder, self._writer)
-        return in_order([*self._new(paths, self._places.setdefault(name, Place()))] for name, paths in found.items())
+        return in_order(map(spread, self._writers()))
+
+    def stream(self) -> Iterator[Event]:
+        """The same one after another, with `Steps` as they are: weeks of a run are never all in memory.
+
+        Read it to its end before the next poll.
+        """
+        return merged(self._writers())
+
+    def _writers(self) -> Iterator[Iterator[Event]]:
+        for name, paths in segments(self._folder, self._writer).items():
+            yield self._new(paths, self._places.setdefault(name, Place()))
 
     def _new(self, paths: list[tuple[int, Path]], place: Place) -> Iterator[Event]:
         for number, path in paths:
@@ -69,14 +83,17 @@ class Follower:
                 continue
             if number > place.number:
                 place.number, place.node, place.begin, place.lines, place.events = number, 0, 0, 0, 0
-            with opened(path) as file:
+            reading = reading_of(path, self._damaged)
+            if reading is None:
+                continue
+            with reading as file:
                 node = os.fstat(file.fileno()).st_ino
                 known = 0
                 if place.node not in (0, node):  # made smaller: the same events, in fewer lines
                     known, place.begin, place.lines, place.events = place.events, 0, 0, 0
                 place.node = node
                 file.seek(place.begin)
-                yield from islice(self._events(file, path, place, closed=number < paths[-1][0]), known, None)
+                yield from _after_first(known, self._events(file, path, place, closed=number < paths[-1][0]))
 
     def _events(self, file: Iterable[bytes], path: Path, place: Place, *, closed: bool) -> Iterator[Event]:
         for line in file:
@@ -84,15 +101,26 @@ class Follower:
                 return
             place.begin += len(line)
             place.lines += 1
-            found = event_of(line, path, place.lines, self._torn)
-            for event in spread([found] if found is not None else []):
-                place.events += 1
+            event = tolerant(line, path, place.lines, self._torn, self._damaged)
+            if event is not None:
+                place.events += event.count if isinstance(event, Steps) else 1
                 yield event
 
 
-def follow(folder: Path, torn: Report = _ignore) -> Follower:
+def follow(folder: Path, torn: Report = _ignore, damaged: Report | None = None) -> Follower:
     """Follow a run: each `poll()` of the result gives the events that all its writers have added since the last."""
-    return Follower(folder, torn=torn)
+    return Follower(folder, torn=torn, damaged=damaged)
+
+
+def _after_first(known: int, events: Iterable[Event]) -> Iterator[Event]:
+    """All but the first so many events; a `Steps` counts as the lines that it stands for."""
+    for event in events:
+        count = event.count if isinstance(event, Steps) else 1
+        if known <= 0:
+            yield event
+        elif isinstance(event, Steps) and known < count:
+            yield from islice(event.lines(), known, None)
+        known -= count
 
 
 @dataclass(frozen=True)
@@ -105,6 +133,7 @@ class Events:
     folder: Path
     writer: str = "*"
     torn: Report = _ignore
+    damaged: Report | None = None
     _told: set[str] = field(default_factory=set)
 
     def __iter__(self) -> Iterator[Event]:
@@ -115,10 +144,13 @@ class Events:
     def _of(self, paths: list[tuple[int, Path]]) -> Iterator[Event]:
         for number, path in paths:
             last = number == paths[-1][0]
-            with opened(path) as file:
+            reading = reading_of(path, self.damaged)
+            if reading is None:
+                continue
+            with reading as file:
                 for at, line in enumerate(file, 1):
                     open_end = last and not line.endswith(b"\n")  # it may still be being written
-                    event = event_of(line, path, at, self._tell, open_end=open_end)
+                    event = tolerant(line, path, at, self._tell, self.damaged, open_end=open_end)
                     if event is not None:
                         yield event
 
@@ -140,7 +172,12 @@ def read(folder: Path, writer: str = "*", torn: Report = _ignore) -> list[Event]
 
 def in_order(writers: Iterable[Iterable[Event]]) -> list[Event]:
     """The events of several writers, each in its own order, as one sequence."""
-    return [event for _, event in heapq.merge(*map(_keyed, writers), key=lambda pair: pair[0])]
+    return [*merged(writers)]
+
+
+def merged(writers: Iterable[Iterable[Event]]) -> Iterator[Event]:
+    """The same one after another."""
+    return (event for _, event in heapq.merge(*map(_keyed, writers), key=lambda pair: pair[0]))
 
 
 def _keyed(events: Iterable[Event]) -> Iterator[tuple[tuple[int, float], Event]]:
@@ -157,6 +194,30 @@ def require_run(folder: Path) -> None:
     if not (folder / "events").is_dir():
         raise JobError(f"there is no run in {str(folder)!r}: expected a folder with events in it, such as runs/NAME")
     check_format(folder)
+
+
+def reading_of(path: Path, damaged: Report | None) -> BinaryIO | None:
+    """Open a file of events; one that cannot be read is reported to `damaged`, if that is given, and left out."""
+    try:
+        return opened(path)
+    except FormatError as error:
+        if damaged is None:
+            raise
+        damaged(str(error))
+        return None
+
+
+def tolerant(
+    line: bytes, path: Path, number: int, torn: Report, damaged: Report | None, *, open_end: bool = False
+) -> Event | None:
+    """Return the event in a line; what holds none is reported to `damaged`, if that is given, and left out."""
+    try:
+        return event_of(line, path, number, torn, open_end=open_end)
+    except FormatError as error:
+        if damaged is None:
+            raise
+        damaged(str(error))
+        return None
 
 
 def event_of(line: bytes, path: Path, number: int, torn: Report, *, open_end: bool = False) -> Event | None:

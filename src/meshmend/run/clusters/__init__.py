@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from meshmend.errors import JobError
 from meshmend.run.clusters.base import Cluster, JobRequest
+from meshmend.run.clusters.jobset import JobSet
 from meshmend.run.clusters.kubernetes import Kubernetes
 from meshmend.run.clusters.local import Local
 from meshmend.run.clusters.slurm import Slurm
 from meshmend.run.clusters.ssh import Ssh
 
-CLUSTERS: dict[str, Cluster] = {cluster.name: cluster for cluster in (Slurm(), Kubernetes(), Ssh(), Local())}
+CLUSTERS: dict[str, Cluster] = {cluster.name: cluster for cluster in (Slurm(), Kubernetes(), JobSet(), Ssh(), Local())}
 SCHEDULERS = [name for name, cluster in CLUSTERS.items() if cluster.prints]
 """The clusters that `meshmend run --print` can write a job for."""
 

@@ -95,7 +95,7 @@ spec:
               command: [/bin/bash, -c]
               args:
                 - |
-{_indent(command, 18)}{_indent(VOLUME_MOUNTS, 14)}{_indent(VOLUMES, 10)}\
+{indent(command, 18)}{indent(VOLUME_MOUNTS, 14)}{indent(VOLUMES, 10)}\
     Worker:
       replicas: {request.hosts}
       restartPolicy: OnFailure # a pod that comes back can be used again
@@ -109,8 +109,9 @@ spec:
               readinessProbe:
                 tcpSocket: {{port: 22}}
               # resources: {{limits: {{nvidia.com/gpu: {request.per_host}}}}}
-{_indent(VOLUME_MOUNTS, 14)}{_indent(VOLUMES, 10)}"""
+{indent(VOLUME_MOUNTS, 14)}{indent(VOLUMES, 10)}"""
 
 
-def _indent(text: str, by: int) -> str:
+def indent(text: str, by: int) -> str:
+    """The same text, so many columns to the right."""
     return textwrap.indent(text, " " * by, lambda _: True)

@@ -1,0 +1,1 @@
+"""A run for other programs: metrics for Prometheus, traces for Perfetto, logs for OpenTelemetry, TensorBoard."""
