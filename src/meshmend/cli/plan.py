@@ -21,7 +21,10 @@ else:
     Algorithm = one_of((AUTO, *ALGORITHMS))
 
 MeshText = Annotated[
-    str, Parameter(help="ROWSxCOLS or a preset, then wrap=…, -ROWSxCOLS@ROW,COL, -chip@…, -link@…, -board@…, -host@…")
+    str,
+    Parameter(
+        help="ROWSxCOLS[xLAYERS] or a preset, then wrap=…, -ROWSxCOLS@ROW,COL, -chip@…, -link@…, -host@…, ~SPEED@…"
+    ),
 ]
 LinkName = Annotated[str, Parameter(help=f"Kind of link, for predicted times: {', '.join(LINKS)}.")]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from meshmend.base.registry import Registry
 from meshmend.errors import PlanError
-from meshmend.mesh.grid import link_number, opposite
 from meshmend.mesh.planners.plan import Plan, depths, heights
 
 MOST_CHUNKS = 4096
@@ -45,11 +44,18 @@ class LinkSpeed:
             )
 
 
+# Nobody publishes latencies: 1 µs is what MLPerf's logs of TPU-v3 fit, and taken for its successors too.
 LINKS: Registry[LinkSpeed] = Registry(
     "link",
     PlanError,
     {
         "tpu-v3": LinkSpeed(80e9, 1e-6),
+        "tpu-v4": LinkSpeed(50e9, 1e-6),  # arXiv 2304.01433: six links of 50 GB/s
+        "tpu-v5p": LinkSpeed(100e9, 1e-6),  # cloud.google.com/tpu/docs/v5p: 1,200 GB/s per chip, both ways, six links
+        "tpu-v6e": LinkSpeed(100e9, 1e-6),  # …/v6e: 800 GB/s per chip, both ways, four links
+        "tpu7x": LinkSpeed(100e9, 1e-6),  # …/tpu7x: 1,200 GB/s per chip, both ways, six links
+        "trn2": LinkSpeed(128e9, 1e-6),  # deduced, see presets.py
+        "wormhole": LinkSpeed(50e9, 1e-6),  # four Ethernet lanes of 100 Gbit/s per direction
         "ethernet-100g": LinkSpeed(12.5e9, 5e-6),
         "ethernet-10g": LinkSpeed(1.25e9, 20e-6),
     },
@@ -72,10 +78,10 @@ def chunks_for(plan: Plan, nbytes: float, link: str | LinkSpeed = "tpu-v3") -> i
     return max(1, wanted)
 
 
-def hop_slots(nbytes: float, chunks: int, link: str | LinkSpeed) -> int:
-    """Slots from the one in which a chunk is sent to the first in which it can be sent on."""
+def hop_slots(nbytes: float, chunks: int, link: str | LinkSpeed, pace: int = 1) -> int:
+    """Slots, of which a chunk takes `pace`, from the one in which it is sent to the first in which it goes on."""
     speed = link_speed(link)
-    return 1 + math.ceil(speed.latency * speed.bandwidth * chunks / nbytes - 1e-9)
+    return pace + math.ceil(pace * speed.latency * speed.bandwidth * chunks / nbytes - 1e-9)
 
 
 def seconds(plan: Plan, nbytes: float, link: str | LinkSpeed = "tpu-v3") -> float:
@@ -103,17 +109,17 @@ def _phases(plan: Plan) -> Iterator[_Phase]:
     """One phase, or where all reducing ends before broadcasting begins, two."""
     up, down = _crossings(plan)
     if plan.overlap or not len(up.link):
-        yield _phase([up, down], plan.hops)
+        yield _phase(plan, [up, down], plan.hops)
         return
     up_hops, down_hops = int(up.head.max()) + 1, int(down.tail.max()) + 1
-    yield _phase([up._replace(tail=up.tail - down_hops)], up_hops)
-    yield _phase([down._replace(head=down.head - up_hops)], down_hops)
+    yield _phase(plan, [up._replace(tail=up.tail - down_hops)], up_hops)
+    yield _phase(plan, [down._replace(head=down.head - up_hops)], down_hops)
 
 
 class _Crossings(NamedTuple):
     """One entry for each link of each tree: the share that crosses it, the hops before it and after it."""
 
-    link: npt.NDArray[np.int64]
+    link: npt.NDArray[np.integer[Any]]
     share: npt.NDArray[np.float64]
     head: npt.NDArray[np.int32]
     tail: npt.NDArray[np.int32]
@@ -126,15 +132,14 @@ def _crossings(plan: Plan) -> tuple[_Crossings, _Crossings]:
     to_root, from_root = up_height[every, plan.root], down_height[every, plan.root]
     flow, chip = np.nonzero(plan.up >= 0)
     up = _Crossings(
-        link_number(chip, plan.up[flow, chip]),
+        mesh.link_number(chip, plan.up[flow, chip]),
         plan.share[flow],
         up_height[flow, chip],
         up_depth[flow, chip] - 1 + from_root[flow],
     )
     flow, chip = np.nonzero(plan.down >= 0)
-    way = plan.down[flow, chip]
     down = _Crossings(
-        link_number(mesh.neighbour[chip, way], opposite(way)),
+        mesh.reverse[mesh.link_number(chip, plan.down[flow, chip])],
         plan.share[flow],
         to_root[flow] + down_depth[flow, chip] - 1,
         down_height[flow, chip],
@@ -142,11 +147,11 @@ def _crossings(plan: Plan) -> tuple[_Crossings, _Crossings]:
     return up, down
 
 
-def _phase(crossings: list[_Crossings], hops: int) -> _Phase:
+def _phase(plan: Plan, crossings: list[_Crossings], hops: int) -> _Phase:
     """A link waits for the first chunk to reach it, works, and its last chunk travels on."""
     link, share, head, tail = (np.concatenate(column) for column in zip(*crossings, strict=True))
-    links = int(link.max(initial=-1)) + 1
-    load = np.bincount(link, share, minlength=links)
+    links = plan.mesh.link_numbers
+    load = np.bincount(link, share, minlength=links) / plan.mesh.speed
     wait = np.full((2, links), np.iinfo(np.int64).max)
     np.minimum.at(wait[0], link, head)
     np.minimum.at(wait[1], link, tail)

@@ -1,4 +1,4 @@
-"""Plans and meshes as JSON files, and back. A tree is a string of N E S W, one letter per chip, or `.` for none.
+"""Plans and meshes as JSON files, and back. A tree is a string of N E S W F B, one letter per chip, or `.` for none.
 
 {"meshmend": "plan", "format": 1, "mesh": "2x2", "algorithm": "trees", …,
 "flows": [{"share": 0.5, "up": "S.NW", "down": "S.NW"}, …]}
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from meshmend.errors import FormatError, MeshmendError
-from meshmend.mesh import WAYS, Chip, Mesh
+from meshmend.mesh import WAYS, Mesh
 from meshmend.mesh.planners.plan import Plan, Ways
 
 FORMAT = 1
@@ -54,7 +54,7 @@ def from_json(data: Any) -> Plan | Mesh:
         up = np.stack([_ways(flow["up"], mesh) for flow in flows])
         down = np.stack([_ways(flow["down"], mesh) for flow in flows])
         share = np.array([float(flow["share"]) for flow in flows])
-        root = np.array([mesh.index(_chip(*flow["root"])) for flow in flows], np.int32)
+        root = np.array([mesh.index(tuple(index(place) for place in flow["root"])) for flow in flows], np.int32)
         algorithm, overlap, why = str(data["algorithm"]), bool(data["overlap"]), str(data.get("why", ""))
     except MeshmendError:
         raise
@@ -91,10 +91,6 @@ def load(path: str) -> Plan | Mesh:
 _LETTERS = np.frombuffer((WAYS + ".").encode(), np.uint8)
 
 
-def _chip(row: int, col: int) -> Chip:
-    return index(row), index(col)
-
-
 def _letters(tree: Ways) -> str:
     return _LETTERS[tree].tobytes().decode()
 
@@ -104,8 +100,9 @@ def _ways(letters: str, mesh: Mesh) -> Ways:
     if len(values) != mesh.size:
         raise ValueError(f"a tree has {len(values)} letters for {mesh.size} chips")
     tree = np.full(mesh.size, -2, np.int8)
-    for way, letter in enumerate(_LETTERS):
-        tree[values == letter] = way if way < len(WAYS) else -1
+    for way, letter in enumerate(mesh.ways.encode()):
+        tree[values == letter] = way
+    tree[values == ord(".")] = -1
     if (tree == -2).any():
-        raise ValueError(f"a tree holds {letters[int(np.argmax(tree == -2))]!r}, not one of {WAYS}.")
+        raise ValueError(f"a tree holds {letters[int(np.argmax(tree == -2))]!r}, not one of {mesh.ways}.")
     return tree
