@@ -29,7 +29,8 @@ from meshmend.mesh.presets import PRESETS
 
 GRAMMAR = (
     "ROWSxCOLS or a preset, then wrap=x|y|xy, -ROWSxCOLS@ROW,COL, -chip@ROW,COL, -link@ROW,COL:ROW,COL, "
-    "-board@ROW,COL, -host@ROW,COL or ~SPEED@ROW,COL:ROW,COL; in three dimensions ROWSxCOLSxLAYERS, wrap=z and ROW,COL,LAYER"
+    "-board@ROW,COL, -host@ROW,COL or ~SPEED@ROW,COL:ROW,COL; in three dimensions ROWSxCOLSxLAYERS, wrap=z and "
+    "ROW,COL,LAYER"
 )
 HOLE = {
     2: "a hole is -ROWSxCOLS@ROW,COL, -chip@R,C, -link@R,C:R,C, -board@R,C or -host@R,C",

@@ -50,12 +50,13 @@ def from_json(data: Any) -> Plan | Mesh:
         mesh = Mesh.parse(data["mesh"])
         if data["meshmend"] == "mesh":
             return mesh
-        flows = data["flows"]
+        flows = _field(data, "flows", list)
         up = np.stack([_ways(flow["up"], mesh) for flow in flows])
         down = np.stack([_ways(flow["down"], mesh) for flow in flows])
-        share = np.array([float(flow["share"]) for flow in flows])
+        share = np.array([float(_field(flow, "share", float)) for flow in flows])
         root = np.array([mesh.index(tuple(index(place) for place in flow["root"])) for flow in flows], np.int32)
-        algorithm, overlap, why = str(data["algorithm"]), bool(data["overlap"]), str(data.get("why", ""))
+        algorithm, overlap = _field(data, "algorithm", str), _field(data, "overlap", bool)
+        why = _field({"why": "", **data}, "why", str)
     except MeshmendError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -89,6 +90,18 @@ def load(path: str) -> Plan | Mesh:
 
 
 _LETTERS = np.frombuffer((WAYS + ".").encode(), np.uint8)
+
+
+_KINDS = {str: "text", bool: "true or false", float: "a number", list: "a list"}
+
+
+def _field(data: dict[str, Any], name: str, kind: type) -> Any:
+    """A field of this type; `"no"` is not false, and `true` is not a number."""
+    value = data[name]
+    right = isinstance(value, (int, float) if kind is float else kind) and (kind is bool) == isinstance(value, bool)
+    if not right:
+        raise ValueError(f"{name} is {json.dumps(value)[:40]}, expected {_KINDS[kind]}")
+    return value
 
 
 def _letters(tree: Ways) -> str:

@@ -4,8 +4,8 @@ The payload is cut into equal chunks and each flow gets a whole number of them, 
 allows. A slot is the time one chunk occupies a link; a chunk sent in slot t can be sent on from slot `t + hop`, so
 `hop` is 1 plus the link's latency in slots.
 
-Where links have different speeds, a chunk occupies a whole link for `pace` slots and a slower one for more, so that all
-take whole numbers of slots.
+Where links have different speeds, or the latency is no whole number of chunk times, a slot is shorter: a chunk occupies
+a whole link for `pace` slots and a slower one for more, so that everything takes whole numbers of slots.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ import numpy.typing as npt
 from meshmend.errors import PlanError
 from meshmend.mesh import Mesh
 from meshmend.mesh.digest import digest_of, read_only
-from meshmend.mesh.planners.cost import LinkSpeed, chunks_for, hop_slots, link_speed
+from meshmend.mesh.planners.cost import LinkSpeed, chunks_for, hop_slots, link_speed, pace_for
 from meshmend.mesh.planners.plan import Plan
 from meshmend.mesh.schedule.scheduler import on_the_clock
 
 Ints = npt.NDArray[np.int64]
-MOST_PACE = 12
-"""Slots for a whole link, at most: speeds that would need more are rounded down by less than a tenth."""
 COLUMNS = ("slot", "link", "chunk", "copy")
 """The table of a schedule: one row per transfer."""
 
@@ -125,7 +123,13 @@ def schedule(
             raise PlanError(f"{name}={number!r}: give a whole number")
     if chunks < 1:
         raise PlanError(f"chunks={chunks}: a payload is cut into at least 1 chunk (better, several for each flow)")
-    pace = 0 if even or plan.mesh.even else _pace(plan.mesh)
+    latency = 0.0
+    if hop is None and nbytes is not None:
+        speed = link_speed(link)
+        latency = speed.latency * speed.bandwidth * chunks / nbytes
+    pace = 0 if even else pace_for(plan.mesh, latency)
+    if pace == 1 and plan.mesh.even:
+        pace = 0
     if hop is None:
         hop = max(1, pace) if nbytes is None else hop_slots(nbytes, chunks, link, max(1, pace))
     elif pace and hop >= 1:
@@ -149,13 +153,6 @@ def schedule(
         timing.order >= streams.first[streams.ups],
         pace,
     )
-
-
-def _pace(mesh: Mesh) -> int:
-    """The fewest slots for a whole link that give every link a whole number of slots, or nearly so."""
-    speeds = np.unique(mesh.units[mesh.directed_links])
-    exact = math.lcm(*(int(units) // math.gcd(mesh.whole, int(units)) for units in speeds))
-    return exact if exact <= MOST_PACE else MOST_PACE
 
 
 def busy_slots(mesh: Mesh, pace: int) -> Ints:
