@@ -85,8 +85,8 @@ LAW: dict[str, list[str]] = {
         "fold", "incidents", "text", "labels", "loss_plot",
     ],
     "mesh": [
-        "grid", "hole", "notation", "random_holes", "ascii", "mesh", "digest", "planners", "schedule",
-        "proof", "executors", "drawing", "choose",
+        "grid", "hole", "presets", "notation", "random_holes", "ascii", "mesh", "digest", "planners", "schedule",
+        "proof", "executors", "exports", "drawing", "choose",
     ],
     "mesh/planners": [
         "bound", "plan", "base", "cost", "packing", "trees", "ring", "rowpair", "rowcol", "files",
@@ -94,7 +94,8 @@ LAW: dict[str, list[str]] = {
     "mesh/schedule": ["scheduler", "schedule"],
     "mesh/proof": ["plan", "schedule", "proof"],
     "mesh/executors": ["base", "slots", "placement", "reference", "jax", "mpi"],
-    "mesh/drawing": ["text", "svg"],
+    "mesh/exports": ["msccl", "mscclpp"],
+    "mesh/drawing": ["text", "marks", "isometric", "svg"],
     "base": [
         "status", "clocks", "calls", "units", "env", "processes", "waiting", "sockets", "private_network", "packing",
         "schema", "kernels", "cuda", "registry", "terminal", "theme",

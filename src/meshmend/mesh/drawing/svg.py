@@ -171,7 +171,7 @@ def _labels(grid: _Grid) -> Iterator[str]:
             yield _text(x, y + 3.5, str(number), MUTED, font_size=10, text_anchor="middle")
     for layer in range(0 if flat else grid.mesh.layers):
         x, y = grid.at(layer * grid.mesh.rows * grid.mesh.cols, STUB, 0)
-        yield _text(x - HALF * grid.cell, y - 2, f"layer {layer}", MUTED, font_size=max(8, min(11, grid.cell // 2)))
+        yield _text(x - HALF * grid.cell, y - 8, f"layer {layer}", MUTED, font_size=max(8, min(11, grid.cell // 2)))
 
 
 def _links(plan: Plan, grid: _Grid) -> Iterator[str]:
@@ -289,7 +289,10 @@ def _hole_key(mesh: Mesh) -> Block:
     chip = _path(_square(15, 0, 13.5) + _cross(15, 0, 6.5), stroke=DEAD_CHIP, stroke_width=1.8)
     link = _path(_cross(15, 0, 8), stroke=DEAD_LINK, stroke_width=2.3)
     stubs = _path("M4 -4h22M4 4h22", stroke=LOAD[-1], stroke_width=2.5)
+    slow = len(mesh.slow)
+    line = _path("M4 0h22", stroke=MUTED, stroke_width=1.5, stroke_dasharray="3 3")
     rows = [(chips, chip, f"dead chips: {chips}"), (links, link, f"dead links: {links}")]
+    rows.append((slow, line, f"slow links: {slow}, loads count for more"))
     rows.append((any(mesh.wrap), stubs, "wrap link: goes on at the other rim"))
     shown = [[mark, _text(40, 4, text)] for there, mark, text in rows if there]
     return 22 * len(shown) - 6, [_group(0, 8 + 22 * i, row) for i, row in enumerate(shown)]
