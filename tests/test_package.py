@@ -85,11 +85,11 @@ LAW: dict[str, list[str]] = {
         "fold", "incidents", "text", "labels", "loss_plot",
     ],
     "mesh": [
-        "grid", "hole", "presets", "notation", "random_holes", "ascii", "mesh", "digest", "planners", "schedule",
-        "proof", "executors", "exports", "drawing", "choose",
+        "numbering", "grid", "hole", "presets", "notation", "random_holes", "ascii", "mesh", "digest", "planners",
+        "schedule", "proof", "executors", "exports", "drawing", "choose",
     ],
     "mesh/planners": [
-        "bound", "plan", "base", "cost", "packing", "trees", "ring", "rowpair", "rowcol", "files",
+        "bound", "plan", "base", "packing", "cost", "trees", "ring", "rowpair", "rowcol", "files",
     ],
     "mesh/schedule": ["scheduler", "schedule"],
     "mesh/proof": ["plan", "schedule", "proof"],

@@ -1,173 +1,42 @@
-"""The grid that a mesh lies on: chips, ways, links and wraps, in two or three dimensions. Nothing is dead here.
+"""The grid that a mesh lies on: chips, their links and wraps, in two or three dimensions. Nothing is dead here.
 
-A chip is named by (row, col) in the interface, or by (row, col, layer) where there are several layers, and by
-`(layer * rows + row) * cols + col` in arrays. A directed link is named by the chip it leaves and the way it goes:
-
-            N = 0          F = 4   to the layer in front
-    W = 3     +     E = 1
-            S = 2          B = 5   to the layer behind
-
-so that a tree, a load or a schedule is a plain array over chips or over links (`link_number`). A flat grid has the
-first four ways only. `wrap=(x, y, z)` joins the ends of the columns (x, the axis of rows), of the rows (y) and of the
-layers (z).
-
-How ways and links are numbered is known here and nowhere else: others ask for `neighbour`, the chip at the end of a
+`wrap=(x, y, z)` joins the ends of the columns (x, the axis of rows), of the rows (y) and of the layers (z). How ways
+and links are numbered is known in `numbering.py` and nowhere else: others ask for `neighbour`, the chip at the end of a
 link, and for `reverse`, the same link the other way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import MeshError
-
-Chip = tuple[int, ...]
-"""A chip's (row, col), or (row, col, layer)."""
-Link = tuple[Chip, Chip]
-"""The two chips that a link joins."""
-IntArray = npt.NDArray[np.int32]
-Ints = npt.NDArray[Any]
-"""Chips, ways or link numbers, of any integer type."""
-
-N, E, S, W, F, B = range(6)
-WAYS = "NESWFB"
-"""Every way there is; a flat grid has the first four."""
-STEP: tuple[tuple[int, int], ...] = ((0, -1), (1, 1), (0, 1), (1, -1), (2, -1), (2, 1))
-"""The axis along which each way goes, and whether back or forth."""
-AXES = "xyz"
-SIDES = ("rows", "cols", "layers")
-FORWARD = (E, S, B)
-"""One of the two ways of every link, so that each link is counted once."""
-MOST_CHIPS = 2**20
-"""More than any machine has, and few enough that a mistyped size does not fill the memory."""
-_OPPOSITE = np.array([S, W, N, E, B, F], np.int8)
-
-
-@overload
-def opposite(way: int) -> int: ...
-
-
-@overload
-def opposite(way: Ints) -> Ints: ...
-
-
-def opposite(way: Any) -> Any:
-    """The way back, of one way or of an array of them."""
-    return _OPPOSITE[way] if isinstance(way, np.ndarray) else int(_OPPOSITE[way])
+from meshmend.mesh.numbering import AXES as AXES
+from meshmend.mesh.numbering import FORWARD, Numbering
+from meshmend.mesh.numbering import SIDES as SIDES
+from meshmend.mesh.numbering import STEP as STEP
+from meshmend.mesh.numbering import WAYS as WAYS
+from meshmend.mesh.numbering import B as B
+from meshmend.mesh.numbering import Chip as Chip
+from meshmend.mesh.numbering import E as E
+from meshmend.mesh.numbering import F as F
+from meshmend.mesh.numbering import IntArray as IntArray
+from meshmend.mesh.numbering import Link as Link
+from meshmend.mesh.numbering import N as N
+from meshmend.mesh.numbering import S as S
+from meshmend.mesh.numbering import W as W
+from meshmend.mesh.numbering import chip_text as chip_text
+from meshmend.mesh.numbering import opposite as opposite
 
 
 @dataclass(frozen=True)
-class Grid:
+class Grid(Numbering):
     """`rows` x `cols` (x `layers`) chips, each joined to its neighbours; `wrap` joins opposite rims into rings."""
-
-    rows: int
-    cols: int
-    wrap: tuple[bool, ...] = ()
-    layers: int = field(default=1, kw_only=True)
-
-    def __post_init__(self) -> None:
-        wrap = tuple(bool(wrapped) for wrapped in self.wrap) + (False,) * (len(AXES) - len(self.wrap))
-        for name, size, wrapped, axis in zip(SIDES, (self.rows, self.cols, self.layers), wrap, AXES, strict=True):
-            if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
-                raise MeshError(f"a mesh needs {name} of at least 1, not {size!r}")
-            if wrapped and size < 3:
-                raise MeshError(
-                    f"wrap={axis} joins the ends of a side of {size}, which are neighbours already: "
-                    f"a wrapped side needs at least 3 {name}, so leave the wrap out"
-                )
-            object.__setattr__(self, name, int(size))
-        object.__setattr__(self, "wrap", wrap[: len(self.dims)])
-        if self.size > MOST_CHIPS:
-            raise MeshError(
-                f"{self.size_text} is more than {MOST_CHIPS:,} chips, the most a mesh may have: check the sizes"
-            )
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        """(rows, cols), or (rows, cols, layers) where there are several layers."""
-        return (self.rows, self.cols) if self.layers == 1 else (self.rows, self.cols, self.layers)
-
-    @property
-    def ways(self) -> str:
-        """The ways that links of this grid go."""
-        return WAYS[: 2 * len(self.dims)]
-
-    @property
-    def size(self) -> int:
-        """Chips, dead ones included: the length of arrays over chips."""
-        return self.rows * self.cols * self.layers
-
-    @property
-    def size_text(self) -> str:
-        """The sides as the notation has them."""
-        return "x".join(map(str, self.dims))
-
-    @property
-    def link_numbers(self) -> int:
-        """The length of arrays over directed links, those that do not exist included."""
-        return len(self.ways) * self.size
-
-    @overload
-    def link_number(self, chip: int, way: int) -> int: ...
-
-    @overload
-    def link_number(self, chip: Ints, way: Ints | int) -> Ints: ...
-
-    def link_number(self, chip: Any, way: Any) -> Any:
-        """The number of the directed link that leaves a chip in this way."""
-        return len(self.ways) * chip + way
-
-    @overload
-    def link_source(self, link: int) -> tuple[int, int]: ...
-
-    @overload
-    def link_source(self, link: Ints) -> tuple[Ints, Ints]: ...
-
-    def link_source(self, link: Any) -> tuple[Any, Any]:
-        """(chip, way): where a directed link begins, and the way it goes."""
-        return link // len(self.ways), link % len(self.ways)
-
-    def inside(self, chip: Chip) -> Chip:
-        """The chip, or a `MeshError` if it lies outside the grid."""
-        if len(chip) != len(self.dims):
-            raise MeshError(
-                f"chip {chip_text(chip)} has {len(chip)} coordinates, and a chip of {self.size_text} has "
-                f"{len(self.dims)}: give {', '.join(side[:-1] for side in SIDES[: len(self.dims)])}"
-            )
-        if not all(0 <= place < size for place, size in zip(chip, self.dims, strict=True)):
-            sides = [f"{name} go from 0 to {size - 1}" for name, size in zip(SIDES, self.dims, strict=False)]
-            raise MeshError(
-                f"chip {chip_text(chip)} is outside the {self.size_text} mesh: "
-                + ", ".join(sides[:-1]) + f" and {sides[-1].replace(' go', '', 1)}"
-            )  # fmt: skip
-        return chip
-
-    def index(self, chip: Chip) -> int:
-        """The chip's position in arrays over chips."""
-        row, col, *layer = self.inside(chip)
-        return (sum(layer) * self.rows + row) * self.cols + col
-
-    def chip(self, index: int) -> Chip:
-        """The (row, col) or (row, col, layer) of a position in arrays over chips."""
-        rest, col = divmod(int(index), self.cols)
-        layer, row = divmod(rest, self.rows)
-        return (row, col) if self.layers == 1 else (row, col, layer)
-
-    def name(self, index: int) -> str:
-        """How a chip is written."""
-        return chip_text(self.chip(index))
-
-    def positions(self, chips: npt.NDArray[np.integer[Any]] | None = None) -> tuple[npt.NDArray[Any], ...]:
-        """Arrays of the rows and columns (and layers) of these chips, or of all."""
-        rest, col = np.divmod(np.arange(self.size) if chips is None else chips, self.cols)
-        layer, row = np.divmod(rest, self.rows)
-        return (row, col, layer)[: len(self.dims)]
 
     def around(self, chip: Chip) -> Iterator[tuple[int, Chip]]:
         """(way, neighbour) for every link of the grid at this chip."""
@@ -199,21 +68,7 @@ class Grid:
     @cached_property
     def neighbour(self) -> IntArray:
         """neighbour[chip, way]: the chip at the other end of that link, or -1."""
-        return frozen(self._around_all())
-
-    def _around_all(self) -> IntArray:
-        grid = np.arange(self.size, dtype=np.int32).reshape(self.layers, self.rows, self.cols)
-        out = np.full((self.size, len(self.ways)), -1, np.int32)
-        for way in range(len(self.ways)):
-            axis, step = STEP[way]
-            in_grid = (1, 2, 0)[axis]
-            there = np.roll(grid, -step, in_grid)
-            if not self.wrap[axis]:
-                rim: list[Any] = [slice(None)] * 3
-                rim[in_grid] = -1 if step > 0 else 0
-                there[tuple(rim)] = -1
-            out[:, way] = there.ravel()
-        return out
+        return frozen(around_all(self))
 
     @cached_property
     def reverse(self) -> IntArray:
@@ -266,9 +121,20 @@ class Grid:
         return tuple(sorted(parts, key=lambda p: (-len(p), int(p[0]))))
 
 
-def chip_text(chip: Chip) -> str:
-    """How the notation writes a chip: `row,col` or `row,col,layer`."""
-    return ",".join(map(str, chip))
+def around_all(grid: Grid) -> IntArray:
+    """[chip, way]: the chip at the other end of every link of the grid, or -1."""
+    chips = np.arange(grid.size, dtype=np.int32).reshape(grid.layers, grid.rows, grid.cols)
+    out = np.full((grid.size, len(grid.ways)), -1, np.int32)
+    for way in range(len(grid.ways)):
+        axis, step = STEP[way]
+        in_array = (1, 2, 0)[axis]
+        there = np.roll(chips, -step, in_array)
+        if not grid.wrap[axis]:
+            rim: list[Any] = [slice(None)] * 3
+            rim[in_array] = -1 if step > 0 else 0
+            there[tuple(rim)] = -1
+        out[:, way] = there.ravel()
+    return out
 
 
 def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

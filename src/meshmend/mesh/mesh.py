@@ -19,7 +19,7 @@ import numpy.typing as npt
 from meshmend.errors import Disconnected, MeshError
 from meshmend.mesh import random_holes
 from meshmend.mesh.ascii import text_map
-from meshmend.mesh.grid import STEP, Chip, Grid, IntArray, Link, frozen
+from meshmend.mesh.grid import STEP, Chip, Grid, IntArray, Link, around_all, frozen
 from meshmend.mesh.notation import format_mesh, parse, read_hole, read_slow
 
 FINEST = 10**6
@@ -155,7 +155,7 @@ class Mesh(Grid):
     @cached_property
     def neighbour(self) -> IntArray:
         """neighbour[chip, way]: the chip at the other end of that live link, or -1."""
-        out = self._around_all()
+        out = around_all(self)
         out[~self.alive] = -1
         out[(out >= 0) & ~self.alive[out]] = -1
         for a, b in self.dead_links:

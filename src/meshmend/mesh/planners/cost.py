@@ -1,9 +1,9 @@
 """What a link can do, and what a plan will take on it: the figures that plans are ranked by.
 
 A chunk occupies a link for its size / bandwidth (a slow one for longer); it is there one latency later, while the link
-already carries the next. A link works for `S * load / B` in all; it waits until the first chunk can have reached it, and
-its last chunk has hops left to travel, each `S / (K * B) + latency` in a payload S of K chunks. The last link to end
-gives the time.
+already carries the next. A link works for `S * load / B` in all; it waits until the first chunk can have reached it,
+and its last chunk has hops left to travel, each `S / (K * B) + latency` in a payload S of K chunks. The last link to
+end gives the time.
 """
 
 from __future__ import annotations

@@ -82,12 +82,12 @@ class Schedule:
     @property
     def sender(self) -> npt.NDArray[np.int32]:
         """The chip each transfer leaves."""
-        return self.mesh.link_source(self.link)[0]
+        return np.asarray(self.mesh.link_source(self.link)[0])
 
     @property
     def receiver(self) -> npt.NDArray[np.int32]:
         """The chip each transfer reaches."""
-        return self.mesh.neighbour[self.mesh.link_source(self.link)]
+        return np.asarray(self.mesh.neighbour[self.mesh.link_source(self.link)])
 
     def seconds(self, nbytes: float, link: str | LinkSpeed = "tpu-v3") -> float:
         """The time of one all-reduce of `nbytes` on links whose latency this schedule's `hop` covers."""
