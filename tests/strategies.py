@@ -7,6 +7,8 @@ import math
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,26 @@ def meshes(draw: st.DrawFn, most: int = 12) -> Mesh:
     if mesh.size * chips < mesh.size - 1:
         mesh = mesh.fail_random(seed, chips=chips)
     return mesh.fail_random(seed + 1, links=links).largest()
+
+
+SPEEDS = [Fraction(1, 2), Fraction(3, 4), Fraction(1, 4), Fraction(7, 10)]
+
+
+@st.composite
+def all_meshes(draw: st.DrawFn, most: int = 5) -> Mesh:
+    """Any connected mesh of two or three dimensions, up to `most` along a side, also with slow links and slow axes."""
+    dims = draw(st.lists(st.integers(1, most), min_size=2, max_size=3))
+    wrap = tuple(side > 2 and draw(st.booleans()) for side in dims)
+    axes = tuple(draw(st.sampled_from([Fraction(1), Fraction(1), *SPEEDS[:2]])) for _ in dims)
+    mesh = Mesh(dims[0], dims[1], wrap, layers=(*dims, 1)[2], axis_speed=axes)
+    seed = draw(st.integers(0, 2**32 - 1))
+    rate = draw(st.sampled_from([0.0, 0.05, 0.2]))
+    if mesh.size > 2:
+        mesh = mesh.fail_random(seed, chips=min(int(rate * mesh.size), mesh.size - 1), links=rate).largest()
+    random = np.random.default_rng(seed)
+    slow = random.permutation(len(mesh.links))[: draw(st.sampled_from([0, 0, 1, 3]))]
+    picked = [mesh.ends(*mesh.links[i].tolist()) for i in slow]
+    return replace(mesh, slow=frozenset((mesh.link(link), SPEEDS[int(random.integers(4))]) for link in picked))
 
 
 def numbers(seed: int, rows: int, width: int) -> np.ndarray:

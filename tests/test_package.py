@@ -89,16 +89,17 @@ LAW: dict[str, list[str]] = {
     "report/document": ["blocks", "story", "write"],
     "report/page": ["mesh", "snapshot", "live", "document", "export", "kill", "app", "server"],
     "mesh": [
-        "grid", "hole", "notation", "random_holes", "ascii", "mesh", "digest", "planners", "schedule",
-        "proof", "executors", "drawing", "choose",
+        "numbering", "grid", "hole", "presets", "notation", "random_holes", "ascii", "mesh", "digest", "planners",
+        "schedule", "proof", "executors", "exports", "drawing", "choose",
     ],
     "mesh/planners": [
-        "bound", "plan", "base", "cost", "packing", "trees", "ring", "rowpair", "rowcol", "files",
+        "bound", "plan", "base", "packing", "cost", "trees", "ring", "rowpair", "rowcol", "files",
     ],
     "mesh/schedule": ["scheduler", "schedule"],
     "mesh/proof": ["plan", "schedule", "proof"],
     "mesh/executors": ["base", "slots", "placement", "reference", "jax", "mpi"],
-    "mesh/drawing": ["text", "svg"],
+    "mesh/exports": ["msccl", "mscclpp"],
+    "mesh/drawing": ["text", "marks", "isometric", "svg"],
     "base": [
         "status", "clocks", "calls", "units", "env", "processes", "waiting", "sockets", "private_network", "packing",
         "schema", "kernels", "cuda", "registry", "terminal", "theme",

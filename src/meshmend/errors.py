@@ -57,7 +57,7 @@ class VerifyError(MeshmendError):
         self,
         message: str,
         *,
-        chip: tuple[int, int] | None = None,
+        chip: tuple[int, ...] | None = None,
         flow: int | None = None,
         chunk: int | None = None,
         slot: int | None = None,

@@ -103,7 +103,7 @@ def test_small_payloads_are_no_slower_on_the_clock_than_the_published_schemes(te
     [
         ({"algorithm": "tree"}, "algorithm 'tree'.*auto, trees, ring, rowpair, rowcol"),
         ({"algorithm": None}, "algorithm None"),
-        ({"link": "tpu-v9"}, "link 'tpu-v9'.*tpu-v3, ethernet-100g, ethernet-10g"),
+        ({"link": "tpu-v9"}, "link 'tpu-v9'.*tpu-v3, tpu-v4, .*ethernet-100g, ethernet-10g"),
         ({"link": None}, "link None"),
         ({"nbytes": 0}, "nbytes=0: a payload has at least 1 byte"),
         ({"nbytes": -5}, "nbytes=-5: a payload has at least 1 byte"),

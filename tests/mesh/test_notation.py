@@ -48,7 +48,10 @@ def test_every_form_is_read(text: str, mesh: Mesh) -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_is_what_it_stands_for(name: str) -> None:
     assert Mesh.parse(name) == Mesh.parse(PRESETS[name])
-    assert Mesh.parse(f"{name} -host@5,3") == Mesh.parse(PRESETS[name]).fail("-4x2@4,2")
+    mesh = Mesh.parse(PRESETS[name])
+    host, block = {2: ("3,1", "4x2@0,0"), 3: ("3,1,2", "2x2x1@2,0,2")}[len(mesh.dims)]
+    assert Mesh.parse(f"{name} -host@{host}") == mesh.fail(f"-{block}")
+    assert Mesh.parse(str(mesh)) == mesh
 
 
 @pytest.mark.parametrize(
@@ -109,7 +112,7 @@ def test_any_mesh_is_read_and_written_back(
     assert str(Mesh.parse(str(mesh))) == str(mesh)
 
 
-BEGINS = "begins with ROWSxCOLS such as 16x32, or a preset (tpu-v3-512, tpu-v3-1024, tpu-v3-multipod)"
+BEGINS = "begins with ROWSxCOLS such as 16x32, or a preset (tpu-v3-512, tpu-v3-1024, tpu-v3-multipod, tpu-v4-cube, "
 EXPECTED = "expected ROWSxCOLS or a preset, then wrap="
 HOLE = "a hole is -ROWSxCOLS@ROW,COL, -chip@R,C, -link@R,C:R,C, -board@R,C or -host@R,C"
 NEIGHBOURS = "a link joins two neighbouring chips"

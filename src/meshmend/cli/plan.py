@@ -21,7 +21,10 @@ else:
     Algorithm = one_of((AUTO, *ALGORITHMS))
 
 MeshText = Annotated[
-    str, Parameter(help="ROWSxCOLS or a preset, then wrap=…, -ROWSxCOLS@ROW,COL, -chip@…, -link@…, -board@…, -host@…")
+    str,
+    Parameter(
+        help="ROWSxCOLS[xLAYERS] or a preset, then wrap=…, -ROWSxCOLS@ROW,COL, -chip@…, -link@…, -host@…, ~SPEED@…"
+    ),
 ]
 LinkName = Annotated[str, Parameter(help=f"Kind of link, for predicted times: {', '.join(LINKS)}.")]
 
@@ -37,8 +40,10 @@ def plan(
     seed: int = 0,
     largest: bool = False,
     flow: int = 0,
+    flows: int | None = None,
     draw: str | None = None,
     json: str | None = None,
+    export: str | None = None,
 ) -> int:
     """Plan the all-reduce around a hole, prove it, and show it.
 
@@ -56,32 +61,44 @@ def plan(
         If the live chips fall apart, continue with the largest piece.
     flow
         Which flow --draw shows as arrows.
+    flows
+        Plan about so many trees, instead of the best packing: for formats and runtimes with limits.
     draw
         Write a picture to this SVG file.
     json
         Write the plan to this JSON file.
+    export
+        Write it for another runtime: an MSCCL++ execution plan (.json) or an MSCCL algorithm (.xml).
 
     """
     from meshmend import Mesh, verify
     from meshmend.mesh.choose import plan as make
+    from meshmend.mesh.exports import export as write
 
     where = Mesh.parse(mesh)
     if random:
         where = where.fail_random(seed, **_counts(random))
     if largest:
         where = where.largest()
-    made = make(where, read_bytes(nbytes), algorithm, link)
+    if flows is None:
+        made = make(where, read_bytes(nbytes), algorithm, link)
+    else:
+        where.require_connected()
+        made = ALGORITHMS["trees"](where, flows=flows).because(f"{plural(flows, 'tree')} asked for")
     verify(made)
     if draw:
         made.draw(draw, flow=flow)
     if json:
         made.save(json)
+    exported = write(made, export) if export else ""
     print(made)
     print("proof  every flow is a pair of spanning trees of the live chips over live links, and the shares add up to 1")
     if draw:
         print(f"drew   {draw}")
     if json:
         print(f"wrote  {json}")
+    if export:
+        print(f"wrote  {export} for {exported}, a GPU per live chip in order of rows")
     return 0
 
 

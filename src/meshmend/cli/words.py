@@ -9,8 +9,8 @@ from meshmend.mesh import PRESETS
 
 FLAGS = ("-q", "--quiet", "-v", "--verbose")
 """Options of `meshmend run` without a value."""
-_MESH = re.compile(rf"(\d+x\d+|{'|'.join(PRESETS)})(\s.*)?")
-_MESH_WORD = re.compile(r"-(\d+x|[a-z]+@).*|wrap=.*")
+_MESH = re.compile(rf"(\d+(?:x\d+){{1,2}}|{'|'.join(PRESETS)})(\s.*)?")
+_MESH_WORD = re.compile(r"-(\d+x|[a-z]+@).*|wrap=.*|~.*@.*")
 
 
 def leave_script(words: list[str]) -> list[str]:

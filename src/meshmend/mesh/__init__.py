@@ -4,4 +4,4 @@ from meshmend.mesh.ascii import text_map as text_map
 from meshmend.mesh.grid import WAYS as WAYS
 from meshmend.mesh.grid import Chip as Chip
 from meshmend.mesh.mesh import Mesh as Mesh
-from meshmend.mesh.notation import PRESETS as PRESETS
+from meshmend.mesh.presets import PRESETS as PRESETS

@@ -3,9 +3,13 @@
 ·─·─·─·
 │ │ │ │
 ·─x x ·
+
+Layers of a mesh of three dimensions stand one below the other, each under its number.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -25,13 +29,19 @@ def text_map(
             symbol[part] = "abcdefghijklmnopqrstuvw"[min(number, 22)]
     for index, mark in (marks or {}).items():
         symbol[index] = mark
-    grid = symbol.reshape(mesh.rows, mesh.cols)
     if links is None:
         links = mesh.cols <= WIDE and mesh.rows <= WIDE and _lacks_links(mesh)
+    shape = mesh.layers, mesh.rows, mesh.cols
+    east, south = ((mesh.neighbour[:, way] >= 0).reshape(shape) for way in (E, S))
+    maps = [_layer(mesh, *layer, links=links) for layer in zip(symbol.reshape(shape), east, south, strict=True)]
+    if mesh.layers == 1:
+        return maps[0]
+    return "\n".join(f"layer {number}\n{text}" for number, text in enumerate(maps))
+
+
+def _layer(mesh: Grid, grid: Any, east: Any, south: Any, *, links: bool) -> str:
     if not links:
         return "\n".join(" ".join(row) for row in grid)
-    east = (mesh.neighbour[:, E] >= 0).reshape(grid.shape)
-    south = (mesh.neighbour[:, S] >= 0).reshape(grid.shape)
     lines = []
     for r in range(mesh.rows):
         lines.append("".join(grid[r, c] + ("─" if east[r, c] else " ") for c in range(mesh.cols)).rstrip())
@@ -41,5 +51,5 @@ def text_map(
 
 def _lacks_links(mesh: Grid) -> bool:
     """Whether some link between two live chips is dead."""
-    whole = Grid(mesh.rows, mesh.cols, mesh.wrap).neighbour
+    whole = Grid(mesh.rows, mesh.cols, mesh.wrap, layers=mesh.layers).neighbour
     return bool(((mesh.neighbour < 0) & (whole >= 0) & mesh.alive[:, None] & mesh.alive[whole]).any())

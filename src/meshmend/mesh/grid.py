@@ -1,17 +1,8 @@
-"""The grid that a mesh lies on: chips, ways, links and wraps. Nothing is dead here.
+"""The grid that a mesh lies on: chips, their links and wraps, in two or three dimensions. Nothing is dead here.
 
-A chip is named by (row, col) in the interface and by `row * cols + col` in arrays. A directed link is named by the
-chip it leaves and the way it goes, with the ways
-
-            N = 0
-    W = 3     +     E = 1          the way back is `opposite(way)`
-            S = 2
-
-so that a tree, a load or a schedule is a plain array over chips or over links (`link_number`). `wrap=(x, y)` joins
-the ends of the columns (x, the rows' axis) and of the rows (y, the columns' axis).
-
-How ways and links are numbered is known here and in the compiled loops (`kernel`), which cannot call functions of other
-files; a third dimension would change both.
+`wrap=(x, y, z)` joins the ends of the columns (x, the axis of rows), of the rows (y) and of the layers (z). How ways
+and links are numbered is known in `numbering.py` and nowhere else: others ask for `neighbour`, the chip at the end of a
+link, and for `reverse`, the same link the other way.
 """
 
 from __future__ import annotations
@@ -19,140 +10,43 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import MeshError
-
-Chip = tuple[int, int]
-"""A chip's (row, col)."""
-Link = tuple[Chip, Chip]
-"""The two chips that a link joins."""
-IntArray = npt.NDArray[np.int32]
-Ints = npt.NDArray[Any]
-"""Chips, ways or link numbers, of any integer type."""
-
-N, E, S, W = range(4)
-WAYS = "NESW"
-FORWARD = (E, S)
-"""One of the two ways of every link, so that each link is counted once."""
-STEP: tuple[Chip, ...] = ((-1, 0), (0, 1), (1, 0), (0, -1))
-"""Rows and columns that each way goes."""
-MOST_CHIPS = 2**20
-"""More than any machine has, and few enough that a mistyped size does not fill the memory."""
-
-
-@overload
-def opposite(way: int) -> int: ...
-
-
-@overload
-def opposite(way: Ints) -> Ints: ...
-
-
-def opposite(way: Any) -> Any:
-    """The way back, of one way or of an array of them."""
-    return way ^ 2
-
-
-@overload
-def link_number(chip: int, way: int) -> int: ...
-
-
-@overload
-def link_number(chip: Ints, way: Ints) -> Ints: ...
-
-
-def link_number(chip: Any, way: Any) -> Any:
-    """The number of the directed link that leaves a chip in this way."""
-    return len(WAYS) * chip + way
-
-
-@overload
-def link_source(link: int) -> tuple[int, int]: ...
-
-
-@overload
-def link_source(link: Ints) -> tuple[Ints, Ints]: ...
-
-
-def link_source(link: Any) -> tuple[Any, Any]:
-    """(chip, way): where a directed link begins, and the way it goes."""
-    return link // len(WAYS), link % len(WAYS)
+from meshmend.mesh.numbering import AXES as AXES
+from meshmend.mesh.numbering import FORWARD, Numbering
+from meshmend.mesh.numbering import SIDES as SIDES
+from meshmend.mesh.numbering import STEP as STEP
+from meshmend.mesh.numbering import WAYS as WAYS
+from meshmend.mesh.numbering import B as B
+from meshmend.mesh.numbering import Chip as Chip
+from meshmend.mesh.numbering import E as E
+from meshmend.mesh.numbering import F as F
+from meshmend.mesh.numbering import IntArray as IntArray
+from meshmend.mesh.numbering import Link as Link
+from meshmend.mesh.numbering import N as N
+from meshmend.mesh.numbering import S as S
+from meshmend.mesh.numbering import W as W
+from meshmend.mesh.numbering import chip_text as chip_text
+from meshmend.mesh.numbering import opposite as opposite
 
 
 @dataclass(frozen=True)
-class Grid:
-    """`rows` x `cols` chips, each joined to its neighbours; `wrap` joins opposite rims into rings."""
-
-    rows: int
-    cols: int
-    wrap: tuple[bool, bool] = (False, False)
-
-    def __post_init__(self) -> None:
-        for name, size, wrapped, axis in (
-            ("rows", self.rows, self.wrap[0], "x"),
-            ("cols", self.cols, self.wrap[1], "y"),
-        ):
-            if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
-                raise MeshError(f"a mesh needs {name} of at least 1, not {size!r}")
-            if wrapped and size < 3:
-                raise MeshError(
-                    f"wrap={axis} joins the ends of a side of {size}, which are neighbours already: "
-                    f"a wrapped side needs at least 3 {name}, so leave the wrap out"
-                )
-        if int(self.rows) * int(self.cols) > MOST_CHIPS:
-            raise MeshError(
-                f"{self.rows}x{self.cols} is more than {MOST_CHIPS:,} chips, the most a mesh may have: check the sizes"
-            )
-        object.__setattr__(self, "rows", int(self.rows))
-        object.__setattr__(self, "cols", int(self.cols))
-        object.__setattr__(self, "wrap", (bool(self.wrap[0]), bool(self.wrap[1])))
-
-    @property
-    def size(self) -> int:
-        """Chips, dead ones included: the length of arrays over chips."""
-        return self.rows * self.cols
-
-    @property
-    def link_numbers(self) -> int:
-        """The length of arrays over directed links, those that do not exist included."""
-        return len(WAYS) * self.size
-
-    def inside(self, chip: Chip) -> Chip:
-        """The chip, or a `MeshError` if it lies outside the grid."""
-        if not (0 <= chip[0] < self.rows and 0 <= chip[1] < self.cols):
-            raise MeshError(
-                f"chip {chip[0]},{chip[1]} is outside the {self.rows}x{self.cols} mesh: "
-                f"rows go from 0 to {self.rows - 1} and cols from 0 to {self.cols - 1}"
-            )
-        return chip
-
-    def index(self, chip: Chip) -> int:
-        """The chip's position in arrays over chips."""
-        row, col = self.inside(chip)
-        return row * self.cols + col
-
-    def chip(self, index: int) -> Chip:
-        """The (row, col) of a position in arrays over chips."""
-        return divmod(int(index), self.cols)
-
-    def positions(self, chips: npt.NDArray[np.integer[Any]] | None = None) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Arrays of the rows and columns of these chips, or of all."""
-        return np.divmod(np.arange(self.size) if chips is None else chips, self.cols)
+class Grid(Numbering):
+    """`rows` x `cols` (x `layers`) chips, each joined to its neighbours; `wrap` joins opposite rims into rings."""
 
     def around(self, chip: Chip) -> Iterator[tuple[int, Chip]]:
         """(way, neighbour) for every link of the grid at this chip."""
-        for way, (down, right) in enumerate(STEP):
-            row, col = chip[0] + down, chip[1] + right
-            if self.wrap[0]:
-                row %= self.rows
-            if self.wrap[1]:
-                col %= self.cols
-            if 0 <= row < self.rows and 0 <= col < self.cols:
-                yield way, (row, col)
+        for way in range(len(self.ways)):
+            axis, step = STEP[way]
+            place = chip[axis] + step
+            if self.wrap[axis]:
+                place %= self.dims[axis]
+            if 0 <= place < self.dims[axis]:
+                yield way, (*chip[:axis], place, *chip[axis + 1 :])
 
     def way(self, here: Chip, there: Chip) -> int:
         """The way that leads from a chip to its neighbour."""
@@ -163,39 +57,32 @@ class Grid:
 
     def link(self, link: Link) -> Link:
         """The link with its lower end first, or a `MeshError` if the grid has no such link."""
-        a, b = ((int(row), int(col)) for row, col in link)
-        self.inside(a)
-        self.inside(b)
+        a, b = (self.inside(tuple(int(place) for place in chip)) for chip in link)
         if b not in {chip for _, chip in self.around(a)}:
             raise MeshError(
-                f"link {a[0]},{a[1]}:{b[0]},{b[1]} does not exist: a link joins two neighbouring chips, "
-                "one row or one column apart (or across a wrapped rim)"
+                f"link {chip_text(a)}:{chip_text(b)} does not exist: a link joins two neighbouring chips, "
+                "one row or one column" + " or one layer" * (len(a) > 2) + " apart (or across a wrapped rim)"
             )
         return (a, b) if a < b else (b, a)
 
     @cached_property
     def neighbour(self) -> IntArray:
         """neighbour[chip, way]: the chip at the other end of that link, or -1."""
-        return frozen(self._around_all())
+        return frozen(around_all(self))
 
-    def _around_all(self) -> IntArray:
-        grid = np.arange(self.size, dtype=np.int32).reshape(self.rows, self.cols)
-        out = np.full((self.size, len(WAYS)), -1, np.int32)
-        for way, (down, right) in enumerate(STEP):
-            there = np.roll(grid, (-down, -right), (0, 1))
-            axis = 0 if down else 1
-            if not self.wrap[axis]:
-                rim: list[Any] = [slice(None), slice(None)]
-                rim[axis] = -1 if down + right > 0 else 0
-                there[tuple(rim)] = -1
-            out[:, way] = there.ravel()
-        return out
+    @cached_property
+    def reverse(self) -> IntArray:
+        """reverse[link]: the number of the same link the other way; -1 where there is no link."""
+        way = np.tile(np.arange(len(self.ways)), self.size)
+        there = self.neighbour.ravel()
+        return frozen(np.where(there >= 0, self.link_number(there, opposite(way)), -1).astype(np.int32))
 
     @cached_property
     def links(self) -> IntArray:
-        """The links, each once, as rows of (chip, way) with way E or S."""
-        chip, way = np.nonzero(self.neighbour[:, FORWARD] >= 0)
-        return frozen(np.stack([chip, np.array(FORWARD)[way]], 1).astype(np.int32))
+        """The links, each once, as rows of (chip, way) with way E, S or B."""
+        forward = np.array(FORWARD[: len(self.dims)])
+        chip, way = np.nonzero(self.neighbour[:, forward] >= 0)
+        return frozen(np.stack([chip, forward[way]], 1).astype(np.int32))
 
     @cached_property
     def directed_links(self) -> npt.NDArray[np.int64]:
@@ -232,6 +119,22 @@ class Grid:
             part = new
         parts = [frozen(np.flatnonzero(part == p).astype(np.int32)) for p in np.unique(part[self.live])]
         return tuple(sorted(parts, key=lambda p: (-len(p), int(p[0]))))
+
+
+def around_all(grid: Grid) -> IntArray:
+    """[chip, way]: the chip at the other end of every link of the grid, or -1."""
+    chips = np.arange(grid.size, dtype=np.int32).reshape(grid.layers, grid.rows, grid.cols)
+    out = np.full((grid.size, len(grid.ways)), -1, np.int32)
+    for way in range(len(grid.ways)):
+        axis, step = STEP[way]
+        in_array = (1, 2, 0)[axis]
+        there = np.roll(chips, -step, in_array)
+        if not grid.wrap[axis]:
+            rim: list[Any] = [slice(None)] * 3
+            rim[in_array] = -1 if step > 0 else 0
+            there[tuple(rim)] = -1
+        out[:, way] = there.ravel()
+    return out
 
 
 def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

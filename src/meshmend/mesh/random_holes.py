@@ -8,10 +8,7 @@ import numpy as np
 
 from meshmend.errors import MeshError
 from meshmend.mesh.grid import Chip, Grid, Link
-from meshmend.mesh.hole import BLOCKS, chips_of, count, piece
-
-ORDER = (*(f"{kind}s" for kind in reversed(BLOCKS)), "links")
-"""What is killed first: the larger things, so that smaller ones are picked among what is left."""
+from meshmend.mesh.hole import blocks, chips_of, count, piece
 
 
 class Picked(NamedTuple):
@@ -21,11 +18,17 @@ class Picked(NamedTuple):
     links: list[Link]
 
 
-def check(seed: int, counts: dict[str, float]) -> None:
+def order(grid: Grid) -> tuple[str, ...]:
+    """What is killed first: the larger things, so that smaller ones are picked among what is left."""
+    return (*(f"{kind}s" for kind in reversed(blocks(grid))), "links")
+
+
+def check(grid: Grid, seed: int, counts: dict[str, float]) -> None:
     """Raise a `MeshError` unless the seed and the names of what to kill make sense."""
-    unknown = sorted(set(counts) - set(ORDER))
+    unknown = sorted(set(counts) - set(order(grid)))
     if unknown:
-        raise MeshError(f"cannot fail {', '.join(unknown)} at random: choose from chips, links, boards, hosts")
+        known = ", ".join(["chips", "links", *(f"{kind}s" for kind in blocks(grid) if kind != "chip")])
+        raise MeshError(f"cannot fail {', '.join(unknown)} at random: choose from {known}")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise MeshError(f"seed={seed!r}: a seed is a whole number from 0 up")
 
@@ -37,9 +40,9 @@ def pick(grid: Grid, kind: str, number: float, random: np.random.Generator) -> P
         picked = random.permutation(len(links))[: _how_many(kind, number, len(links))]
         return Picked([], [links[i] for i in picked])
     every = (chips_of(grid, piece(grid, kind[:-1], i)) for i in range(count(grid, kind[:-1])))
-    blocks = [block for block in every if all(grid.alive[grid.index(chip)] for chip in block)]
-    picked = random.permutation(len(blocks))[: _how_many(kind, number, len(blocks))]
-    return Picked([chip for i in picked for chip in blocks[i]], [])
+    whole = [block for block in every if all(grid.alive[grid.index(chip)] for chip in block)]
+    picked = random.permutation(len(whole))[: _how_many(kind, number, len(whole))]
+    return Picked([chip for i in picked for chip in whole[i]], [])
 
 
 def _how_many(kind: str, number: float, of: int) -> int:

@@ -30,8 +30,8 @@ def holed(size: str, seed: int) -> mm.Mesh:
     """A mesh of this size with any wrap and any hole."""
     random = np.random.default_rng(seed)
     mesh = mm.Mesh.parse(size)
-    wrap = (seed % 3 == 0 and mesh.rows > 2, seed % 2 == 0 and mesh.cols > 2)
-    mesh = mm.Mesh(mesh.rows, mesh.cols, wrap)
+    wrap = (seed % 3 == 0 and mesh.rows > 2, seed % 2 == 0 and mesh.cols > 2, seed % 2 == 1 and mesh.layers > 2)
+    mesh = mm.Mesh(mesh.rows, mesh.cols, wrap, layers=mesh.layers)
     chips, links = (min(int(random.integers(3)), mesh.size // 4) for _ in range(2))
     return mesh.fail_random(seed, chips=chips, links=links).largest()
 

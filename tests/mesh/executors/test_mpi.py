@@ -27,6 +27,10 @@ def cases() -> list[tuple[str, str, int, int, str]]:
         "3x3 -chip@1,1",
         "3x3 -link@0,0:0,1",
         "4x4 -2x2@1,1 -2x2@2,2",
+        "2x2x2",
+        "2x2x2 -chip@0,1,0",
+        "1x3x3 wrap=yz ~0.5@0,0,0:0,1,0",
+        "3x3 ~0.75@0,0:0,1",
     ]
     meshes += [str(mm.Mesh(4, 3).fail_random(seed, chips=3).largest()) for seed in range(4)]
     found = []
@@ -37,7 +41,7 @@ def cases() -> list[tuple[str, str, int, int, str]]:
             except mm.PlanError:
                 continue
             chunks = int(random.integers(1, 4)) * flows
-            size = int(random.choice([1, 5, 1000, 40_001]))
+            size = int(random.choice([0, 1, 5, 1000, 40_001]))
             found.append((mesh, algorithm, chunks, size, str(random.choice(["int32", "int64", "float32"]))))
     return found
 

@@ -34,6 +34,15 @@ def test_coordinates_place_tpus(whole: bool, axes: tuple[int, ...]) -> None:
     assert [at[device.coords] for device in placed(mesh, devices)] == [mesh.chip(i) for i in mesh.live]
 
 
+@pytest.mark.parametrize("axes", [(0, 1, 2), (2, 0, 1)])
+def test_coordinates_place_tpus_in_three_dimensions(axes: tuple[int, ...]) -> None:
+    mesh = Mesh.parse("2x3x4 -2x1x1@0,0,0 -chip@1,2,3")
+    at = {tuple(np.array(mesh.chip(i))[list(axes)].tolist()): int(i) for i in mesh.live}
+    devices = [tpu(*coords) for coords in at]
+    np.random.default_rng(0).shuffle(devices)  # type: ignore[arg-type]
+    assert [at[device.coords] for device in placed(mesh, devices)] == mesh.live.tolist()
+
+
 def test_a_line_and_a_single_tpu() -> None:
     assert [d.coords for d in placed(Mesh(1, 3), [tpu(0, c, 0) for c in (2, 0, 1)])] == [(0, c, 0) for c in range(3)]
     assert [d.coords for d in placed(Mesh(3, 1), [tpu(0, 0, c) for c in (2, 0, 1)])] == [(0, 0, c) for c in range(3)]

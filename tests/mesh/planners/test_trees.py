@@ -65,8 +65,8 @@ def test_combs_load_all_links_alike(text: str) -> None:
 @settings(max_examples=40, deadline=None)
 @given(meshes(10))
 def test_one_tree_is_as_shallow_as_any(mesh: Mesh) -> None:
-    near = live_neighbours(mesh)
-    all_roots = np.stack([grow(near, root, np.ones(near.shape, np.int64)) for root in range(len(near))])
+    near, back = live_neighbours(mesh)
+    all_roots = np.stack([grow(near, back, root, np.ones(near.shape, np.int64)) for root in range(len(near))])
     best = depths(mesh, spread(mesh, all_roots)).max(1).min()
     plan = trees(mesh, 1)
     verify(plan)
@@ -103,23 +103,21 @@ def test_tree_helpers_agree_with_a_walk(mesh: Mesh) -> None:
 @settings(max_examples=10, deadline=None)
 @given(meshes(5))
 def test_compiled_and_plain_exchanges_agree(mesh: Mesh) -> None:
-    near = live_neighbours(mesh)
-    number, links = number_links(near)
-    if links == 0:
+    (near, back), number = live_neighbours(mesh), number_links(mesh)
+    if len(mesh.links) == 0:
         return
-    start = np.stack([grow(near, root % len(near), np.ones(near.shape, np.int64)) for root in range(6)])
-    cap = int(np.ceil(6 / bound(mesh).value))
+    start = np.stack([grow(near, back, root % len(near), np.ones(near.shape, np.int64)) for root in range(6)])
+    room = np.full(len(mesh.links), int(np.ceil(6 / bound(mesh).value)))
     fast, plain = start.copy(), start.copy()
-    assert balance(near, number, links, fast, cap, 5) == balance.plain(near, number, links, plain, cap, 5) == 0
+    assert balance(near, back, number, room, fast, 5) == balance.plain(near, back, number, room, plain, 5) == 0
     assert np.array_equal(fast, plain)
 
 
 def test_a_cap_below_the_strength_is_not_reached_and_said() -> None:
     mesh = Mesh.parse("3x3")
-    near = live_neighbours(mesh)
-    number, links = number_links(near)
-    up = np.stack([grow(near, 4, np.ones(near.shape, np.int64))] * 6)
-    assert balance(near, number, links, up, 3, 9) > 0
+    near, back = live_neighbours(mesh)
+    up = np.stack([grow(near, back, 4, np.ones(near.shape, np.int64))] * 6)
+    assert balance(near, back, number_links(mesh), np.full(len(mesh.links), 3), up, 9) > 0
 
 
 def test_flows_must_be_positive() -> None:

@@ -68,11 +68,12 @@ def test_two_phases_do_not_overlap() -> None:
 def test_compiled_and_plain_clocks_agree(mesh: Mesh, hop: int) -> None:
     made = plan(mesh, algorithm="trees")
     streams = Streams(made, share_out(made, len(made) + 5))
-    key = _due(streams, hop)
-    fast = streams.run(key, hop)
+    key = _due(streams, hop, 1)
+    busy = np.where(np.arange(mesh.link_numbers) % 7 == 0, 2, 1)
+    fast = streams.run(key, hop - 1, busy)
     compiled, _serve._compiled = _serve._compiled, _serve.plain
     try:
-        plain = streams.run(key, hop)
+        plain = streams.run(key, hop - 1, busy)
     finally:
         _serve._compiled = compiled
     assert plain.slots == fast.slots

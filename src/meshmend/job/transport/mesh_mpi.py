@@ -129,12 +129,12 @@ def _sent(comm: MPI.Comm, mesh: Mesh, made: Schedule | None) -> tuple[Schedule, 
     Planners and provers are slow to load. The others compute the digest of the table they received, which is quick,
     and run it only if it is the digest that was proved.
     """
-    head = np.zeros(5, np.int64)
+    head = np.zeros(6, np.int64)
     if made is not None:
-        head[:3] = made.chunks, made.hop, len(made)
-        head[3:] = np.frombuffer(verify(made).digest, np.int64)
+        head[:4] = made.chunks, made.hop, len(made), made.pace
+        head[4:] = np.frombuffer(verify(made).digest, np.int64)
     patient(comm.Ibcast(head, 0))
-    chunks, hop, size = head[:3].tolist()
+    chunks, hop, size, pace = head[:4].tolist()
     if not chunks:
         return None
     table = np.empty((4, size), np.int32)
@@ -143,5 +143,5 @@ def _sent(comm: MPI.Comm, mesh: Mesh, made: Schedule | None) -> tuple[Schedule, 
     flat = table.ravel()
     for begin in range(0, flat.size, PIECE // 4):
         comm.Bcast(flat[begin : begin + PIECE // 4], 0)
-    received = Schedule(mesh, chunks, hop, table[0], table[1], table[2], table[3].astype(bool))
-    return received, Proof.from_peer(head[3:].tobytes(), received)
+    received = Schedule(mesh, chunks, hop, table[0], table[1], table[2], table[3].astype(bool), pace)
+    return received, Proof.from_peer(head[4:].tobytes(), received)

@@ -4,6 +4,9 @@
     │  │ ═══► │  │        a link is two lines, one per direction (keep right), coloured by load over the max load;
     └──┘ ───► └──┘        the chosen flow's arrows run between the two lines, from chip to parent.
 
+The layers of a mesh of three dimensions lie side by side, each under its number, and the links between them are short
+slanting stubs; a small isometric view shows the whole.
+
 The same plan gives the same bytes: one element per line, numbers with at most two decimals. Links are grouped into one
 `<path>` per load level, so that 4096 chips stay near a megabyte. Notebooks put many pictures on one page, where ids
 and style sheets of one would leak into the next: there are none, and `mm-` classes only name the parts.
@@ -11,8 +14,9 @@ and style sheets of one would leak into the next: there are none, and `mm-` clas
 
 from __future__ import annotations
 
+import math
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import escape
@@ -22,8 +26,15 @@ import numpy.typing as npt
 
 from meshmend.base.theme import CHIP, DEAD_CHIP, DEAD_LINK, DOWN, IDLE, INK, LOAD, MUTED, PAPER, UP
 from meshmend.errors import PlanError
-from meshmend.mesh import WAYS, Mesh
-from meshmend.mesh.grid import STEP, link_number
+from meshmend.mesh import Mesh
+from meshmend.mesh.drawing.isometric import isometric
+from meshmend.mesh.drawing.marks import cross as _cross
+from meshmend.mesh.drawing.marks import group as _group
+from meshmend.mesh.drawing.marks import num as _num
+from meshmend.mesh.drawing.marks import path as _path
+from meshmend.mesh.drawing.marks import square as _square
+from meshmend.mesh.drawing.marks import tag as _tag
+from meshmend.mesh.drawing.marks import text as _text
 from meshmend.mesh.planners.plan import Plan, Ways, depths
 
 TOOLTIPS = 1024
@@ -32,6 +43,11 @@ LEVELS = len(LOAD) - 1
 PANEL, GAP, MARGIN = 252, 32, 24
 HALF, LANE, STUB = 0.29, 0.15, 0.64
 """In cells, from a chip's middle: its edge, the line of a link's direction, the outer end of a wrap link's stub."""
+
+ON_PAGE = ((-1.0, 0.0), (0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-0.72, -0.72), (0.72, 0.72))
+"""Where each way leads on the page, down and to the right, in cells."""
+BETWEEN = 1
+"""Cells between two layers."""
 
 Block = tuple[int, list[str]]
 """A part of the panel: its height and its elements."""
@@ -43,23 +59,45 @@ class _Grid(NamedTuple):
     mesh: Mesh
     cell: int
 
+    @property
+    def across(self) -> int:
+        """Layers that lie side by side, so that all together are about as wide as high."""
+        mesh = self.mesh
+        side = math.sqrt(mesh.layers * (mesh.rows + BETWEEN) / (mesh.cols + BETWEEN))
+        return min(mesh.layers, max(1, round(side)))
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Rows and columns of cells on the page."""
+        mesh, down = self.mesh, -(-self.mesh.layers // self.across)
+        return down * (mesh.rows + BETWEEN) - BETWEEN, self.across * (mesh.cols + BETWEEN) - BETWEEN
+
+    def cell_of(self, chip: int) -> tuple[int, int]:
+        """The row and column of cells in which a chip lies on the page."""
+        row, col, layer = (*self.mesh.chip(chip), 0)[:3]
+        down, across = divmod(layer, self.across)
+        return row + down * (self.mesh.rows + BETWEEN), col + across * (self.mesh.cols + BETWEEN)
+
     def at(self, chip: int, along: float = 0, way: int = 0, right: float = 0) -> tuple[float, float]:
         """The point so many cells from a chip's middle: along a way, and to the right of it."""
-        row, col = self.mesh.chip(chip)
-        dr, dc = STEP[way]
+        row, col = self.cell_of(chip)
+        dr, dc = ON_PAGE[way]
         x = (col + 0.5 + along * dc - right * dr) * self.cell
         return x, (row + 0.5 + along * dr + right * dc) * self.cell
 
     def line(self, chip: int, way: int, edge: float = 0, right: float = 0) -> str:
         """A link as path data: one line, or two stubs where it crosses the rim."""
-        there, (dr, dc) = int(self.mesh.neighbour[chip, way]), STEP[way]
+        there, (dr, dc) = int(self.mesh.neighbour[chip, way]), ON_PAGE[way]
         pieces = [(chip, edge, 1 - edge)]
-        if there - chip != dr * self.mesh.cols + dc:
+        if way >= 4 or there - chip != dr * self.mesh.cols + dc:
             pieces = [(chip, edge, STUB), (there, -STUB, -edge)]
         data = ""
         for here, start, end in pieces:
             x, y = self.at(here, start, way, right)
-            data += f"M{_num(x)} {_num(y)}{'vh'[way % 2]}{_num((end - start) * (dr + dc) * self.cell)}"
+            length = (end - start) * self.cell
+            slanting = f"l{_num(length * dc)} {_num(length * dr)}"
+            data += f"M{_num(x)} {_num(y)}"
+            data += slanting if way >= 4 else f"{'vh'[way % 2]}{_num(length * (dr + dc))}"
         return data
 
 
@@ -84,13 +122,15 @@ def draw(plan: Plan, path: str | None = None, *, flow: int = 0) -> str:
 
 def _elements(plan: Plan, flow: int) -> Iterator[str]:
     mesh = plan.mesh
-    cell = min(64, max(12, 900 // max(mesh.rows, mesh.cols)))
-    stub_y, stub_x = (cell // 4 * wrapped for wrapped in mesh.wrap)
+    high, wide = _Grid(mesh, 1).sides
+    cell = min(64, max(12, 900 // max(high, wide)))
+    stub_y, stub_x = (cell // 4 * wrapped for wrapped in mesh.wrap[:2])
     left, top = MARGIN + 22 + stub_x, 84 + stub_y
-    right, bottom = left + mesh.cols * cell + stub_x, top + mesh.rows * cell + stub_y
-    blocks = [b for b in (_figures(plan), _load_key(plan), _flow_key(plan, flow), _hole_key(mesh)) if b[1]]
+    right, bottom = left + wide * cell + stub_x, top + high * cell + stub_y
+    whole = isometric(mesh, PANEL)
+    blocks = [b for b in (_figures(plan), whole, _load_key(plan), _flow_key(plan, flow), _hole_key(mesh)) if b[1]]
     # A flat mesh would leave a tall blank next to it: its panel goes underneath.
-    if mesh.cols * cell >= max(600, 3 * mesh.rows * cell):
+    if wide * cell >= max(600, 3 * high * cell):
         places = [(MARGIN + i * (PANEL + GAP), bottom + GAP) for i in range(len(blocks))]
     else:
         places = [(right + GAP, 70 + sum(b[0] + GAP for b in blocks[:i])) for i in range(len(blocks))]
@@ -123,11 +163,15 @@ def _elements(plan: Plan, flow: int) -> Iterator[str]:
 def _labels(grid: _Grid) -> Iterator[str]:
     """Row and col numbers along the rims, as many as there is room for."""
     every = 1 if grid.cell >= 24 else 2
+    flat = grid.mesh.layers == 1
     for way, numbers, step in ((0, grid.mesh.cols, 1), (3, grid.mesh.rows, grid.mesh.cols)):
         along = (STUB if grid.mesh.wrap[way % 2] else HALF) + 12 / grid.cell
-        for number in range(0, numbers, every):
+        for number in range(0, numbers, every) if flat else ():
             x, y = grid.at(number * step, along, way)
             yield _text(x, y + 3.5, str(number), MUTED, font_size=10, text_anchor="middle")
+    for layer in range(0 if flat else grid.mesh.layers):
+        x, y = grid.at(layer * grid.mesh.rows * grid.mesh.cols, STUB, 0)
+        yield _text(x - HALF * grid.cell, y - 8, f"layer {layer}", MUTED, font_size=max(8, min(11, grid.cell // 2)))
 
 
 def _links(plan: Plan, grid: _Grid) -> Iterator[str]:
@@ -143,10 +187,10 @@ def _links(plan: Plan, grid: _Grid) -> Iterator[str]:
 
 
 def _levels(plan: Plan) -> npt.NDArray[np.int64]:
-    """The load level of each chip's four links: 0 where idle, `LEVELS` at the max load, -1 where there is no link."""
+    """The load level of each chip's links: 0 where idle, `LEVELS` at the max load, -1 where there is no link."""
     # Loads are sums of floats: one a hair over a step is that step.
-    level = np.ceil(plan.load / (plan.max_load or 1) * LEVELS - 1e-9).astype(np.int64)
-    return np.where(plan.mesh.neighbour >= 0, level.reshape(-1, len(WAYS)), -1)
+    level = np.ceil(plan.load / plan.mesh.speed / (plan.max_load or 1) * LEVELS - 1e-9).astype(np.int64)
+    return np.where(plan.mesh.neighbour >= 0, level.reshape(plan.mesh.size, -1), -1)
 
 
 def _chips(grid: _Grid) -> Iterator[str]:
@@ -223,7 +267,7 @@ def _load_key(plan: Plan) -> Block:
 
 
 def _flow_key(plan: Plan, flow: int) -> Block:
-    row, col = plan.mesh.chip(int(plan.root[flow]))
+    root = plan.mesh.name(int(plan.root[flow]))
     far = max(depths(plan.mesh, trees[[flow]]).max() for trees in (plan.up, plan.down))
     same = np.array_equal(plan.up[flow], plan.down[flow])
     colour, dash, tree = (UP, "none", "the same tree back") if same else (DOWN, "5 3", "another tree, from the root")
@@ -234,7 +278,7 @@ def _flow_key(plan: Plan, flow: int) -> Block:
     return 100, [
         _text(0, 10, name, font_weight=600),
         _text(0, 28, f"share {_num(100 * float(plan.share[flow]))} %, depth {far}", MUTED),
-        _group(0, 48, [_path(_square(15, 0, 15), fill=UP), _text(40, 4, f"root {row},{col}")]),
+        _group(0, 48, [_path(_square(15, 0, 15), fill=UP), _text(40, 4, f"root {root}")]),
         _group(0, 70, [*up, _text(40, 4, "up: reduces to the root")]),
         _group(0, 92, [*down, _text(40, 4, f"down: {tree}")]),
     ]
@@ -245,7 +289,10 @@ def _hole_key(mesh: Mesh) -> Block:
     chip = _path(_square(15, 0, 13.5) + _cross(15, 0, 6.5), stroke=DEAD_CHIP, stroke_width=1.8)
     link = _path(_cross(15, 0, 8), stroke=DEAD_LINK, stroke_width=2.3)
     stubs = _path("M4 -4h22M4 4h22", stroke=LOAD[-1], stroke_width=2.5)
+    slow = len(mesh.slow)
+    line = _path("M4 0h22", stroke=MUTED, stroke_width=1.5, stroke_dasharray="3 3")
     rows = [(chips, chip, f"dead chips: {chips}"), (links, link, f"dead links: {links}")]
+    rows.append((slow, line, f"slow links: {slow}, loads count for more"))
     rows.append((any(mesh.wrap), stubs, "wrap link: goes on at the other rim"))
     shown = [[mark, _text(40, 4, text)] for there, mark, text in rows if there]
     return 22 * len(shown) - 6, [_group(0, 8 + 22 * i, row) for i, row in enumerate(shown)]
@@ -254,44 +301,13 @@ def _hole_key(mesh: Mesh) -> Block:
 def _tooltips(plan: Plan, grid: _Grid) -> Iterator[str]:
     """Unseen squares on top of everything, each with what its chip sends."""
     mesh, load, cell = plan.mesh, plan.load, grid.cell
-    for chip, (row, col) in enumerate(np.ndindex(mesh.rows, mesh.cols)):
+    for chip in range(mesh.size):
+        row, col = grid.cell_of(chip)
         sends = ", ".join(
-            f"{WAYS[w]} {load[link_number(chip, w)]:.2f}" for w in range(len(WAYS)) if mesh.neighbour[chip, w] >= 0
+            f"{way} {load[mesh.link_number(chip, w)]:.2f}"
+            for w, way in enumerate(mesh.ways)
+            if mesh.neighbour[chip, w] >= 0
         )
         state = f"sends {sends or 'nothing'} (× payload)" if mesh.alive[chip] else "dead"
         box = {"x": col * cell, "y": row * cell, "width": cell, "height": cell}
-        yield _tag("rect", f"<title>chip {row},{col}: {state}</title>", **box, pointer_events="all")
-
-
-def _square(x: float, y: float, side: float) -> str:
-    """A rounded square around a point."""
-    q, flat = _num(side / 5), _num(side * 0.6)
-    start = f"M{_num(x - 0.3 * side)} {_num(y - side / 2)}"
-    return f"{start}h{flat}q{q} 0 {q} {q}v{flat}q0 {q} -{q} {q}h-{flat}q-{q} 0 -{q} -{q}v-{flat}q0 -{q} {q} -{q}z"
-
-
-def _cross(x: float, y: float, side: float) -> str:
-    s, top = _num(side), _num(y - side / 2)
-    return f"M{_num(x - side / 2)} {top}l{s} {s}M{_num(x + side / 2)} {top}l-{s} {s}"
-
-
-def _group(x: int, y: int, elements: Iterable[str]) -> str:
-    return "\n".join([f'<g transform="translate({x} {y})">', *elements, "</g>"])
-
-
-def _text(x: float, y: float, text: str, fill: str = INK, **attributes: float | str) -> str:
-    return _tag("text", escape(text), x=x, y=y, fill=fill, **attributes)
-
-
-def _path(d: str, **attributes: float | str) -> str:
-    return _tag("path", **attributes, d=d)
-
-
-def _tag(name: str, body: str = "", /, **attributes: float | str) -> str:
-    pairs = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items())
-    words = "".join(f' {key}="{value if isinstance(value, str) else _num(value)}"' for key, value in pairs)
-    return f"<{name}{words}>{body}</{name}>" if body else f"<{name}{words}/>"
-
-
-def _num(x: float) -> str:
-    return f"{round(x, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
+        yield _tag("rect", f"<title>chip {mesh.name(chip)}: {state}</title>", **box, pointer_events="all")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from meshmend.mesh import text_map
 from meshmend.mesh.planners.plan import Plan
 
-ARROWS = "↑→↓←"
+ARROWS = "↑→↓←↖↘"
 TALL = 40
 """Rows of the map that are printed; the middle of taller meshes is left out."""
 
@@ -32,4 +32,6 @@ def describe(plan: Plan) -> str:
     if plan.why:
         figures["why"] = plan.why
     caption = f"flow 0 (of 0 to {len(plan) - 1}): each chip sends its part along the arrow, * is the root, x is dead"
+    if plan.mesh.layers > 1:
+        caption += " (↖ to the layer before, ↘ to the next)"
     return "\n".join([*lines, caption, "", *(f"{name:<6} {text}" for name, text in figures.items())])

@@ -5,8 +5,9 @@
                                  check_vma=False))  # train calls reduce(gradients, tables)
     state = step(state, batch, reduce.tables)
 
-The program is one loop over the slots with four neighbour permutations, so its size does not grow with the schedule.
-Who sends what is in tables, which are arguments: another plan for the same mesh runs in the program that is compiled.
+The program is one loop over the slots with a permutation between neighbours per way (four, or six in three dimensions),
+so its size does not grow with the schedule. Who sends what is in tables, which are arguments: another plan for the same
+mesh runs in the program that is compiled.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class Allreduce(Executor):
                 f"a plan for {plan.mesh} cannot replace one for {self.schedule.mesh}: "
                 "the live chips and links differ, so call allreduce(plan, devices) again"
             )
-        return _made(plan.schedule(self.schedule.chunks, hop=HOP), self.mesh, self.tables.send.shape[1])
+        return _made(plan.schedule(self.schedule.chunks, hop=HOP, even=True), self.mesh, self.tables.send.shape[1])
 
     def replicate(self, tree: Any) -> Any:
         """The tree on every live device. What lived on more devices before comes from the survivors' own copies."""
@@ -125,7 +126,7 @@ def allreduce(plan: Plan, devices: Sequence[Any] | None = None, *, chunks: int |
     if chunks is None:
         chunks = max(len(plan), math.ceil(HOP * plan.hops / plan.max_load)) if plan.max_load else 1
     line = jax.sharding.Mesh(np.array(here), (AXIS,))
-    return _made(plan.schedule(chunks, hop=HOP), line, 0)
+    return _made(plan.schedule(chunks, hop=HOP, even=True), line, 0)
 
 
 def _made(schedule: Schedule, mesh: jax.sharding.Mesh, least: int) -> Allreduce:
@@ -214,7 +215,7 @@ def _varies(value: jax.Array) -> bool:
 def _loop(buffer: jax.Array, tables: Tables) -> Any:
     permute: Any = lax.ppermute
     links = neighbours(tables.mesh)
-    ways = [way for way in ORDER if links[way]]
+    ways = [way for way in ORDER if way < len(links) and links[way]]
     spare = tuple(buffer[-1:] for _ in ways)
 
     def slot(t: Any, held: Any) -> Any:

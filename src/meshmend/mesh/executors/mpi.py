@@ -132,6 +132,9 @@ class MeshSum(Executor):
 
     def __call__(self, part: Numbers, total: Numbers) -> None:
         """Add up everybody's part into everybody's total."""
+        if not len(part):  # no message carries nothing
+            self._idle()
+            return
         chunks = self.schedule.chunks
         bounds = (len(part) * np.arange(chunks + 1) // chunks).tolist()
         self._begins = bounds

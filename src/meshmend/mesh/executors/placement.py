@@ -1,12 +1,14 @@
 """Which device is which chip.
 
-A TPU knows where it is: its `coords` decide, in any two axes of the machine and from any corner. Other devices are
-taken in their order, row by row. The devices given are those of all chips of the mesh, or those of the live ones.
+A TPU knows where it is: its `coords` decide, in any axes of the machine and from any corner. Other devices are
+taken in their order, row by row and layer by layer. The devices given are those of all chips of the mesh, or those of
+the live ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -34,10 +36,12 @@ def placed(mesh: Mesh, devices: Sequence[Any]) -> list[Any]:
             "(the cores of a chip can be summed first)"
         )
     away = np.array(spots) - np.min(spots, axis=0)
-    x, y, *rest = np.argsort(away.max(0) == 0, kind="stable")  # a slice lies in any two of the machine's axes
     corner = np.min(chips, axis=0)
-    for axes in ((x, y), (y, x)):
-        found = {(int(r), int(c)): d for (r, c), d in zip(away[:, axes] + corner, devices, strict=True)}
+    # A slice lies in any of the machine's axes; those along which it has no extent come last.
+    axes = np.argsort(away.max(0) == 0, kind="stable").tolist()
+    for order in permutations(axes, len(mesh.dims)):
+        rest = [axis for axis in axes if axis not in order]
+        found = {tuple(spot): d for spot, d in zip((away[:, order] + corner).tolist(), devices, strict=True)}
         if found.keys() == set(chips) and not away[:, rest].any():
             return [found[chip] for chip in live]
     raise PlanError(

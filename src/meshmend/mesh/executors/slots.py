@@ -1,4 +1,4 @@
-"""A schedule as each chip sees it: in this slot, which chunk goes out and which comes in, for each of the four ways.
+"""A schedule as each chip sees it: in this slot, which chunk goes out and which comes in, for each of its ways.
 
 Rows of a table are slots. A chunk taken in slot t is on its way in slot t + 1 and lands at the beginning of slot t + 2,
 so that in every slot the links carry one set of chunks while the chip adds up the last and takes the next: nothing of
@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import PlanError
-from meshmend.mesh import WAYS, Mesh
-from meshmend.mesh.grid import E, N, S, W, link_source
+from meshmend.mesh import Mesh
+from meshmend.mesh.grid import B, E, F, N, S, W
 from meshmend.mesh.schedule import Schedule
 
 HOP = 2
 """Slots from taking a chunk to landing it."""
-ORDER = (S, E, W, N)
+ORDER = (B, S, E, W, N, F)
 """Ways in which chunks that land together are added: by the sender's number, as the reference in numpy does."""
 
 Pairs = tuple[tuple[int, int], ...]
@@ -44,16 +44,18 @@ def turns(schedule: Schedule) -> int:
 
 def moves(schedule: Schedule, capacity: int) -> Moves:
     """The tables of a schedule, padded to `capacity` slots."""
+    if schedule.pace:
+        raise PlanError(f"a schedule with pace={schedule.pace} cannot run here: make it with schedule(even=True)")
     if schedule.hop < HOP:
         raise PlanError(f"a schedule with hop={schedule.hop} cannot run here: make it with schedule(hop={HOP})")
     place = schedule.mesh.place
-    shape = len(schedule.mesh.live), capacity, len(WAYS)
+    shape = len(schedule.mesh.live), capacity, len(schedule.mesh.ways)
     out = Moves(
         np.full(shape, schedule.chunks, np.int32),
         np.full(shape, schedule.chunks, np.int32),
         np.ones(shape, bool),  # copies of nothing, so that the spare row stays empty
     )
-    way = link_source(schedule.link)[1]
+    way = schedule.mesh.link_source(schedule.link)[1]
     out.send[place[schedule.sender], schedule.slot, way] = schedule.chunk
     lands = place[schedule.receiver], schedule.slot + HOP, way
     out.land[lands] = schedule.chunk
@@ -65,5 +67,5 @@ def neighbours(mesh: Mesh) -> tuple[Pairs, ...]:
     """For each way, the pairs (from, to) of places among the live chips that a live link joins."""
     there = mesh.place[mesh.neighbour[mesh.live]]
     return tuple(
-        tuple((int(i), int(there[i, way])) for i in np.flatnonzero(there[:, way] >= 0)) for way in range(len(WAYS))
+        tuple((int(i), int(there[i, way])) for i in np.flatnonzero(there[:, way] >= 0)) for way in range(len(mesh.ways))
     )

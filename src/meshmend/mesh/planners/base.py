@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from meshmend.errors import PlanError
 from meshmend.mesh.mesh import Mesh
 from meshmend.mesh.planners.plan import Plan
 
@@ -36,4 +37,10 @@ class Planner:
 
     def __call__(self, mesh: Mesh, **options: Any) -> Plan:
         """The plan for a mesh, or a `PlanError` if the scheme does not exist on it."""
+        if len(mesh.dims) not in self.dims:
+            known = " and ".join(map(str, self.dims))
+            raise PlanError(
+                f"{self.name} plans for meshes of {known} dimensions, and {mesh} has {len(mesh.dims)}: "
+                "use trees instead"
+            )
         return self.make(mesh, **options)

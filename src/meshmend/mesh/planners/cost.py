@@ -1,8 +1,9 @@
 """What a link can do, and what a plan will take on it: the figures that plans are ranked by.
 
-A chunk occupies a link for its size / bandwidth; it is there one latency later, while the link already carries the
-next. A link works for `S * load / B` in all; it waits until the first chunk can have reached it, and its last chunk
-has hops left to travel, each `S / (K * B) + latency` in a payload S of K chunks. The last link to end gives the time.
+A chunk occupies a link for its size / bandwidth (a slow one for longer); it is there one latency later, while the link
+already carries the next. A link works for `S * load / B` in all; it waits until the first chunk can have reached it,
+and its last chunk has hops left to travel, each `S / (K * B) + latency` in a payload S of K chunks. The last link to
+end gives the time.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,14 +19,20 @@ import numpy.typing as npt
 
 from meshmend.base.registry import Registry
 from meshmend.errors import PlanError
-from meshmend.mesh.grid import link_number, opposite
+from meshmend.mesh import Mesh
+from meshmend.mesh.planners.bound import live_neighbours
+from meshmend.mesh.planners.packing import grow
 from meshmend.mesh.planners.plan import Plan, depths, heights
 
 MOST_CHUNKS = 4096
 SMALLEST_CHUNK = 1024
 """Bytes: below that, what each message costs by itself outweighs its transfer on real links."""
-FILL = 0.05
-"""The part of the busiest link's time that filling and draining may take."""
+FILL = 0.015
+"""The part of the whole time that chunks may take to pass from hop to hop, beside their latency."""
+DRAIN = 1.08
+"""Of the mesh's diameter: fits schedules in two and three dimensions, with and without holes, within 5 %."""
+MOST_PACE = 12
+"""Slots for a whole link, at most: speeds that would need more are rounded down by less than a tenth."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +52,18 @@ class LinkSpeed:
             )
 
 
+# Nobody publishes latencies: 1 µs is what MLPerf's logs of TPU-v3 fit, and taken for its successors too.
 LINKS: Registry[LinkSpeed] = Registry(
     "link",
     PlanError,
     {
         "tpu-v3": LinkSpeed(80e9, 1e-6),
+        "tpu-v4": LinkSpeed(50e9, 1e-6),  # arXiv 2304.01433: six links of 50 GB/s
+        "tpu-v5p": LinkSpeed(100e9, 1e-6),  # cloud.google.com/tpu/docs/v5p: 1,200 GB/s per chip, both ways, six links
+        "tpu-v6e": LinkSpeed(100e9, 1e-6),  # …/v6e: 800 GB/s per chip, both ways, four links
+        "tpu7x": LinkSpeed(100e9, 1e-6),  # …/tpu7x: 1,200 GB/s per chip, both ways, six links
+        "trn2": LinkSpeed(128e9, 1e-6),  # deduced, see presets.py
+        "wormhole": LinkSpeed(50e9, 1e-6),  # four Ethernet lanes of 100 Gbit/s per direction
         "ethernet-100g": LinkSpeed(12.5e9, 5e-6),
         "ethernet-10g": LinkSpeed(1.25e9, 20e-6),
     },
@@ -62,20 +76,47 @@ def link_speed(link: str | LinkSpeed) -> LinkSpeed:
 
 
 def chunks_for(plan: Plan, nbytes: float, link: str | LinkSpeed = "tpu-v3") -> int:
-    """How many chunks: enough that filling costs little, and a hop's latency a whole number of chunk times."""
+    """How many chunks: enough that filling costs little, and if possible the same number for equal flows.
+
+    More bytes never get fewer chunks, so that the time grows with the payload without jumps.
+    """
     speed = link_speed(link)
     most = max(1, min(MOST_CHUNKS, int(nbytes // SMALLEST_CHUNK)))
-    wanted = min(most, max(len(plan), math.ceil(plan.hops / (FILL * max(plan.max_load, 1e-9)))))
-    latency_chunks = nbytes / speed.bandwidth / speed.latency if speed.latency else math.inf
-    if latency_chunks <= most:
-        wanted = min(most, math.ceil(wanted / latency_chunks) * int(latency_chunks))
-    return max(1, wanted)
+    payload = nbytes / speed.bandwidth
+    whole = max(payload * plan.max_load + plan.hops * speed.latency, 1e-30)
+    wanted = max(len(plan), math.ceil(payload * plan.hops / (FILL * whole)))
+    even = whole_shares(plan)
+    if even and even <= most:
+        return min(-(-wanted // even) * even, most // even * even)
+    return min(most, wanted)
 
 
-def hop_slots(nbytes: float, chunks: int, link: str | LinkSpeed) -> int:
-    """Slots from the one in which a chunk is sent to the first in which it can be sent on."""
+def whole_shares(plan: Plan) -> int:
+    """The least number of chunks that gives each flow exactly its share; 0 if that is more than there may be."""
+    least = 1 / float(plan.share.min())
+    number = round(least)
+    exact = number <= MOST_CHUNKS and np.allclose(plan.share * number, np.round(plan.share * number), atol=1e-6)
+    return number if exact else 0
+
+
+def pace_for(mesh: Mesh, latency: float) -> int:
+    """Slots for which a chunk occupies a whole link, so that all links and the latency take whole numbers of slots.
+
+    `latency` is in chunk times. Where exact numbers would be large, nearly.
+    """
+    speeds = np.unique(mesh.units[mesh.directed_links])
+    least = math.lcm(*(int(units) // math.gcd(mesh.whole, int(units)) for units in speeds))
+    if least > MOST_PACE:
+        return MOST_PACE
+    paces = range(least, MOST_PACE + 1, least)
+    rounded = {pace: 1 + math.ceil(pace * latency - 1e-9) / pace for pace in paces}
+    return next(pace for pace in paces if rounded[pace] <= 1.02 * min(rounded.values()))
+
+
+def hop_slots(nbytes: float, chunks: int, link: str | LinkSpeed, pace: int = 1) -> int:
+    """Slots, of which a chunk takes `pace`, from the one in which it is sent to the first in which it goes on."""
     speed = link_speed(link)
-    return 1 + math.ceil(speed.latency * speed.bandwidth * chunks / nbytes - 1e-9)
+    return pace + math.ceil(pace * speed.latency * speed.bandwidth * chunks / nbytes - 1e-9)
 
 
 def seconds(plan: Plan, nbytes: float, link: str | LinkSpeed = "tpu-v3") -> float:
@@ -85,7 +126,15 @@ def seconds(plan: Plan, nbytes: float, link: str | LinkSpeed = "tpu-v3") -> floa
     payload = nbytes / speed.bandwidth
     if plan not in _PROFILES:
         _PROFILES[plan] = list(_phases(plan))
-    return sum(max(phase.hops * hop, _most(payload * phase.load + hop * phase.wait)) for phase in _PROFILES[plan])
+    return sum(
+        max(
+            phase.hops * hop,
+            _most(payload * phase.load + hop * phase.wait),
+            _most(payload * plan.share + hop * phase.flow_hops),
+            payload * _most(phase.load) + hop * phase.drain,
+        )
+        for phase in _PROFILES[plan]
+    )
 
 
 class _Phase(NamedTuple):
@@ -93,7 +142,15 @@ class _Phase(NamedTuple):
 
     load: npt.NDArray[np.float64]
     wait: npt.NDArray[np.float64]
-    hops: int
+    flow_hops: npt.NDArray[np.float64]
+    """The longest way of each flow: its first chunk takes it all, and the others follow one by one."""
+    drain: float
+    """Hops for which the busiest links lack work, as measured on schedules."""
+
+    @property
+    def hops(self) -> float:
+        """The longest way of any flow."""
+        return _most(self.flow_hops)
 
 
 _PROFILES: WeakKeyDictionary[Plan, list[_Phase]] = WeakKeyDictionary()
@@ -103,17 +160,21 @@ def _phases(plan: Plan) -> Iterator[_Phase]:
     """One phase, or where all reducing ends before broadcasting begins, two."""
     up, down = _crossings(plan)
     if plan.overlap or not len(up.link):
-        yield _phase([up, down], plan.hops)
+        flow_hops = (depths(plan.mesh, plan.up).max(1) + depths(plan.mesh, plan.down).max(1)).astype(np.float64)
+        # In the beginning there is nothing to broadcast, and in the end nothing to reduce: where links serve both, they
+        # lack work for about as long as it takes across the mesh. Rings have work everywhere all the time.
+        there_and_back = len(up.link) > 0 and np.array_equal(plan.up, plan.down)
+        yield _phase(plan, [up, down], flow_hops, DRAIN * diameter(plan.mesh) if there_and_back else 0.0)
         return
     up_hops, down_hops = int(up.head.max()) + 1, int(down.tail.max()) + 1
-    yield _phase([up._replace(tail=up.tail - down_hops)], up_hops)
-    yield _phase([down._replace(head=down.head - up_hops)], down_hops)
+    yield _phase(plan, [up._replace(tail=up.tail - down_hops)], np.full(len(plan), float(up_hops)), 0.0)
+    yield _phase(plan, [down._replace(head=down.head - up_hops)], np.full(len(plan), float(down_hops)), 0.0)
 
 
 class _Crossings(NamedTuple):
     """One entry for each link of each tree: the share that crosses it, the hops before it and after it."""
 
-    link: npt.NDArray[np.int64]
+    link: npt.NDArray[np.integer[Any]]
     share: npt.NDArray[np.float64]
     head: npt.NDArray[np.int32]
     tail: npt.NDArray[np.int32]
@@ -126,15 +187,14 @@ def _crossings(plan: Plan) -> tuple[_Crossings, _Crossings]:
     to_root, from_root = up_height[every, plan.root], down_height[every, plan.root]
     flow, chip = np.nonzero(plan.up >= 0)
     up = _Crossings(
-        link_number(chip, plan.up[flow, chip]),
+        mesh.link_number(chip, plan.up[flow, chip]),
         plan.share[flow],
         up_height[flow, chip],
         up_depth[flow, chip] - 1 + from_root[flow],
     )
     flow, chip = np.nonzero(plan.down >= 0)
-    way = plan.down[flow, chip]
     down = _Crossings(
-        link_number(mesh.neighbour[chip, way], opposite(way)),
+        mesh.reverse[mesh.link_number(chip, plan.down[flow, chip])],
         plan.share[flow],
         to_root[flow] + down_depth[flow, chip] - 1,
         down_height[flow, chip],
@@ -142,16 +202,28 @@ def _crossings(plan: Plan) -> tuple[_Crossings, _Crossings]:
     return up, down
 
 
-def _phase(crossings: list[_Crossings], hops: int) -> _Phase:
+def _phase(plan: Plan, crossings: list[_Crossings], flow_hops: npt.NDArray[np.float64], drain: float) -> _Phase:
     """A link waits for the first chunk to reach it, works, and its last chunk travels on."""
     link, share, head, tail = (np.concatenate(column) for column in zip(*crossings, strict=True))
-    links = int(link.max(initial=-1)) + 1
-    load = np.bincount(link, share, minlength=links)
+    links = plan.mesh.link_numbers
+    load = np.bincount(link, share, minlength=links) / plan.mesh.speed
     wait = np.full((2, links), np.iinfo(np.int64).max)
     np.minimum.at(wait[0], link, head)
     np.minimum.at(wait[1], link, tail)
     used = load > 0
-    return _Phase(np.asarray(load[used], np.float64), wait.sum(0, dtype=np.float64)[used], hops)
+    return _Phase(np.asarray(load[used], np.float64), wait.sum(0, dtype=np.float64)[used], flow_hops, drain)
+
+
+def diameter(mesh: Mesh) -> int:
+    """The most hops between two chips, found by going to the farthest one twice: exact, or a hop or two short."""
+    near, back = live_neighbours(mesh)
+    farthest, hops = 0, 0
+    for _ in range(3):
+        tree = np.full((1, mesh.size), -1, np.int8)
+        tree[0, mesh.live] = grow(near, back, farthest, np.ones(near.shape, np.int64))
+        depth = depths(mesh, tree)[0, mesh.live]
+        farthest, hops = int(np.argmax(depth)), max(hops, int(depth.max()))
+    return hops
 
 
 def _most(times: npt.NDArray[np.float64]) -> float:

@@ -1,4 +1,4 @@
-"""Plans and meshes as JSON files, and back. A tree is a string of N E S W, one letter per chip, or `.` for none.
+"""Plans and meshes as JSON files, and back. A tree is a string of N E S W F B, one letter per chip, or `.` for none.
 
 {"meshmend": "plan", "format": 1, "mesh": "2x2", "algorithm": "trees", …,
 "flows": [{"share": 0.5, "up": "S.NW", "down": "S.NW"}, …]}
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from meshmend.errors import FormatError, MeshmendError
-from meshmend.mesh import WAYS, Chip, Mesh
+from meshmend.mesh import WAYS, Mesh
 from meshmend.mesh.planners.plan import Plan, Ways
 
 FORMAT = 1
@@ -50,12 +50,13 @@ def from_json(data: Any) -> Plan | Mesh:
         mesh = Mesh.parse(data["mesh"])
         if data["meshmend"] == "mesh":
             return mesh
-        flows = data["flows"]
+        flows = _field(data, "flows", list)
         up = np.stack([_ways(flow["up"], mesh) for flow in flows])
         down = np.stack([_ways(flow["down"], mesh) for flow in flows])
-        share = np.array([float(flow["share"]) for flow in flows])
-        root = np.array([mesh.index(_chip(*flow["root"])) for flow in flows], np.int32)
-        algorithm, overlap, why = str(data["algorithm"]), bool(data["overlap"]), str(data.get("why", ""))
+        share = np.array([float(_field(flow, "share", float)) for flow in flows])
+        root = np.array([mesh.index(tuple(index(place) for place in flow["root"])) for flow in flows], np.int32)
+        algorithm, overlap = _field(data, "algorithm", str), _field(data, "overlap", bool)
+        why = _field({"why": "", **data}, "why", str)
     except MeshmendError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -91,8 +92,16 @@ def load(path: str) -> Plan | Mesh:
 _LETTERS = np.frombuffer((WAYS + ".").encode(), np.uint8)
 
 
-def _chip(row: int, col: int) -> Chip:
-    return index(row), index(col)
+_KINDS = {str: "text", bool: "true or false", float: "a number", list: "a list"}
+
+
+def _field(data: dict[str, Any], name: str, kind: type) -> Any:
+    """A field of this type; `"no"` is not false, and `true` is not a number."""
+    value = data[name]
+    right = isinstance(value, (int, float) if kind is float else kind) and (kind is bool) == isinstance(value, bool)
+    if not right:
+        raise ValueError(f"{name} is {json.dumps(value)[:40]}, expected {_KINDS[kind]}")
+    return value
 
 
 def _letters(tree: Ways) -> str:
@@ -104,8 +113,9 @@ def _ways(letters: str, mesh: Mesh) -> Ways:
     if len(values) != mesh.size:
         raise ValueError(f"a tree has {len(values)} letters for {mesh.size} chips")
     tree = np.full(mesh.size, -2, np.int8)
-    for way, letter in enumerate(_LETTERS):
-        tree[values == letter] = way if way < len(WAYS) else -1
+    for way, letter in enumerate(mesh.ways.encode()):
+        tree[values == letter] = way
+    tree[values == ord(".")] = -1
     if (tree == -2).any():
-        raise ValueError(f"a tree holds {letters[int(np.argmax(tree == -2))]!r}, not one of {WAYS}.")
+        raise ValueError(f"a tree holds {letters[int(np.argmax(tree == -2))]!r}, not one of {mesh.ways}.")
     return tree

@@ -1,12 +1,14 @@
-"""Many spanning trees at once, so that no link is used by more than `cap` of them.
+"""Many spanning trees at once, so that no link is used by more of them than it has room for.
 
-Trees start as good shapes (see `trees.py`) whose links are unevenly used. While some link is over the cap, it is
+Trees start as good shapes (see `trees.py`) whose links are unevenly used. While some link has too many, it is
 exchanged: taking a link out of a tree leaves two halves, and any other link between the halves repairs it. If none of
 those has room, one of them is taken out of another tree in turn, and so on, breadth first. That is the augmenting
-path of matroid union (Edmonds 1968; Roskind and Tarjan 1985 for trees), so with `trees <= strength * cap` a way
-always exists. Exchanges that would make a tree deeper than `limit` are passed over while others exist.
+path of matroid union (Edmonds 1968; Roskind and Tarjan 1985 for trees), so if there are no more trees than the strength
+of the links' room allows (`bound.py`), a way always exists. Exchanges that would make a tree deeper than `limit` are
+passed over while others exist.
 
-Trees here are arrays over the live chips without gaps (`live_neighbours`), holding the way to each chip's parent.
+Trees here are arrays over the live chips without gaps (`live_neighbours`), holding the way to each chip's parent, and
+`back` is the way that leads back over each link.
 """
 
 from __future__ import annotations
@@ -15,26 +17,24 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.base.kernels import kernel
-from meshmend.mesh.grid import FORWARD, opposite
+from meshmend.mesh import Mesh
 
 Ints = npt.NDArray[np.int64]
 Ways = npt.NDArray[np.int8]
 
 
-def number_links(near: Ints) -> tuple[Ints, int]:
-    """A number for each undirected link, looked up by [chip, way] at both its ends; -1 where there is none."""
-    chip, which = np.nonzero(near[:, FORWARD] >= 0)
-    way = np.array(FORWARD)[which]
-    number = np.full(near.shape, -1, np.int64)
-    number[chip, way] = np.arange(len(chip))
-    number[near[chip, way], opposite(way)] = np.arange(len(chip))
-    return number, len(chip)
+def number_links(mesh: Mesh) -> Ints:
+    """A number for each undirected link, looked up by [live chip, way] at both its ends; -1 where there is none."""
+    number = np.full(mesh.link_numbers, -1, np.int64)
+    there = mesh.link_number(mesh.links[:, 0], mesh.links[:, 1])
+    number[there] = number[mesh.reverse[there]] = np.arange(len(mesh.links))
+    return number.reshape(mesh.size, -1)[mesh.live]
 
 
 @kernel
-def grow(near: Ints, root: int, cost: Ints) -> Ways:
+def grow(near: Ints, back: Ints, root: int, cost: Ints) -> Ways:
     """The tree of cheapest ways to the root, where leaving a chip in a way costs `cost[chip, way]`."""
-    n = near.shape[0]
+    n, ways = near.shape
     far = np.full(n, 1 << 60, np.int64)
     up = np.full(n, -1, np.int8)
     waiting = np.zeros(n, np.bool_)
@@ -46,11 +46,11 @@ def grow(near: Ints, root: int, cost: Ints) -> Ways:
         here = queue[head]
         head = (head + 1) % (n + 1)
         waiting[here] = False
-        for way in range(4):
-            there = near[here, way]
-            if there >= 0 and far[here] + cost[there, way ^ 2] < far[there]:
-                far[there] = far[here] + cost[there, way ^ 2]
-                up[there] = way ^ 2
+        for way in range(ways):
+            there, home = near[here, way], back[here, way]
+            if there >= 0 and far[here] + cost[there, home] < far[there]:
+                far[there] = far[here] + cost[there, home]
+                up[there] = home
                 if not waiting[there]:
                     waiting[there] = True
                     queue[tail] = there
@@ -59,16 +59,16 @@ def grow(near: Ints, root: int, cost: Ints) -> Ways:
 
 
 @kernel
-def balance(near: Ints, number: Ints, links: int, up: Ways, cap: int, limit: int) -> int:
-    """Exchange links of the trees `up`, in place, until none is in more than `cap` trees; move roots to the middle.
+def balance(near: Ints, back: Ints, number: Ints, room: Ints, up: Ways, limit: int) -> int:
+    """Exchange links of the trees `up`, in place, until none is in more trees than its room; move roots to the middle.
 
-    Returns how much the busiest link is over the cap: 0 unless the cap is below what the mesh can do.
+    Returns how much some link is over its room: 0 unless the room is below what so many trees need.
     """
-    trees, n = up.shape
+    (trees, n), ways, links = up.shape, near.shape[1], len(room)
     load = np.zeros(links, np.int64)
     ends = np.zeros((links, 2), np.int64)  # a chip and the way from it
     for chip in range(n):
-        for way in range(1, 3):
+        for way in range(ways):
             if near[chip, way] >= 0:
                 ends[number[chip, way], 0] = chip
                 ends[number[chip, way], 1] = way
@@ -102,9 +102,9 @@ def balance(near: Ints, number: Ints, links: int, up: Ways, cap: int, limit: int
             first[tree, chip] = count
             size[tree, chip] = 1
             count += 1
-            for way in range(4):
+            for way in range(ways):
                 child = near[chip, way]
-                if child >= 0 and up[tree, child] == way ^ 2:
+                if child >= 0 and up[tree, child] == back[chip, way]:
                     depth[tree, child] = depth[tree, chip] + 1
                     stack[top] = child
                     top += 1
@@ -136,7 +136,7 @@ def balance(near: Ints, number: Ints, links: int, up: Ways, cap: int, limit: int
         chip, way = ends[link, 0], ends[link, 1]
         if up[tree, chip] == way:
             return int(chip)
-        if up[tree, near[chip, way]] == way ^ 2:
+        if up[tree, near[chip, way]] == back[chip, way]:
             return int(near[chip, way])
         return -1
 
@@ -147,7 +147,7 @@ def balance(near: Ints, number: Ints, links: int, up: Ways, cap: int, limit: int
             up[tree, chip] = way
             if chip == top:
                 break
-            chip, way = near[chip, old], old ^ 2
+            chip, way = near[chip, old], back[chip, old]
         walk(tree)
 
     for tree in range(trees):
@@ -157,10 +157,10 @@ def balance(near: Ints, number: Ints, links: int, up: Ways, cap: int, limit: int
     queue = np.zeros(links, np.int64)
     hopeless = np.zeros(links, np.bool_)
     while True:
-        worst, most = -1, cap
+        worst, most = -1, 0
         for link in range(links):
-            if load[link] > most and not hopeless[link]:
-                worst, most = link, load[link]
+            if load[link] - room[link] > most and not hopeless[link]:
+                worst, most = link, load[link] - room[link]
         if worst < 0:
             break
         came[:] = -2
@@ -178,7 +178,7 @@ def balance(near: Ints, number: Ints, links: int, up: Ways, cap: int, limit: int
                 measure(tree, top)
                 for i in range(begin, end):
                     chip = order[tree, i]
-                    for way in range(4):
+                    for way in range(ways):
                         there = near[chip, way]
                         if there < 0 or begin <= first[tree, there] < end:
                             continue
@@ -186,8 +186,8 @@ def balance(near: Ints, number: Ints, links: int, up: Ways, cap: int, limit: int
                         deep = depth[tree, there] + 1 + max(high[chip], outside[chip])
                         if deep > limit or link == out:
                             continue
-                        if load[link] < cap:
-                            score = load[link] * 100000 + deep
+                        if load[link] < room[link]:
+                            score = (load[link] - room[link]) * 100000 + deep
                             if best < 0 or score < best_score:
                                 best, best_score, best_out, best_tree = link, score, out, tree
                         elif came[link] == -2:
@@ -214,7 +214,7 @@ def balance(near: Ints, number: Ints, links: int, up: Ways, cap: int, limit: int
             if inside == (begin <= first[tree, near[chip, way]] < end):
                 break
             if not inside:
-                chip, way = near[chip, way], way ^ 2
+                chip, way = near[chip, way], back[chip, way]
             load[out] -= 1
             load[into] += 1
             hang(tree, chip, way, top)
@@ -230,4 +230,4 @@ def balance(near: Ints, number: Ints, links: int, up: Ways, cap: int, limit: int
                 middle = chip
         if middle != root:
             hang(tree, middle, -1, root)
-    return max(0, int(load.max()) - cap)
+    return max(0, int((load - room).max()))

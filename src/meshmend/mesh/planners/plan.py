@@ -1,7 +1,7 @@
 """The one representation behind every algorithm: a plan is a weighted set of trees.
 
 A **flow** is `(share, root, up, down)`: this share of the payload is reduced along the up tree to the root and
-broadcast from it along the down tree. Trees are arrays over chips: `up[chip]` is the way (N E S W) in which a chip
+broadcast from it along the down tree. Trees are arrays over chips: `up[chip]` is the way (N E S W F B) in which a chip
 sends its partial sum, `down[chip]` the way in which the chip lies that it gets the result from; -1 at the root and
 at dead chips. A parent is always a neighbour: a route through a live chip may as well add that chip's own part on
 its way, so relays would never help and no executor needs to know them.
@@ -10,8 +10,9 @@ its way, so relays would never help and no executor needs to know them.
          E E * W
 
 **load** of a directed link is the sum of the shares that cross it, up and down together, and `algbw` is
-1 / max load, in units of one link's bandwidth B. Where a scheme ends all reducing before it begins to broadcast
-(`overlap=False`, as published 2-D schemes do), the two phases' loads add up instead.
+1 / max load, in units of one link's bandwidth B; on a slow link a load counts for as much more as the link is slower.
+Where a scheme ends all reducing before it begins to broadcast (`overlap=False`, as published 2-D schemes do), the two
+phases' loads add up instead.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import numpy.typing as npt
 from meshmend.base.kernels import kernel
 from meshmend.mesh import Mesh
 from meshmend.mesh.digest import digest_of, read_only
-from meshmend.mesh.grid import WAYS, Chip, link_number, opposite
+from meshmend.mesh.grid import Chip
 from meshmend.mesh.planners.bound import Bound, bound
 
 if TYPE_CHECKING:
@@ -92,14 +93,13 @@ class Plan:
     def up_load(self) -> Floats:
         """Share that crosses each directed link (`link_number`) while reducing."""
         flow, chip = np.nonzero(self.up >= 0)
-        return _sums(link_number(chip, self.up[flow, chip]), self.share[flow], self.mesh.link_numbers)
+        return _sums(self.mesh.link_number(chip, self.up[flow, chip]), self.share[flow], self.mesh.link_numbers)
 
     @cached_property
     def down_load(self) -> Floats:
         """Share that crosses each directed link while broadcasting."""
         flow, chip = np.nonzero(self.down >= 0)
-        way = self.down[flow, chip]
-        link = link_number(self.mesh.neighbour[chip, way], opposite(way))
+        link = self.mesh.reverse[self.mesh.link_number(chip, self.down[flow, chip])]
         return _sums(link, self.share[flow], self.mesh.link_numbers)
 
     @property
@@ -111,8 +111,8 @@ class Plan:
     def max_load(self) -> float:
         """The time a unit payload takes on the busiest link, in payload / B."""
         if self.overlap:
-            return float(self.load.max())
-        return float(self.up_load.max() + self.down_load.max())
+            return float((self.load / self.mesh.speed).max())
+        return float((self.up_load / self.mesh.speed).max() + (self.down_load / self.mesh.speed).max())
 
     @property
     def algbw(self) -> float:
@@ -197,7 +197,7 @@ def ways(mesh: Mesh, parent: npt.ArrayLike) -> Ways:
     """Trees given as parents' indices (-1 at roots and dead chips), turned into ways."""
     parents = np.atleast_2d(np.asarray(parent))
     out = np.full(parents.shape, -1, np.int8)
-    for way in range(len(WAYS)):
+    for way in range(len(mesh.ways)):
         out[(parents >= 0) & (mesh.neighbour[:, way] == parents)] = way
     return out
 

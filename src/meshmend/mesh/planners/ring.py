@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from meshmend.errors import NoRing
 from meshmend.mesh import Mesh
-from meshmend.mesh.grid import WAYS, E, S, opposite
+from meshmend.mesh.grid import E, S, opposite
 from meshmend.mesh.planners.base import Planner
 from meshmend.mesh.planners.plan import Plan, make_plan
 
@@ -34,7 +34,7 @@ STARTS = 8
 TRIES = 500
 """Links that the search breaks in each. Where a ring exists a dozen nearly always do; of 25,000 random meshes with one
 the worst needed a second start. All starts together take about a second on 16x32."""
-ORDERS = tuple(permutations(range(len(WAYS))))
+ORDERS = tuple(permutations(range(4)))
 """The orders in which to look at a chip's four links."""
 INSTEAD = 'algorithm="trees" works on any connected mesh'
 
@@ -284,7 +284,7 @@ def _forbidden(mesh: Mesh, reason: str) -> NoRing:
 
 def _names(mesh: Mesh, chips: npt.ArrayLike) -> str:
     """Chips as `row,col`, at most eight of them."""
-    names = ["{},{}".format(*mesh.chip(chip)) for chip in np.asarray(chips)]
+    names = [mesh.name(chip) for chip in np.asarray(chips)]
     return " ".join(names[:8] + ["…"] * (len(names) > 8))
 
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from meshmend.errors import PlanError
 from meshmend.mesh import Mesh
-from meshmend.mesh.grid import WAYS, E, N, S, W, opposite
+from meshmend.mesh.grid import E, N, S, W, opposite
 from meshmend.mesh.planners.base import Planner
 from meshmend.mesh.planners.plan import Plan, Ways, make_plan
 
@@ -102,7 +102,7 @@ def _links(mesh: Mesh) -> Ints:
 def _whole_pairs(mesh: Mesh) -> Ints:
     """The upper rows of the pairs that can close their ring and step across it in every column."""
     pairs = mesh.rows // 2
-    live = (mesh.neighbour[: 2 * pairs * mesh.cols] >= 0).reshape(pairs, 2, mesh.cols, len(WAYS))
+    live = (mesh.neighbour[: 2 * pairs * mesh.cols] >= 0).reshape(pairs, 2, mesh.cols, len(mesh.ways))
     return 2 * np.flatnonzero(live[:, :, :-1, E].all((1, 2)) & live[:, TOP, :, S].all(1))
 
 

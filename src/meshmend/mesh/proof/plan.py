@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import VerifyError
-from meshmend.mesh import WAYS, Mesh
+from meshmend.mesh import Mesh
 from meshmend.mesh.planners.plan import Plan, Ways
 
 
@@ -41,12 +41,12 @@ def _verify_trees(mesh: Mesh, name: str, trees: Ways, root: npt.NDArray[np.int32
             flow, chip = (int(i) for i in np.argwhere(wrong)[0])
             where = mesh.chip(chip)
             way = int(trees[flow, chip])
-            text = what.format(way=WAYS[way] if 0 <= way < len(WAYS) else way)
-            raise VerifyError(f"flow {flow}, {name} tree: chip {where[0]},{where[1]} {text}", chip=where, flow=flow)
+            text = what.format(way=mesh.ways[way] if 0 <= way < len(mesh.ways) else way)
+            raise VerifyError(f"flow {flow}, {name} tree: chip {mesh.name(chip)} {text}", chip=where, flow=flow)
 
     chips = np.arange(mesh.size)
     is_root = chips == root[:, None]
-    refuse((trees < -1) | (trees >= len(WAYS)), "has way {way}, which is none of N E S W")
+    refuse((trees < -1) | (trees >= len(mesh.ways)), f"has way {{way}}, which is none of {' '.join(mesh.ways)}")
     refuse(is_root & ~mesh.alive, "is the root, but it is dead")
     refuse(is_root & (trees >= 0), "is the root, but it sends {way}")
     refuse(~mesh.alive & (trees >= 0), "is dead, but takes part")

@@ -1,8 +1,9 @@
 """Is a schedule right? Every chunk is replayed, with the set of chips whose part each chip holds.
 
 A chip begins with its own part of each chunk. A transfer takes what its sender holds in that slot and arrives `hop`
-slots later: **reduce** adds it to what the receiver holds, **copy** puts it in its place. The schedule is right when
-at the end every live chip holds every live chip's part of every chunk exactly once. On the way it is refused when
+slots later (over a slow link, as much later as it is slower): **reduce** adds it to what the receiver holds, **copy**
+puts it in its place. The schedule is right when at the end every live chip holds every live chip's part of every chunk
+exactly once. On the way it is refused when
 
 * a link does not exist, is dead, or carries two chunks in one slot;
 * a part would be added to a sum that has it already (it would count twice);
@@ -19,8 +20,7 @@ import numpy.typing as npt
 
 from meshmend.base.kernels import kernel
 from meshmend.errors import VerifyError
-from meshmend.mesh import WAYS
-from meshmend.mesh.grid import link_source
+from meshmend.mesh.grid import Chip, chip_text
 from meshmend.mesh.schedule.schedule import Schedule
 
 Ints = npt.NDArray[np.int64]
@@ -38,9 +38,10 @@ def verify_schedule(schedule: Schedule) -> None:
     place = mesh.place.astype(np.int64)
     order = np.argsort(schedule.chunk, kind="stable")  # slots stay in order within a chunk
     begin = np.searchsorted(schedule.chunk[order], np.arange(schedule.chunks + 1))
+    arrive = schedule.arrive[order]
     reason, at, other = _replay(
         len(mesh.live), begin, schedule.slot[order].astype(np.int64), place[schedule.sender[order]],
-        place[schedule.receiver[order]], schedule.copy[order], schedule.hop,
+        place[schedule.receiver[order]], schedule.copy[order], arrive, np.lexsort((arrive, schedule.chunk[order])),
     )  # fmt: skip
     if reason == 0:
         return
@@ -48,7 +49,7 @@ def verify_schedule(schedule: Schedule) -> None:
     if reason == 5:
         chunk, chip = int(at) // len(mesh.live), mesh.chip(mesh.live[int(at) % len(mesh.live)])
         raise VerifyError(
-            f"chunk {chunk}: chip {chip[0]},{chip[1]} ends without the part of chip {missing[0]},{missing[1]}",
+            f"chunk {chunk}: chip {chip_text(chip)} ends without the part of chip {chip_text(missing)}",
             chip=chip,
             chunk=chunk,
         )
@@ -66,6 +67,10 @@ def _verify_table(schedule: Schedule) -> None:
         raise VerifyError("the columns of the schedule have different lengths")
     if schedule.hop < 1 or schedule.chunks < 1:
         raise VerifyError(f"hop={schedule.hop} and chunks={schedule.chunks}: both must be at least 1")
+    if not 0 <= schedule.pace <= schedule.hop:
+        raise VerifyError(
+            f"pace={schedule.pace}: a chunk that can be sent on after {schedule.hop} slots takes 0 to those"
+        )
     if size == 0:
         return
     ranges = {"slot": None, "chunk": schedule.chunks, "link": mesh.link_numbers}
@@ -81,22 +86,22 @@ def _verify_table(schedule: Schedule) -> None:
     dead = schedule.receiver < 0
     if dead.any():
         _refuse(schedule, int(np.argmax(dead)), "uses a link that is dead or does not exist", None)
-    both = schedule.slot.astype(np.int64) * mesh.link_numbers + schedule.link
-    order = np.argsort(both, kind="stable")
-    twice = np.diff(both[order]) == 0
+    order = np.lexsort((schedule.slot, schedule.link))
+    link, slot = schedule.link[order], schedule.slot[order]
+    twice = (np.diff(link) == 0) & (np.diff(slot) < schedule.busy[link[1:]])
     if twice.any():
         row = int(order[int(np.argmax(twice)) + 1])
         _refuse(schedule, row, "crosses a link that carries another in this slot", None)
 
 
-def _refuse(schedule: Schedule, row: int, why: str, other: tuple[int, int] | None) -> None:
-    sender, way = link_source(int(schedule.link[row]))
+def _refuse(schedule: Schedule, row: int, why: str, other: Chip | None) -> None:
+    sender, way = schedule.mesh.link_source(int(schedule.link[row]))
     receiver = schedule.mesh.neighbour[sender, way]
     chip, slot, chunk = schedule.mesh.chip(sender), int(schedule.slot[row]), int(schedule.chunk[row])
-    to = "chip {},{}".format(*schedule.mesh.chip(receiver)) if receiver >= 0 else "nowhere"
-    why = why.format(to=to, other=f"chip {other[0]},{other[1]}" if other else "")
+    to = f"chip {schedule.mesh.name(receiver)}" if receiver >= 0 else "nowhere"
+    why = why.format(to=to, other=f"chip {chip_text(other)}" if other else "")
     raise VerifyError(
-        f"slot {slot}: chunk {chunk} from chip {chip[0]},{chip[1]} {WAYS[way]} to {to} {why}",
+        f"slot {slot}: chunk {chunk} from chip {chip_text(chip)} {schedule.mesh.ways[way]} to {to} {why}",
         chip=chip,
         chunk=chunk,
         slot=slot,
@@ -105,9 +110,13 @@ def _refuse(schedule: Schedule, row: int, why: str, other: tuple[int, int] | Non
 
 @kernel
 def _replay(
-    chips: int, begin: Ints, slot: Ints, sender: Ints, receiver: Ints, copy: npt.NDArray[np.bool_], hop: int
-) -> tuple[int, int, int]:
-    """Replay each chunk's transfers: (0, 0, 0), or (reason, transfer, the chip whose part is at stake)."""
+    chips: int, begin: Ints, slot: Ints, sender: Ints, receiver: Ints, copy: npt.NDArray[np.bool_], arrive: Ints,
+    landing: Ints,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Replay each chunk's transfers: (0, 0, 0), or (reason, transfer, the chip whose part is at stake).
+
+    `landing` holds the transfers of each chunk in the order in which they arrive.
+    """
     words = (chips + 63) // 64
     most = 0
     for chunk in range(len(begin) - 1):
@@ -122,9 +131,12 @@ def _replay(
         for chip in range(chips):
             holds[chip, chip // 64] = one << np.uint64(chip % 64)
             parts[chip] = 1
-        landed = begin[chunk]
+        next_landing = begin[chunk]
         for i in range(begin[chunk], begin[chunk + 1] + 1):
-            while landed < i and (i == begin[chunk + 1] or slot[landed] + hop <= slot[i]):
+            while next_landing < begin[chunk + 1]:
+                landed = landing[next_landing]
+                if i < begin[chunk + 1] and arrive[landed] > slot[i]:
+                    break
                 to, bits = receiver[landed], flying[landed - begin[chunk]]
                 if copy[landed]:
                     holds[to] = bits
@@ -139,7 +151,7 @@ def _replay(
                             return 1, landed, 64 * word + bit
                         holds[to, word] |= bits[word]
                     parts[to] += flying_parts[landed - begin[chunk]]
-                landed += 1
+                next_landing += 1
             if i == begin[chunk + 1]:
                 break
             if copy[i] and parts[sender[i]] < chips:

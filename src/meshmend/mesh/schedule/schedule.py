@@ -3,6 +3,9 @@
 The payload is cut into equal chunks and each flow gets a whole number of them, as near to its share as rounding
 allows. A slot is the time one chunk occupies a link; a chunk sent in slot t can be sent on from slot `t + hop`, so
 `hop` is 1 plus the link's latency in slots.
+
+Where links have different speeds, or the latency is no whole number of chunk times, a slot is shorter: a chunk occupies
+a whole link for `pace` slots and a slower one for more, so that everything takes whole numbers of slots.
 """
 
 from __future__ import annotations
@@ -17,8 +20,7 @@ import numpy.typing as npt
 from meshmend.errors import PlanError
 from meshmend.mesh import Mesh
 from meshmend.mesh.digest import digest_of, read_only
-from meshmend.mesh.grid import link_number, link_source, opposite
-from meshmend.mesh.planners.cost import LinkSpeed, chunks_for, hop_slots, link_speed
+from meshmend.mesh.planners.cost import LinkSpeed, chunks_for, hop_slots, link_speed, pace_for
 from meshmend.mesh.planners.plan import Plan
 from meshmend.mesh.schedule.scheduler import on_the_clock
 
@@ -34,13 +36,15 @@ class Schedule:
     mesh: Mesh
     chunks: int
     hop: int
-    """Slots from sending a chunk until it can be sent on."""
+    """Slots from sending a chunk over a whole link until it can be sent on."""
     slot: npt.NDArray[np.int32] = field(repr=False)
     link: npt.NDArray[np.int32] = field(repr=False)
     """`link_number(chip, way)`: the chip that sends, and the way."""
     chunk: npt.NDArray[np.int32] = field(repr=False)
     copy: npt.NDArray[np.bool_] = field(repr=False)
     """True: the result replaces what the receiver has. False: the part is added to it."""
+    pace: int = 0
+    """Slots for which a chunk occupies a whole link; 0 where every link takes one slot, whatever its speed."""
 
     def __post_init__(self) -> None:
         for name in COLUMNS:
@@ -49,41 +53,52 @@ class Schedule:
     @cached_property
     def digest(self) -> bytes:
         """What names this schedule: equal for equal tables on equal meshes, and for no others."""
-        return digest_of(f"{self.mesh}|{self.chunks}|{self.hop}", [getattr(self, name) for name in COLUMNS])
+        head = f"{self.mesh}|{self.chunks}|{self.hop}" + f"|{self.pace}" * (self.pace > 0)
+        return digest_of(head, [getattr(self, name) for name in COLUMNS])
 
     def __len__(self) -> int:
         return len(self.slot)
 
+    @cached_property
+    def busy(self) -> Ints:
+        """Slots for which a chunk occupies each directed link."""
+        return busy_slots(self.mesh, self.pace)
+
     @property
+    def arrive(self) -> Ints:
+        """The slot from which on each transfer's chunk can be sent on."""
+        return np.asarray(self.slot + (self.hop - max(1, self.pace) + self.busy[self.link]), np.int64)
+
+    @cached_property
     def slots(self) -> int:
         """Slots until the last chunk has arrived."""
-        return int(self.slot.max()) + self.hop if len(self) else 0
+        return int(self.arrive.max()) if len(self) else 0
 
     @property
     def algbw(self) -> float:
         """Payload per time in units of B, filling and draining included."""
-        return self.chunks / self.slots if len(self) else float("inf")
+        return self.chunks * max(1, self.pace) / self.slots if len(self) else float("inf")
 
     @property
     def sender(self) -> npt.NDArray[np.int32]:
         """The chip each transfer leaves."""
-        return link_source(self.link)[0]
+        return np.asarray(self.mesh.link_source(self.link)[0])
 
     @property
     def receiver(self) -> npt.NDArray[np.int32]:
         """The chip each transfer reaches."""
-        return self.mesh.neighbour[link_source(self.link)]
+        return np.asarray(self.mesh.neighbour[self.mesh.link_source(self.link)])
 
     def seconds(self, nbytes: float, link: str | LinkSpeed = "tpu-v3") -> float:
         """The time of one all-reduce of `nbytes` on links whose latency this schedule's `hop` covers."""
         speed = link_speed(link)
-        needed = hop_slots(nbytes, self.chunks, speed)
+        needed = hop_slots(nbytes, self.chunks, speed, max(1, self.pace))
         if needed > self.hop:
             raise PlanError(
                 f"{nbytes:.0f} bytes in {self.chunks} chunks need hop={needed} on this link, but the schedule has "
                 f"hop={self.hop}: make it with schedule(nbytes=…, link=…)"
             )
-        return self.slots * nbytes / self.chunks / speed.bandwidth
+        return self.slots * nbytes / self.chunks / max(1, self.pace) / speed.bandwidth
 
 
 def schedule(
@@ -93,8 +108,12 @@ def schedule(
     nbytes: float | None = None,
     link: str | LinkSpeed = "tpu-v3",
     hop: int | None = None,
+    even: bool = False,
 ) -> Schedule:
-    """Put a plan on the clock. `nbytes` and `link` set chunks and hop by rule; else 2,048 chunks and no latency."""
+    """Put a plan on the clock. `nbytes` and `link` set chunks and hop by rule; else 2,048 chunks and no latency.
+
+    `even` gives every link one slot per chunk, also slow ones: for executors that move in lockstep.
+    """
     if nbytes is not None and not 0 < nbytes < math.inf:
         raise PlanError(f"nbytes={nbytes}: a payload has at least 1 byte")
     if chunks is None:
@@ -104,13 +123,23 @@ def schedule(
             raise PlanError(f"{name}={number!r}: give a whole number")
     if chunks < 1:
         raise PlanError(f"chunks={chunks}: a payload is cut into at least 1 chunk (better, several for each flow)")
+    latency = 0.0
+    if hop is None and nbytes is not None:
+        speed = link_speed(link)
+        latency = speed.latency * speed.bandwidth * chunks / nbytes
+    pace = 0 if even else pace_for(plan.mesh, latency)
+    if pace == 1 and plan.mesh.even:
+        pace = 0
     if hop is None:
-        hop = 1 if nbytes is None else hop_slots(nbytes, chunks, link)
+        hop = max(1, pace) if nbytes is None else hop_slots(nbytes, chunks, link, max(1, pace))
+    elif pace and hop >= 1:
+        hop *= pace
     if hop < 1:
         raise PlanError(f"hop={hop}: a chunk can be sent on in the next slot at the earliest, so hop is at least 1")
     if hop * (plan.hops + 1) > np.iinfo(np.int32).max // 2:
         raise PlanError(f"hop={hop} over {plan.hops} hops makes more slots than can be counted: give fewer chunks")
-    streams, timing = on_the_clock(plan, share_out(plan, chunks), hop)
+    busy = busy_slots(plan.mesh, pace)
+    streams, timing = on_the_clock(plan, share_out(plan, chunks), hop - max(1, pace), busy)
     chunks_of = streams.count[streams.flow]
     first_chunk = np.concatenate([[0], np.cumsum(streams.count)[:-1]])
     chunk = np.arange(streams.first[-1]) + np.repeat(first_chunk[streams.flow] - streams.first[:-1], chunks_of)
@@ -122,7 +151,15 @@ def schedule(
         np.repeat(streams.link, chunks_of)[timing.order],
         chunk.astype(np.int32)[timing.order],
         timing.order >= streams.first[streams.ups],
+        pace,
     )
+
+
+def busy_slots(mesh: Mesh, pace: int) -> Ints:
+    """Slots for which a chunk occupies each directed link: never fewer than its speed asks for."""
+    if not pace:
+        return np.ones(mesh.link_numbers, np.int64)
+    return np.where(mesh.units > 0, -(-pace * mesh.whole // np.maximum(mesh.units, 1)), pace)
 
 
 def share_out(plan: Plan, chunks: int) -> Ints:
@@ -153,8 +190,7 @@ def _uses(plan: Plan) -> npt.NDArray[np.float32]:
     """[flow, directed link]: how often the flow crosses the link, over links in use."""
     use = np.zeros((len(plan), plan.mesh.link_numbers), np.float32)
     flow, chip = np.nonzero(plan.up >= 0)
-    np.add.at(use, (flow, link_number(chip, plan.up[flow, chip])), 1)
+    np.add.at(use, (flow, plan.mesh.link_number(chip, plan.up[flow, chip])), 1)
     flow, chip = np.nonzero(plan.down >= 0)
-    way = plan.down[flow, chip]
-    np.add.at(use, (flow, link_number(plan.mesh.neighbour[chip, way], opposite(way))), 1)
+    np.add.at(use, (flow, plan.mesh.reverse[plan.mesh.link_number(chip, plan.down[flow, chip])]), 1)
     return use[:, use.any(0)]

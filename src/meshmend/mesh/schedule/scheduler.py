@@ -1,4 +1,4 @@
-"""Puts a plan's chunks on the clock: in every slot, each directed link serves one waiting chunk.
+"""Puts a plan's chunks on the clock: in every slot, each directed link that is free serves one waiting chunk.
 
 The chunks of a flow follow each other over the same links, so the unit of bookkeeping is a **stream**: one flow on one
 link, going up or down. A stream's next chunk may go when all streams before it have delivered theirs: the sender's
@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.base.kernels import kernel
-from meshmend.mesh.grid import WAYS, link_number, opposite
 from meshmend.mesh.planners.plan import Plan, depths, heights, parents_of
 
 Ints = npt.NDArray[np.int64]
@@ -74,9 +73,8 @@ class Streams:
         """The directed link of each stream."""
         plan, (flow, chip) = self.plan, self._places
         is_up = np.arange(len(chip)) < self.ups
-        way = np.where(is_up, plan.up[flow, chip], plan.down[flow, chip])
-        other = plan.mesh.neighbour[chip, way]
-        return np.asarray(np.where(is_up, link_number(chip, way), link_number(other, opposite(way))), np.int32)
+        link = plan.mesh.link_number(chip, np.where(is_up, plan.up[flow, chip], plan.down[flow, chip]))
+        return np.asarray(np.where(is_up, link, plan.mesh.reverse[link]), np.int32)
 
     @cached_property
     def first(self) -> Ints:
@@ -101,19 +99,28 @@ class Streams:
         before = [streams[: self.ups], number[1, flow[self.ups :], down_parent]]
         after = [number[0, flow[: self.ups], up_parent], streams[self.ups :]]
         every = np.arange(len(plan))
-        for into in range(len(WAYS)):
-            for out in range(len(WAYS)):
-                low, high = plan.mesh.neighbour[plan.root, into], plan.mesh.neighbour[plan.root, out]
-                meets = (low >= 0) & (high >= 0)
-                meets &= (plan.up[every, low] == opposite(into)) & (plan.down[every, high] == opposite(out))
-                before.append(number[0, every[meets], low[meets]])
-                after.append(number[1, every[meets], high[meets]])
+        ways = range(len(plan.mesh.ways))
+        # The chip at each way of the root, where it is a child there on the way up or on the way down.
+        low, high = (np.full((len(ways), len(plan)), -1) for _ in "ud")
+        for way in ways:
+            link = plan.mesh.link_number(plan.root, way)
+            there, home = plan.mesh.neighbour[plan.root, way], plan.mesh.link_source(plan.mesh.reverse[link])[1]
+            for child, tree in ((low, plan.up), (high, plan.down)):
+                child[way] = np.where((there >= 0) & (tree[every, there] == home), there, -1)
+        for into in ways:
+            for out in ways:
+                meets = (low[into] >= 0) & (high[out] >= 0)
+                before.append(number[0, every[meets], low[into, meets]])
+                after.append(number[1, every[meets], high[out, meets]])
         pairs = np.concatenate(before), np.concatenate(after)
         real = (pairs[0] >= 0) & (pairs[1] >= 0)
         return pairs[0][real], pairs[1][real]
 
-    def run(self, key: Keys, hop: int, *, backwards: bool = False) -> Timing:
-        """Serve streams by key; backwards, every stream waits for those that otherwise wait for it."""
+    def run(self, key: Keys, latency: int, busy: Ints, *, backwards: bool = False) -> Timing:
+        """Serve streams by key; backwards, every stream waits for those that otherwise wait for it.
+
+        `busy` is for how many slots a chunk occupies each link; it can be sent on `latency` slots after that.
+        """
         before, after = self.follows[::-1] if backwards else self.follows
         streams = len(self.flow)
         is_up = np.arange(streams) < self.ups
@@ -125,9 +132,11 @@ class Streams:
         begin_next, after = _grouped(before, after, streams)
         offset = np.concatenate([[0], np.cumsum(np.bincount(self.link, minlength=self.plan.mesh.link_numbers))])
         held_back = int(self.count[self.flow][early].sum())
+        lengths, kind = np.unique(busy, return_inverse=True)
         when, order, slots = _serve(
-            self.link, self.first, begin_next, after, begin_needs, needs, gate, early, held_back, offset, key, hop
-        )
+            self.link, self.first, begin_next, after, begin_needs, needs, gate, early, held_back, offset, key,
+            latency, lengths, kind.astype(np.int64),
+        )  # fmt: skip
         return Timing(when, order, int(slots))
 
 
@@ -137,26 +146,30 @@ def _grouped(by: Places, values: Places, groups: int) -> tuple[Ints, Places]:
     return begin, values[np.argsort(by, kind="stable")]
 
 
-def on_the_clock(plan: Plan, count: Ints, hop: int) -> tuple[Streams, Timing]:
+def on_the_clock(plan: Plan, count: Ints, latency: int, busy: Ints) -> tuple[Streams, Timing]:
     """Slots for every transfer of the plan, as few as we can."""
     streams = Streams(plan, count)
-    timing = best = streams.run(_due(streams, hop), hop)
-    busiest = int(np.bincount(streams.link, count[streams.flow]).max()) if len(streams.flow) else 0
+    pace = int(busy.min())
+    timing = best = streams.run(_due(streams, pace + latency, pace), latency, busy)
+    links = plan.mesh.link_numbers
+    busiest = int((np.bincount(streams.link, count[streams.flow], minlength=links) * busy).max())
+    # Backwards in time a chunk sets out when it has arrived, and arrives when it set out.
+    taken = np.repeat(busy[streams.link], count[streams.flow]) - pace
     mirror = np.repeat(streams.first[1:] - 1, count[streams.flow]) - streams.turn
     key = np.empty(len(mirror), np.float32)
     for _ in range(ROUNDS):
         if best.slots <= 1.01 * busiest:
             break
-        key[mirror] = timing.slots - timing.when
-        back = streams.run(key, hop, backwards=True)
-        timing = streams.run((back.slots - back.when[mirror]).astype(np.float32), hop)
+        key[mirror] = timing.slots - timing.when - taken
+        back = streams.run(key, latency, busy, backwards=True)
+        timing = streams.run((back.slots - (back.when + taken)[mirror]).astype(np.float32), latency, busy)
         if timing.slots >= best.slots:
             break
         best = timing
     return streams, best
 
 
-def _due(streams: Streams, hop: int) -> Keys:
+def _due(streams: Streams, hop: int, pace: int) -> Keys:
     """When each transfer is due in an even flow of all chunks, the first guess at a schedule."""
     plan, flow, chip = streams.plan, streams.flow, streams.chip
     up_depth = depths(plan.mesh, plan.up)
@@ -165,7 +178,7 @@ def _due(streams: Streams, hop: int) -> Keys:
     way = up_depth.max(1) + after_root
     is_up = np.arange(len(flow)) < streams.ups
     left = np.where(is_up, up_depth[flow, chip] + after_root[flow], below[flow, chip] + 1)
-    period = (streams.count.sum() * plan.max_load - hop * way / 2) / np.maximum(streams.count, 1)
+    period = (streams.count.sum() * pace * plan.max_load - hop * way / 2) / np.maximum(streams.count, 1)
     stagger = period * (np.arange(len(plan)) * GOLDEN % 1)
     begin = stagger[flow] + hop * (0.5 * way[flow] - 1.5 * left)
     chunks = streams.count[flow]
@@ -175,11 +188,14 @@ def _due(streams: Streams, hop: int) -> Keys:
 @kernel
 def _serve(
     link: Places, first: Ints, begin_next: Ints, after: Places, begin_needs: Ints, needs: Places,
-    gate: npt.NDArray[np.bool_], early: npt.NDArray[np.bool_], held_back: int, offset: Ints, key: Keys, hop: int,
+    gate: npt.NDArray[np.bool_], early: npt.NDArray[np.bool_], held_back: int, offset: Ints, key: Keys,
+    latency: int, lengths: Ints, kind: Ints,
 ) -> tuple[Places, Places, int]:  # fmt: skip
     """Slot by slot, each link sends the waiting chunk with the lowest key.
 
-    Streams with a gate wait until all transfers of early streams, `held_back` of them, have arrived.
+    Streams with a gate wait until all transfers of early streams, `held_back` of them, have arrived. A chunk occupies
+    a link for `lengths[kind[link]]` slots. Those of one kind arrive in the order in which they were sent, so that each
+    kind has a queue of what is on its way.
     """
     streams, links, total = len(link), len(offset) - 1, first[-1]
     waiting = np.zeros(streams, np.int32)  # for each link, a heap of the streams with a chunk to send
@@ -190,7 +206,16 @@ def _serve(
     arrived = np.zeros(streams, np.int32)
     when = np.zeros(total, np.int32)
     order = np.zeros(total, np.int32)
-    flown = np.zeros(total, np.int32)  # the stream of each transfer in order: flown[landed:done] are on their way
+    kinds = len(lengths)
+    room = np.zeros(kinds + 1, np.int64)
+    for stream in range(streams):
+        room[kind[link[stream]] + 1] += first[stream + 1] - first[stream]
+    room = np.cumsum(room)
+    flown = np.zeros(total, np.int32)  # of each kind, the streams of its transfers and when they were sent:
+    since = np.zeros(total, np.int32)  # those from landed[k] to gone[k] are on their way
+    landed, gone = room[:-1].copy(), room[:-1].copy()
+    free = np.zeros(links, np.int32)
+    never = np.iinfo(np.int32).max
 
     def offer(stream: int, chunks: int) -> None:
         if ready[stream] == 0:
@@ -226,31 +251,39 @@ def _serve(
     for stream in range(streams):
         if begin_needs[stream] == begin_needs[stream + 1] and first[stream] < first[stream + 1]:
             offer(stream, first[stream + 1] - first[stream])
-    slot, done, landed, idle = 0, 0, 0, False
+    slot, done, idle, end = 0, 0, never, 0
     while done < total:
-        if idle:  # a long latency leaves many slots in which nothing happens
-            slot = when[order[landed]] + hop
-        while landed < done and when[order[landed]] + hop == slot:
-            stream = flown[landed]
-            landed += 1
-            arrived[stream] += 1
-            for j in range(begin_next[stream], begin_next[stream + 1]):
-                then = after[j]
-                whole = not (gate[then] and held_back > 0)
-                for k in range(begin_needs[then], begin_needs[then + 1]):
-                    if arrived[needs[k]] < arrived[stream]:
-                        whole = False
-                if whole:
-                    offer(then, 1)
-            if early[stream]:
-                held_back -= 1
-                if held_back == 0:
-                    for then in range(streams):
-                        if gate[then] and ready[then] == 0 and first[then] < first[then + 1]:
-                            offer(then, first[then + 1] - first[then])
-        idle = True
+        if idle > slot:  # a long latency leaves many slots in which nothing happens
+            for k in range(kinds):
+                if landed[k] < gone[k]:
+                    idle = min(idle, since[landed[k]] + lengths[k] + latency)
+            if slot > 0:
+                slot = idle
+        for k in range(kinds):
+            while landed[k] < gone[k] and since[landed[k]] + lengths[k] + latency == slot:
+                stream = flown[landed[k]]
+                landed[k] += 1
+                arrived[stream] += 1
+                for j in range(begin_next[stream], begin_next[stream + 1]):
+                    then = after[j]
+                    whole = not (gate[then] and held_back > 0)
+                    for need in range(begin_needs[then], begin_needs[then + 1]):
+                        if arrived[needs[need]] < arrived[stream]:
+                            whole = False
+                    if whole:
+                        offer(then, 1)
+                if early[stream]:
+                    held_back -= 1
+                    if held_back == 0:
+                        for then in range(streams):
+                            if gate[then] and ready[then] == 0 and first[then] < first[then + 1]:
+                                offer(then, first[then + 1] - first[then])
+        idle = never  # the next slot in which a link with something to send is free
         for here in range(links):
             if queued[here] == 0:
+                continue
+            if free[here] > slot:
+                idle = min(idle, free[here])
                 continue
             begin = offset[here]
             stream = waiting[begin]
@@ -259,14 +292,18 @@ def _serve(
             sent[stream] += 1
             done += 1
             ready[stream] -= 1
+            which = kind[here]
+            flown[gone[which]], since[gone[which]] = stream, slot
+            gone[which] += 1
+            free[here] = slot + lengths[which]
+            end = max(end, free[here] + latency)
             if ready[stream] > 0:
-                idle = False
                 settle(begin, queued[here], stream, key[first[stream] + sent[stream]])
             else:
                 queued[here] -= 1
-                idle = idle and queued[here] == 0
                 last = begin + queued[here]
                 settle(begin, queued[here], waiting[last], rank[last])
-            flown[done - 1] = stream
+            if queued[here] > 0:
+                idle = min(idle, free[here])
         slot += 1
-    return when, order, slot - 1 + hop
+    return when, order, end

@@ -141,7 +141,7 @@ class Spare(Policy):
 
     def __init__(self, site: Site, account: Account) -> None:
         super().__init__(site, account)
-        self.out: set[tuple[int, int]] = set()
+        self.out: set[tuple[int, ...]] = set()
 
     def change(self, change: Change) -> None:
         before, self.out = self.out, hosts_out(self.site.mesh, change.hole)

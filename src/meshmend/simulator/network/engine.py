@@ -1,12 +1,13 @@
 """The event engine: when each transfer of a schedule begins and arrives, on links that serve in order of arrival.
 
 A chunk goes over a link when its sender has it (all parts of the tree below, or the result) and the link is free. It
-occupies the link for `service` seconds, is at the receiver `latency` seconds later, and where it is to be added it
-then occupies the receiver's adder for `add` seconds. Links and adders serve in order of
-arrival, and those that arrive at the same time in the order of the schedule.
+occupies the link for `service[link]` seconds, is at the receiver `latency` seconds later, and where it is to be added
+it then occupies the receiver's adder for `add` seconds. Links and adders serve in order of arrival, and those that
+arrive at the same time in the order of the schedule.
 
-Chunks are all of one size, so what begins later ends later: ends of service, arrivals and ends of adding are three
-conveyor belts, each in order of time by itself, and no sorted queue of events is needed. Work grows with the transfers.
+Chunks are all of one size, so on links of one speed what begins later ends later: ends of service (one for each speed),
+arrivals and ends of adding are conveyor belts, each in order of time by itself, and no sorted queue of events is
+needed. Work grows with the transfers.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Flags = npt.NDArray[np.bool_]
 @kernel
 def first_come(
     link: Places, sender: Places, receiver: Places, chunk: Places, copy: Flags, chips: int, chunks: int,
-    service: float, latency: float, add: float, dies: Floats,
+    service: Floats, latency: float, add: float, dies: Floats,
 ) -> tuple[Floats, Floats]:  # fmt: skip
     """Times at which transfers begin and have arrived (and are added); infinite for those that never do.
 
@@ -51,8 +52,16 @@ def first_come(
     adding = np.zeros(chips, np.bool_)
     ends, landings, sums = np.empty(total, np.int32), np.empty(total, np.int32), np.empty(total, np.int32)
     end_time, landing_time, sum_time = np.empty(total), np.empty(total), np.empty(total)
-    ended = landed = summed = 0
-    ends_out = landings_out = sums_out = 0
+    lengths = np.unique(service)
+    kind = np.searchsorted(lengths, service)
+    kinds = len(lengths)
+    ends_out, ended = np.zeros(kinds, np.int64), np.zeros(kinds, np.int64)  # each speed's part of the belt of ends
+    for i in range(total):
+        for k in range(kind[link[i]] + 1, kinds):
+            ends_out[k] += 1
+    ended[:] = ends_out
+    landed = summed = 0
+    landings_out = sums_out = 0
     # Transfers that wait for nothing stand at their links in the order of the schedule.
     for i in range(total):
         if parts[sender[i], chunk[i]] == 0 and (not copy[i] or not told[sender[i], chunk[i]]):
@@ -67,12 +76,15 @@ def first_come(
             i = head[at]
             busy[at] = True
             begin[i] = 0.0
-            ends[ended], end_time[ended] = i, service
-            ended += 1
+            ends[ended[kind[at]]], end_time[ended[kind[at]]] = i, service[at]
+            ended[kind[at]] += 1
     while True:
         next_sum = sum_time[sums_out] if sums_out < summed else never
         next_landing = landing_time[landings_out] if landings_out < landed else never
-        next_end = end_time[ends_out] if ends_out < ended else never
+        next_end, which = never, 0
+        for k in range(kinds):
+            if ends_out[k] < ended[k] and end_time[ends_out[k]] < next_end:
+                next_end, which = end_time[ends_out[k]], k
         now = min(next_sum, next_landing, next_end)
         if now == never:
             break
@@ -106,8 +118,8 @@ def first_come(
                     summed += 1
                 adder_tail[chip] = i
         else:
-            i = ends[ends_out]
-            ends_out += 1
+            i = ends[ends_out[which]]
+            ends_out[which] += 1
             at = link[i]
             if now + latency <= dies[at]:
                 landings[landed], landing_time[landed] = i, now + latency
@@ -118,8 +130,8 @@ def first_come(
                     busy[at] = False
                 elif now < dies[at]:
                     begin[head[at]] = now
-                    ends[ended], end_time[ended] = head[at], now + service
-                    ended += 1
+                    ends[ended[kind[at]]], end_time[ended[kind[at]]] = head[at], now + service[at]
+                    ended[kind[at]] += 1
             # Else the link is dead, and stays busy with what it lost.
         if there < 0:
             continue
@@ -142,8 +154,8 @@ def first_come(
                 if not busy[at] and now < dies[at]:
                     busy[at] = True
                     begin[i] = now
-                    ends[ended], end_time[ended] = i, now + service
-                    ended += 1
+                    ends[ended[kind[at]]], end_time[ended[kind[at]]] = i, now + service[at]
+                    ended[kind[at]] += 1
             i = sibling[i]
     return begin, arrive
 
@@ -151,7 +163,7 @@ def first_come(
 @kernel
 def in_order(
     link: Places, sender: Places, receiver: Places, chunk: Places, copy: Flags, chips: int, chunks: int,
-    service: float, latency: float, add: float, dies: Floats,
+    service: Floats, latency: float, add: float, dies: Floats,
 ) -> tuple[Floats, Floats]:  # fmt: skip
     """The same where every link and every adder keeps to the order of the schedule, and waits for the next in line."""
     total = len(link)
@@ -160,13 +172,13 @@ def in_order(
     free, adder = np.zeros(len(dies)), np.zeros(chips)
     for i in range(total):
         now = max(have[sender[i], chunk[i]], free[link[i]])
-        there = now + service + latency
+        there = now + service[link[i]] + latency
         if now < dies[link[i]]:
             begin[i] = now
         if there > dies[link[i]]:
             there = free[link[i]] = np.inf
         else:
-            free[link[i]] = now + service
+            free[link[i]] = now + service[link[i]]
             if not copy[i] and add > 0.0:
                 there = adder[receiver[i]] = max(there, adder[receiver[i]]) + add
         arrive[i] = there

@@ -33,7 +33,7 @@ Order = Literal["schedule", "first-come"]
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """What every link can do each way, and every chip."""
+    """What every whole link can do each way, and every chip; the mesh says which links are slower."""
 
     bandwidth: float
     """Bytes per second."""
@@ -52,6 +52,10 @@ class Network:
         for name in ("latency", "overhead"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise SimulateError(f"{name}={getattr(self, name)}: give seconds, 0 or more")
+
+    def service(self, mesh: Mesh, size: float) -> Floats:
+        """Seconds for which a chunk of so many bytes occupies each directed link."""
+        return np.asarray(self.overhead + size / self.bandwidth / mesh.speed)
 
     @property
     def link(self) -> LinkSpeed:
@@ -99,16 +103,17 @@ class Flight:
         return self.nbytes / self.seconds / self.network.bandwidth if self.seconds else math.inf
 
     @property
-    def service(self) -> float:
-        """Seconds that one chunk occupies a link."""
-        return self.network.overhead + self.nbytes / self.schedule.chunks / self.network.bandwidth
+    def service(self) -> Floats:
+        """Seconds for which one chunk occupies each directed link."""
+        return self.network.service(self.schedule.mesh, self.nbytes / self.schedule.chunks)
 
     @property
     def end(self) -> float:
         """When the last link fell silent, or if every chip got the sum, when the last one had it."""
         if math.isfinite(self.seconds):
             return self.seconds
-        return float(self.begin.max(where=np.isfinite(self.begin), initial=0.0)) + self.service
+        sent = np.isfinite(self.begin)
+        return float((self.begin[sent] + self.service[self.schedule.link[sent]]).max(initial=0.0))
 
     def use(self, bins: int = 1) -> Floats:
         """[directed link, bin]: the part of the time in which the link was busy; links are those that are alive."""
@@ -117,8 +122,8 @@ class Flight:
         busy = np.zeros((self.schedule.mesh.link_numbers, bins + 1))
         sent = np.isfinite(self.begin)
         start = self.begin[sent] / whole * bins
-        end = np.minimum(start + self.service / whole * bins, bins)
         of = self.schedule.link[sent]
+        end = np.minimum(start + self.service[of] / whole * bins, bins)
         # A transfer covers parts of its first and last bin and all bins between: add slopes, then sum along time.
         first, last_bin = np.minimum(start.astype(np.int64), bins - 1), np.minimum(end.astype(np.int64), bins)
         same = first == last_bin
@@ -183,7 +188,7 @@ def simulate(
     size, place, deaths = nbytes / table.chunks, table.mesh.place, _deaths(table.mesh, dies or {})
     begin, arrive = engine(
         table.link, place[table.sender], place[table.receiver], table.chunk, table.copy, len(table.mesh.live),
-        table.chunks, net.overhead + size / net.bandwidth, net.latency, size / net.adds, deaths,
+        table.chunks, net.service(table.mesh, size), net.latency, size / net.adds, deaths,
     )  # fmt: skip
     return Flight(table, nbytes, net, begin, arrive)
 

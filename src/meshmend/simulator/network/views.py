@@ -14,8 +14,6 @@ import numpy as np
 
 from meshmend.base.theme import INK, MUTED, SERIES, bare, picture
 from meshmend.base.units import duration_text, size_text
-from meshmend.mesh import WAYS
-from meshmend.mesh.grid import link_source
 
 if TYPE_CHECKING:
     from meshmend.simulator.network.network import Flight
@@ -31,7 +29,7 @@ BINS = 240
 
 def draw_heat(flight: Flight, path: str | os.PathLike[str]) -> None:
     """Write the picture as PNG or SVG, as the path says."""
-    use, way = flight.use(BINS), link_source(flight.schedule.mesh.directed_links)[1]
+    use, way = flight.use(BINS), flight.schedule.mesh.link_source(flight.schedule.mesh.directed_links)[1]
     rows = np.argsort(way, kind="stable")
     whole, end = flight.seconds, flight.end
     scale, unit = next((s, u) for s, u in ((1, "s"), (1e3, "ms"), (1e6, "µs")) if end * s >= 1 or s == 1e6)
@@ -49,9 +47,10 @@ def draw_heat(flight: Flight, path: str | os.PathLike[str]) -> None:
             100 * use[rows], aspect="auto", cmap="magma_r", vmin=0, vmax=100, interpolation="antialiased",
             extent=(0, end * scale, len(rows), 0),
         )  # fmt: skip
-        edges = np.concatenate([[0], np.cumsum(np.bincount(way, minlength=len(WAYS)))])
+        ways = flight.schedule.mesh.ways
+        edges = np.concatenate([[0], np.cumsum(np.bincount(way, minlength=len(ways)))])
         below.set_yticks(
-            (edges[:-1] + edges[1:]) / 2, [f"{name}\n{n}" for name, n in zip(WAYS, np.diff(edges), strict=True)]
+            (edges[:-1] + edges[1:]) / 2, [f"{name}\n{n}" for name, n in zip(ways, np.diff(edges), strict=True)]
         )
         for edge in edges[1:-1]:
             below.axhline(edge, color="white", linewidth=1.5)
@@ -98,10 +97,9 @@ def _write(flight: Flight, sent: np.ndarray[tuple[int], np.dtype[np.int64]], fil
     file.write('{"displayTimeUnit": "ns", "traceEvents": [')
     comma = ""
     for link in np.unique(table.link[sent]).tolist():
-        chip, way = link_source(link)
-        row, col = mesh.chip(chip)
-        to = mesh.chip(int(mesh.neighbour[chip, way]))
-        for kind, name in (("process_name", f"chip {row},{col}"), ("thread_name", f"{WAYS[way]} to {to[0]},{to[1]}")):
+        chip, way = mesh.link_source(link)
+        to = mesh.name(int(mesh.neighbour[chip, way]))
+        for kind, name in (("process_name", f"chip {mesh.name(chip)}"), ("thread_name", f"{mesh.ways[way]} to {to}")):
             about = {"ph": "M", "pid": chip, "tid": link, "name": kind, "args": {"name": name}}
             file.write(f"{comma}\n{json.dumps(about)}")
             comma = ","
@@ -110,8 +108,8 @@ def _write(flight: Flight, sent: np.ndarray[tuple[int], np.dtype[np.int64]], fil
         link, chunk, arrive = int(table.link[i]), int(table.chunk[i]), float(flight.arrive[i])
         name = f"{'result' if table.copy[i] else 'part'} {chunk}" + ("" if np.isfinite(arrive) else " (lost)")
         span = {
-            "ph": "X", "pid": link_source(link)[0], "tid": link, "name": name,
-            "ts": 1e6 * float(flight.begin[i]), "dur": busy,
+            "ph": "X", "pid": mesh.link_source(link)[0], "tid": link, "name": name,
+            "ts": 1e6 * float(flight.begin[i]), "dur": float(busy[link]),
             "args": {"chunk": chunk, "arrives": 1e6 * arrive if np.isfinite(arrive) else None},
         }  # fmt: skip
         file.write(f",\n{json.dumps(span)}")
