@@ -209,7 +209,8 @@ class ShardedWorld(Ulfm):
 
     def __init__(
         self, members: int, rounds: int, *, slices: int = 4, buddies: int = 1, fills: int = 2, lanes: int = 5,
-        spares: int = 0, measures: int = 0, kills: Iterable[Kill] = (), strays: Iterable[Kill] = (), reforms: Iterable[int] = (),
+        spares: int = 0, measures: int = 0, kills: Iterable[Kill] = (), strays: Iterable[Kill] = (),
+        reforms: Iterable[int] = (),
         flips: dict[int, tuple[str, int]] | None = None, dice: random.Random | None = None,
         order: Sequence[int] | None = None, loose: bool = False, run: Run = run_sharded_member,
         worker: type[Worker] = Worker,

@@ -136,6 +136,7 @@ class Job:
         warm: Callable[..., Any] | None = None,
         optimizer: Any = None,
         buddies: int | None = None,
+        slices: str | None = None,
     ) -> Any:
         """Begin with this state; all workers get the same one, and newcomers that of a survivor.
 
@@ -146,16 +147,20 @@ class Job:
 
         With an `optimizer` (`mm.optimizer`), the state is the weights, and steps are made with `update`: each worker
         holds a part of what the optimizer remembers, and makes that part of the update. So many `buddies` hold the same
-        part besides, one unless it is said; as long as one holder of each part lives, nothing is lost.
+        part besides, one unless it is said; as long as one holder of each part lives, nothing is lost. Parts may begin
+        and end within a tensor; with `slices="tensors"` they do not, for optimizers that look at whole tensors (Muon).
         """
         framework: Framework
         if optimizer is None:
-            if buddies is not None:
-                raise JobError(f"job.share got buddies={buddies!r} without an optimizer; give it optimizer= too")
+            given = {"buddies": buddies, "slices": slices}
+            for name, value in given.items():
+                if value is not None:
+                    raise JobError(f"job.share got {name}={value!r} without an optimizer; give it optimizer= too")
             framework = framework_of(state)
             self.training.begin(framework, warm)
         else:
-            framework, sharded = weights_of(state), Sharded(checked(optimizer), buddies)
+            framework = weights_of(state)
+            sharded = Sharded(checked(optimizer, slices), buddies, tensors=slices is not None)
             self.training.begin(framework, warm, sharded)
         return framework.shared
 

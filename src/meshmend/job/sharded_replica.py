@@ -19,10 +19,10 @@ from meshmend.job.config import JobConfig
 from meshmend.job.frameworks.base import Accumulator
 from meshmend.job.frameworks.weights import Weights
 from meshmend.job.holder import Holder, digest_of
-from meshmend.job.optimizers import Optimizer, Transformation
+from meshmend.job.optimizers import Sliced
 from meshmend.job.reduction.exact import ExactSum
 from meshmend.job.reduction.layout import Layout
-from meshmend.job.reduction.norms import Blocks
+from meshmend.job.reduction.norms import Blocks, Sums
 from meshmend.job.replica import Replica
 from meshmend.job.session import WorkerSession
 from meshmend.job.sharding import cut
@@ -41,9 +41,11 @@ TABLE = "digests of slices"
 class Sharded:
     """What `job.share` was asked for."""
 
-    optimizer: Optimizer | Transformation
+    optimizer: Sliced
     buddies: int | None
     """None: one, where there are two workers or more."""
+    tensors: bool = False
+    """Whether no tensor is cut."""
 
     def among(self, workers: int, *, alone: bool) -> int:
         """How many buddies a slice has."""
@@ -72,8 +74,9 @@ class ShardedReplica(Replica):
         self.weights = weights
         slices = how_many(len(weights.flat))
         longest = max(end - begin for begin, end in pairwise(cut(weights.sizes, slices).bounds))
-        optimizer = sharded.optimizer.of_slices(longest)
-        self.holder = Holder(weights.sizes, weights.flat, optimizer, config.lanes.lanes, slices)
+        optimizer = sharded.optimizer.of_slices(longest, tensors=sharded.tensors)
+        tensors = [(name, value.shape) for name, value in weights.leaves()]
+        self.holder = Holder(weights.sizes, weights.flat, optimizer, config.lanes.lanes, slices, tensors)
         weights.flat = self.holder.weights
         self.memory: SliceMemory | None = None
         """Where the weights and digests are that the courier reads too; None alone."""
@@ -113,10 +116,19 @@ class ShardedReplica(Replica):
             self._rest, self._more = Layout([(name, np.asarray(value)) for name, value in leaves]), tree[1]
         return found
 
-    def apply(self, round: int, total: Any) -> None:
-        """Update the slices held here from the total of a round; `Changed` where one is not what it was."""
+    def begin(self, round: int, total: Any) -> None:
+        """The total of a round is here."""
         if self.holder.totals.round != round:
             self.holder.take(round, total)
+
+    def measured(self, stage: int, squares: Sums) -> None:
+        """The sums of squares of all blocks, at a stage of the update."""
+        stages = self.holder.stages
+        stages.measured(stage, squares.reshape(stages.table.shape[1:]))
+
+    def apply(self, round: int, total: Any) -> None:
+        """Update the slices held here from the total of a round; `Changed` where one is not what it was."""
+        self.begin(round, total)
         self.holder.update(round, self.holder.copies)
 
     def finish(self, total: Any, step: int) -> Any | None:
@@ -125,7 +137,11 @@ class ShardedReplica(Replica):
         assert self._accumulator is not None, "a total cannot arrive before the first part"
         if self.memory is None:  # a world of one
             self.held()
-            self.apply(holder.version + 1, total)
+            round = holder.version + 1
+            self.begin(round, total)
+            for stage in range(len(holder.stages.table)):
+                self.measured(stage, holder.measure(round, stage))
+            self.apply(round, total)
         else:
             self._agree(self.memory.agreed)
         against = holder.totals.against

@@ -160,7 +160,8 @@ def random_world(seed: int, **changed: Any) -> ShardedWorld:
     reforms = [dice.randint(1, 300) for _ in range(dice.choice([0, 0, 0, 1, 2, 3]))]
     return ShardedWorld(
         members, rounds, slices=dice.randint(1, 9), buddies=dice.randint(0, 3), fills=dice.choice([1, 2, 3, 9]),
-        lanes=dice.randint(members, 9), spares=spares, measures=max(0, seed % 4 - 1), kills=kills(dice.choice([0, 1, 2, 3, 6])),
+        lanes=dice.randint(members, 9), spares=spares, measures=max(0, seed % 4 - 1),
+        kills=kills(dice.choice([0, 1, 2, 3, 6])),
         strays=kills(dice.choice([0, 1, 2]) if reforms else 0), reforms=reforms, dice=dice, loose=dice.random() < 0.5,
         **changed,
     )  # fmt: skip

@@ -18,7 +18,7 @@ from meshmend.job.shm import open_to_read
 from meshmend.job.shm.records import Slices
 from meshmend.job.shm.segment import CourierSegment
 from meshmend.job.shm.sharded_memory import ShardedMemory
-from meshmend.job.shm.slices import SliceMemory
+from meshmend.job.shm.slices import SliceMemory, Sums
 from meshmend.job.transport.base import Buffers, Hello
 from meshmend.job.transport.crew import Crew
 
@@ -101,11 +101,23 @@ class SlicePort(WorkerPort):
         total[bounds[-1] :] = rest
         return self.read(total)
 
+    def measure(self, round: int, stage: int) -> tuple[Sums, Sums]:
+        """The sums of squares of the slices held here, with 0 for the others, and where those of all slices go."""
+        own, every = self._slices.measured[stage], self._slices.squares[stage]
+        if not self._memory.active:
+            return np.zeros_like(own), every
+        self._ask(round, stage)  # unless it has said so, and may have updated these slices since
+        return own, every
+
     def update(self, round: int, slices: Collection[int]) -> None:
         """Have the worker update its slices, unless it has: then it may be computing again."""
         del slices  # as `held` has them, which outlives this courier
-        self.side.ask_update(round)
-        while self.side.updated(round) is None:
+        self._ask(round, self.segment.worker.measures)
+
+    def _ask(self, round: int, stage: int) -> None:
+        if not self.side.updated(round, stage):
+            self.side.ask_update(round, stage)
+        while not self.side.updated(round, stage):
             self._end_with_worker()
             self.segment.courier_bell.wait(STATE_POLL)
         self._check()
