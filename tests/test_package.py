@@ -42,13 +42,13 @@ LAW: dict[str, list[str]] = {
     ],
     "job/state": ["tree", "digest", "codec", "values", "safetensors"],
     "job/reduction": ["layout", "base", "footer", "float32", "bf16", "exact", "pieces", "norms", "registry"],
-    "job/frameworks": ["base", "device", "jax", "arrays", "weights", "torch", "choose", "draws", "elementwise"],
+    "job/frameworks": ["base", "device", "jax", "arrays", "weights", "elementwise", "torch", "choose", "draws"],
     "job/frameworks/jax": [
         "tree", "optimizer", "host", "shards", "digest", "wires", "exact", "exact_shards", "sums", "sharded", "state",
     ],
     "job/frameworks/torch": [
         "rng", "digest_plain", "triton_digest", "digest", "state_dict", "listed", "host", "wires", "exact", "sums",
-        "state", "buffer_changes", "device", "per_update", "loop", "data",
+        "state", "sharded_optimizer", "weights", "buffer_changes", "device", "per_update", "loop", "data",
     ],
     "job/device": [
         "base", "stand_in", "ptx", "cuda", "passing", "trial", "block_layout", "neighbours", "sums", "states",

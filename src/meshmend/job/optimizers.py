@@ -23,6 +23,7 @@ from meshmend.base.calls import takes
 from meshmend.errors import JobError
 from meshmend.job.frameworks.arrays import leaves_of, rebuilt
 from meshmend.job.frameworks.elementwise import (
+    MATRICES,
     Trial,
     of_functions,
     of_transformation,
@@ -92,6 +93,55 @@ class Transformation:
             return by_tensor(shaped.init, shaped.update)
         padded = PaddedOptimizer(self.given, longest)
         return of_slices(padded.init, padded.update)
+
+
+@dataclass(frozen=True)
+class TorchOptimizer:
+    """An optimizer of PyTorch: `mm.torch.ShardedOptimizer`."""
+
+    given: Any
+
+    def trial(self, *, tensors: bool) -> Trial:
+        """What comes of trying its class; some take matrices only."""
+        if not tensors:
+            return try_out(self.given.trial())
+        try:
+            return try_tensors(self.given.trial())
+        except ValueError:
+            return try_tensors(self.given.trial(), MATRICES)
+
+    def of_slices(self, longest: int, *, tensors: bool) -> SliceOptimizer:
+        """As a holder uses it."""
+        del longest
+        return SliceOptimizer(self.given.init_slice, self.given.update_slice, tensors=tensors)
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """An optimizer that gets means in place of sums where `given`, a `mm.torch.ShardedOptimizer`, says so."""
+
+    inner: Sliced
+    given: Any
+
+    def trial(self, *, tensors: bool) -> Trial:
+        """Division works for any slices."""
+        return self.inner.trial(tensors=tensors)
+
+    def of_slices(self, longest: int, *, tensors: bool) -> SliceOptimizer:
+        """The same, with a division first."""
+        inner, given = self.inner.of_slices(longest, tensors=tensors), self.given
+
+        def update(weights: Floats, gradients: Floats, state: State, pieces: Pieces) -> Any:
+            divided = gradients if given.divisor is None else gradients / given.divisor
+            return inner.update(weights, divided, state, pieces)
+
+        return replace(inner, update=update)
+
+
+def of_torch(given: Any) -> Sliced:
+    """What makes the updates of a `mm.torch.ShardedOptimizer`."""
+    inner: Sliced = TorchOptimizer(given) if given.given is None else given.given
+    return Averaged(inner if given.clip is None else clipped(inner, given.clip), given)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ from meshmend.job.shm.slices import SliceMemory, Table
 from meshmend.job.solo import Solo
 from meshmend.job.state.codec import decode, encode
 from meshmend.job.state.digest import Later
-from meshmend.job.state.tree import folded
+from meshmend.job.state.tree import Leaves, folded
+from meshmend.job.state.tree import digest_of as hash_of
 
 TABLE = "digests of slices"
 """What the table is called beside the weights, for a newcomer."""
@@ -77,7 +78,7 @@ class ShardedReplica(Replica):
         optimizer = sharded.optimizer.of_slices(longest, tensors=sharded.tensors)
         tensors = [(name, value.shape) for name, value in weights.leaves()]
         self.holder = Holder(weights.sizes, weights.flat, optimizer, config.lanes.lanes, slices, tensors)
-        weights.flat = self.holder.weights
+        weights.use(self.holder.weights)
         self.memory: SliceMemory | None = None
         """Where the weights and digests are that the courier reads too; None alone."""
         self.table: Table = np.zeros((self.holder.slicing.count, 2), np.uint64)
@@ -173,7 +174,8 @@ class ShardedReplica(Replica):
             found[number, 0] = digest_of(self.holder.of(number))
         changed = np.flatnonzero((found[:, 0] != self.table[:, 0]) & self.table.any(axis=1))
         self.wrong = int(changed[0]) if len(changed) else -1
-        whole = xxh3_64_intdigest(found.tobytes(), seed=xxh3_64_intdigest(self.grid.tobytes()))
+        rest = hash_of(self.weights.extras()) if self.weights.extras() else 0
+        whole = xxh3_64_intdigest(found.tobytes(), seed=xxh3_64_intdigest(self.grid.tobytes(), seed=rest))
         self._digest = Later.of(folded(whole))
         return self._digest
 
@@ -182,15 +184,17 @@ class ShardedReplica(Replica):
     ) -> list[Any]:
         """All but the slices, which a newcomer takes from several."""
         del on_device
-        leaves = [*self.weights.leaves(), (TABLE, self.table)]
+        leaves = [*self.weights.leaves(), (TABLE, self.table), *self.weights.extras()]
         about = {"step": step, "grid": self.grid.tolist(), "pending": pending, "version": self.holder.version}
         return encode(leaves, messages=session.room.format(), **about)
 
     def adopt(self, received: Any, session: WorkerSession | Solo) -> tuple[int, dict[str, Any] | None]:
         """Take another worker's weights and grid; slices come later."""
-        *leaves, (_, self.table) = (found := decode(received, [*self.weights.leaves(), (TABLE, self.table)]))[0]
-        about = found[1]
-        self.weights.adopt(leaves)
+        mine: Leaves = [*self.weights.leaves(), (TABLE, self.table)]
+        found, about = decode(received, None if self.weights.extras() else mine)
+        leaves, extras = found[: len(mine)], found[len(mine) :]
+        self.table = leaves.pop()[1]
+        self.weights.adopt(leaves, extras)
         self.holder.version, self.holder.copies = about["version"], {}
         self.restore(about["grid"])
         session.room.adopt(*about["messages"])

@@ -37,6 +37,8 @@ Apply = Callable[[Tree, Tree, Any], tuple[Tree, Any]]
 
 SHAPES = ((6, 8), (5,), (), (3, 2, 4), (33,))
 """Of the tensors that it is tried on: matrices, vectors, a scalar, and lengths with and without a remainder."""
+MATRICES = ((6, 8), (4, 5), (3, 3))
+"""For optimizers that take nothing else."""
 STEPS = 3
 CUTS = (16, 37, 64)
 """Where the flat numbers are cut: on a border of a tensor, and within one."""
@@ -102,11 +104,11 @@ def _numbers() -> tuple[Floats, Floats]:
     return start, gradients
 
 
-def _shaped(flat: Floats) -> Tree:
-    parts = [
-        flat[begin : begin + size].reshape(shape) for begin, size, shape in zip(BOUNDS, SIZES, SHAPES, strict=False)
-    ]
-    return dict(zip(NAMES, parts, strict=True))
+def _shaped(flat: Floats, shapes: tuple[tuple[int, ...], ...] = SHAPES) -> Tree:
+    """Tensors of these shapes, from the first of these numbers."""
+    ends = np.cumsum([int(np.prod(shape, dtype=int)) for shape in shapes])
+    parts = np.split(flat, ends)[: len(shapes)]
+    return {str(number): part.reshape(shape) for number, (part, shape) in enumerate(zip(parts, shapes, strict=True))}
 
 
 def _flat(tree: Tree) -> Floats:
@@ -127,15 +129,15 @@ def try_out(apply: Apply) -> Trial:
     return _worst(trials)
 
 
-def try_tensors(apply: Apply) -> Trial:
+def try_tensors(apply: Apply, shapes: tuple[tuple[int, ...], ...] = SHAPES) -> Trial:
     """Run an optimizer on all tensors at once and on one after another."""
-    start, gradients = _numbers()
-    whole = _flat(_trained(apply, _shaped(start), [_shaped(one) for one in gradients]))
+    start, steps = _numbers()
+    first, gradients = _shaped(start, shapes), [_shaped(one, shapes) for one in steps]
+    whole = _flat(_trained(apply, first, gradients))
     apart = [
-        _flat(_trained(apply, {name: value}, [{name: _shaped(one)[name]} for one in gradients]))
-        for name, value in _shaped(start).items()
+        _flat(_trained(apply, {name: value}, [{name: one[name]} for one in gradients])) for name, value in first.items()
     ]
-    return _compared(whole, np.concatenate(apart), start)
+    return _compared(whole, np.concatenate(apart), _flat(first))
 
 
 def try_with_norms(init: Callable[[Floats], Any], update: Callable[..., Any]) -> Trial:

@@ -68,6 +68,10 @@ class TorchState(Framework):
         for name in self._trained:
             if self._every[name].is_complex():
                 raise JobError(f"{name!r} is complex, and complex gradients cannot be summed; use two real parameters")
+        self.trained = {name: self._every[name] for name in self._trained}
+        """The parameters that have gradients, by name."""
+        self.listing: list[tuple[str, Any]] = []
+        """The tensors of all state dicts, as of the last commit, by the names of their leaves."""
         self._generators: Any = None
         self._tensors: list[bool] = []
         self._kept: dict[str, Any] = {}
@@ -93,6 +97,7 @@ class TorchState(Framework):
         self._kept = {name: value.detach().clone() for name, value in self._live().items()}
         listing = Listing(self._swaps())
         rest = {name: listing.described(dict_of(one), name) for name, one in self._named.items()}
+        self.listing = listing.tensors
         text = np.frombuffer(json.dumps(rest, separators=(",", ":")).encode(), np.uint8)
         self._leaves = [*listing.leaves, (OBJECTS, text)]
 
@@ -200,7 +205,11 @@ class TorchState(Framework):
                 grad = total["grads"][name]
                 grad = torch.from_numpy(np.asarray(grad / divisor) if mean else grad)
                 parameter.grad = grad.to(parameter.device, parameter.dtype)
-        live = self._live()
+        return self.taken(total, lanes, mean=mean)
+
+    def taken(self, total: Any, lanes: int, *, mean: bool) -> Any:
+        """The same but for the gradients."""
+        divisor, live = np.float32(lanes), self._live()
         with torch.no_grad():
             for name in self._buffers:
                 old, change = live[name], torch.from_numpy(np.asarray(total["buffers"][name] / divisor))
