@@ -114,3 +114,41 @@ def _check(name: str, **numbers: float) -> None:
     for word, number in numbers.items():
         if not isinstance(number, (int, float)) or number < 0 or (word == "divide" and not number):
             raise JobError(f"mm.{name} got {word}={number!r}; give a number that is not negative")
+
+
+@dataclass(frozen=True)
+class Published:
+    """The rate of a run that others have published."""
+
+    model: str
+    optimizer: str
+    batches: tuple[int, int]
+    """Of which sizes of batch: from the first up to, not including, the second."""
+    peak: float
+    warmup: float
+    """Epochs, or a share of all updates if `updates` is given."""
+    power: float
+    """Of the decay to 0."""
+    epochs: float = 0.0
+    updates: int = 0
+    """How long it takes; one of the two."""
+    source: str = ""
+
+    def rate(self, samples: int, batch: int = 0) -> WarmupDecay:
+        """As `rate=` of an optimizer; `samples` is the size of the data, and `batch` the batch if a range is given."""
+        if self.updates:
+            return WarmupDecay(self.peak, int(self.warmup * self.updates), self.updates, self.power)
+        steps = samples / (batch or self.batches[0])
+        return WarmupDecay(self.peak, int(self.warmup * steps), int(self.epochs * steps), self.power)
+
+
+_TPU = "https://github.com/tensorflow/tpu/blob/master/models/official/resnet/lars_util.py"
+_NVIDIA = "https://github.com/NVIDIA/DeepLearningExamples/blob/master/PyTorch/LanguageModeling/BERT/scripts/run_pretraining.sh"
+PUBLISHED = (
+    Published("ResNet-50", "lars", (2_048, 16_384), 10.0, 5, 2.0, epochs=90, source=_TPU),
+    Published("ResNet-50", "lars", (16_384, 32_768), 25.0, 5, 2.0, epochs=90, source=_TPU),
+    Published("ResNet-50", "lars", (32_768, 65_537), 32.0, 14, 2.0, epochs=90, source=_TPU),
+    Published("BERT-large, 128 tokens", "lamb", (65_536, 65_537), 6e-3, 0.2843, 0.5, updates=7_038, source=_NVIDIA),
+    Published("BERT-large, 512 tokens", "lamb", (32_768, 32_769), 4e-3, 0.128, 0.5, updates=1_563, source=_NVIDIA),
+)
+"""Rates, warm-up and decay as their sources have them; Google's TPU reference and NVIDIA's follow the two papers."""
