@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -168,7 +168,7 @@ class TorchState(Framework):
     def end(self, result: Any) -> Any:
         """The lane's tree; the user's random numbers continue where they were."""
         self._random_again()
-        self._check_frozen()
+        check_frozen(self._every, self._trained)
         grads = {name: self._every[name].grad for name in self._trained}
         live = self._live()
         changes = {name: _change(live[name].detach(), self._kept[name]) for name in self._buffers}
@@ -184,11 +184,6 @@ class TorchState(Framework):
             "buffers": {name: change.to("cpu").numpy() for name, change in changes.items()},
             "metrics": rebuilt(result, values),
         }
-
-    def _check_frozen(self) -> None:
-        odd = [name for name, value in self._every.items() if value.grad is not None and name not in self._trained]
-        if odd:
-            raise JobError(f"{odd[0]!r} was frozen when it was shared, but has a gradient; share it with requires_grad")
 
     def drop(self) -> None:
         """Restore the state from before the lane."""
@@ -235,6 +230,13 @@ class TorchState(Framework):
         if self._generators is not None:
             rng.restore(self._generators)
             self._generators = None
+
+
+def check_frozen(every: Mapping[str, Any], trained: Sequence[str]) -> None:
+    """Refuse a gradient that would not be summed."""
+    odd = [name for name, value in every.items() if value.grad is not None and name not in trained]
+    if odd:
+        raise JobError(f"{odd[0]!r} was frozen when it was shared, but has a gradient; share it with requires_grad")
 
 
 def without_mean(name: str, buffer: Any) -> JobError:
