@@ -5,7 +5,7 @@ workers wait until there is a file called `open`; `crowd=N` ends after the first
 part in; `grow=1` makes gradients jump, so that rounds are done again on wider grids; `bad=STEP` makes a gradient of
 that step infinite; `wrong=STEP` raises in that step on every worker; `best=STEP` saves a checkpoint of that name
 after it; `say=1` has workers gather before the first step and after every fourth; `optimizer=NAME` takes another one,
-which needs norms of whole tensors (lars, lamb, clipped) or whole tensors (rows).
+which needs norms of whole tensors (lars, lamb, clipped) or whole tensors (rows); `reduction=float`.
 """
 
 import hashlib
@@ -90,7 +90,9 @@ def main() -> None:
         weights["w"] = weights["w"].reshape(90, 100)
     shapes = {one: value.shape for one, value in weights.items()}
     plain, buddies = "plain" in options, int(options["buddies"]) if "buddies" in options else None
-    with mm.Job(x, batch=64, lanes=16, reduction="exact", nonfinite=options.get("nonfinite")) as job:
+    with mm.Job(
+        x, batch=64, lanes=16, reduction=options.get("reduction", "exact"), nonfinite=options.get("nonfinite")
+    ) as job:
         if plain:
             begin = getattr(OPTIMIZERS[name], "inner", OPTIMIZERS[name]).init
             first = {one: begin(value if name == "rows" else value.reshape(-1)) for one, value in weights.items()}

@@ -104,6 +104,16 @@ def test_two_die_one_after_the_other_and_a_spare_holds_slices(job: Job) -> None:
 
 
 @pytest.mark.jobs
+@pytest.mark.parametrize("phase", ["allreduce", "update"])
+def test_with_float_sums_all_have_the_same_weights_through_a_kill(job: Job, phase: str) -> None:
+    """Their last bits depend on who computed what, so they are compared with each other; the audit is as strict."""
+    job.faults = [mm.testing.Fault(rank=1, step=5, point=phase)]
+    job.run("-n", "3", "--on-failure", "shrink", script=[SCRIPT, "reduction=float", "steps=12"])
+    assert job.status == 0 and len(job.weights) == 2 and len(set(job.weights)) == 1, job.output
+    job.assert_clean()
+
+
+@pytest.mark.jobs
 def test_mpirun_dies_and_the_workers_live_on_with_their_slices(job: Job) -> None:
     job.start("-n", "4", script=[SCRIPT, "gate=6"]).until("step 0 ")
     (victim,) = {member.daemon for member in members(job.name)}

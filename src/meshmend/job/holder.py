@@ -3,8 +3,9 @@
 The other side is `sharding/member.py`: each operation of a round is a method here. What travels between workers are
 arrays of numbers, and how they travel is a transport's business.
 
-Sums are exact ones. A holder takes the total of its own slices and the notes of all blocks, which are 1 % of a message:
-the grid of the next round follows from the notes, and all members must have the same one.
+A holder takes the total of its own slices. Where sums are exact, it also takes the notes of all blocks, which are 1 %
+of a message: the grid of the next round follows from them, and all members must have the same one. Sums in float32 have
+no notes; all holders of a slice add up its parts in the same order, so they have the same bits.
 """
 
 from __future__ import annotations
@@ -114,6 +115,8 @@ class Holder:
         self.expected: dict[int, int] = {}
         """The digest of each slice's new weights, as its holders agreed on it."""
         self.totals = Totals()
+        self.plain = False
+        """Whether sums are float32 numbers as they are."""
         self._optimizer = optimizer
         self._first: Callable[[int], State] = self.initial
 
@@ -150,6 +153,9 @@ class Holder:
         """Take the sums of a round from a message, in which those of the slices held here are complete."""
         size, rows = self.exact.size, len(self.exact.leaf_of)
         held = {number: total[self.slicing.numbers(number)] for number in self.copies}
+        if self.plain:
+            self.totals = Totals(round, held, judged=True)
+            return
         notes = total[size : self.exact.wire_size].reshape(rows, -1)
         self.totals = Totals(round, held, notes, self.exact.factors[1])
 
@@ -205,6 +211,8 @@ class Holder:
 
     def _sums(self, number: int) -> Floats:
         """The gradients of a slice, summed over all lanes."""
+        if self.plain:
+            return np.array(self.totals.slices[number], np.float32)
         blocks = self.slicing.in_blocks(number)
         lengths = np.diff(self._bounds[blocks.start : blocks.stop + 1])
         return self.totals.slices[number].astype(np.float32) * np.repeat(self.totals.unit[blocks], lengths)

@@ -20,7 +20,9 @@ from meshmend.job.frameworks.base import Accumulator
 from meshmend.job.frameworks.weights import Weights
 from meshmend.job.holder import Holder, digest_of
 from meshmend.job.optimizers import Sliced
+from meshmend.job.reduction.base import NonFinite
 from meshmend.job.reduction.exact import ExactSum
+from meshmend.job.reduction.float32 import Float32
 from meshmend.job.reduction.layout import Layout
 from meshmend.job.reduction.norms import Blocks, Sums
 from meshmend.job.replica import Replica
@@ -67,10 +69,15 @@ class ShardedReplica(Replica):
 
     def __init__(self, weights: Weights, sharded: Sharded, config: JobConfig, *, compared: bool) -> None:
         super().__init__(weights, config, compared=compared)
-        if config.kind is not ExactSum:
+        if config.kind not in (ExactSum, Float32):
             raise JobError(
-                f"sharded updates need reduction='exact', and this job has reduction={config.kind.reduction!r}: give "
-                "mm.Job(reduction='exact'), or share the state without optimizer="
+                f"sharded updates cannot have wire={config.kind.wire!r} yet: give mm.Job(wire='float32'), or share the "
+                "state without optimizer="
+            )
+        if config.kind is Float32 and config.nonfinite is not NonFinite.PASS:
+            raise JobError(
+                f"sharded updates with reduction='float' cannot have nonfinite={config.nonfinite.value!r}, since no "
+                "worker has all sums: give mm.Job(reduction='exact'), or leave nonfinite= out"
             )
         self.weights = weights
         slices = how_many(len(weights.flat))
@@ -78,6 +85,7 @@ class ShardedReplica(Replica):
         optimizer = sharded.optimizer.of_slices(longest, tensors=sharded.tensors)
         tensors = [(name, value.shape) for name, value in weights.leaves()]
         self.holder = Holder(weights.sizes, weights.flat, optimizer, config.lanes.lanes, slices, tensors)
+        self.holder.plain = config.kind is Float32
         weights.use(self.holder.weights)
         self.memory: SliceMemory | None = None
         """Where the weights and digests are that the courier reads too; None alone."""
@@ -111,8 +119,8 @@ class ShardedReplica(Replica):
         """What adds up lanes like this one; what they give besides gradients comes behind them."""
         known, found = self._accumulator is not None, super().accumulator(tree)
         if not known:
-            assert isinstance(found.reduction, ExactSum)
-            self.holder.exact = found.reduction.exact
+            if isinstance(found.reduction, ExactSum):
+                self.holder.exact = found.reduction.exact
             leaves = self.framework.leaves_of(tree)[len(self.weights.sizes) :]
             self._rest, self._more = Layout([(name, np.asarray(value)) for name, value in leaves]), tree[1]
         return found
@@ -149,9 +157,11 @@ class ShardedReplica(Replica):
         if against is not None:
             self._accumulator.reduction.layout.check_finite(against.bad, step)
             return None
-        values = total[len(self.weights.flat) : holder.exact.size].astype(np.float32)
-        each = np.diff(Blocks([leaf.size for leaf in rest.leaves]).bounds)
-        values *= np.repeat(holder.totals.unit[holder.slicing.blocks[-1] :], each)
+        begin = len(self.weights.flat)
+        values = total[begin : begin + rest.size].astype(np.float32)
+        if not holder.plain:
+            each = np.diff(Blocks([leaf.size for leaf in rest.leaves]).bounds)
+            values *= np.repeat(holder.totals.unit[holder.slicing.blocks[-1] :], each)
         rest.check_integers(rest.parts(values), step)
         rest.check_range(rest.parts(values), step)
         return (self.framework.rebuilt(self._more, rest.shaped(rest.parts(values), copy=True)),)

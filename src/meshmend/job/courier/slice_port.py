@@ -13,7 +13,6 @@ from meshmend.job.courier.worker_port import WorkerPort
 from meshmend.job.faults import Point
 from meshmend.job.holder import digest_of
 from meshmend.job.protocol import Evicted, Failure, Total
-from meshmend.job.reduction.exact import ExactSum
 from meshmend.job.shm import open_to_read
 from meshmend.job.shm.records import Slices
 from meshmend.job.shm.segment import CourierSegment
@@ -43,7 +42,7 @@ class SlicePort(WorkerPort):
     @property
     def stretches(self) -> list[int]:
         """The same in a message; before the first sum, messages hold no gradients."""
-        return self.bounds if self.wire.kind is ExactSum else [0] * len(self.bounds)
+        return self.bounds if self.segment.worker.layout else [0] * len(self.bounds)
 
     @property
     def rest(self) -> npt.NDArray[np.generic]:
