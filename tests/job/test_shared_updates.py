@@ -182,3 +182,29 @@ def test_words_in_another_order_or_of_another_kind_of_job_are_refused() -> None:
         assert "\n" not in str(caught.value)
     with pytest.raises(JobError, match="two functions"):
         mm.optimizer(init, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.jobs
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_transformations_that_look_at_tensors_get_whole_ones() -> None:
+    """Muon and LAMB of optax; clipping by the global norm looks at all tensors at once, and is refused."""
+    jax, optax = pytest.importorskip("jax"), pytest.importorskip("optax")
+    contrib = pytest.importorskip("optax.contrib")
+    start = {"w": jax.numpy.linspace(-1, 1, 3000).reshape(50, 60), "b": jax.numpy.zeros(7)}
+    for made in (contrib.muon(0.01), optax.lamb(0.01)):
+        with job() as one:
+            weights = one.share(start, optimizer=made, slices="tensors")
+            for _ in one.steps(3):
+                weights = one.update(lambda lane, weights=weights: gradient(weights, lane))
+                one.commit()
+        with job() as one:
+            plain, state = one.share((start, made.init(start)))
+            for _ in one.steps(3):
+                sums = one.sum(lambda lane, plain=plain: gradient(plain, lane))
+                updates, state = made.update(sums, state, plain)
+                plain = optax.apply_updates(plain, updates)
+                one.commit((plain, state))
+        for name in start:
+            np.testing.assert_allclose(weights[name], plain[name], rtol=1e-4, atol=1e-5)
+    with job() as one, pytest.raises(JobError, match=r"mm\.clipped"):
+        one.share(start, optimizer=optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(0.1)), slices="tensors")
