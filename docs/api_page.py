@@ -16,7 +16,10 @@ Every public name of `import meshmend as mm`, made from the docstrings by `docs/
 shows how they are used together; `meshmend COMMAND --help` describes the command line.
 """
 SECTIONS = {
-    "Training": ["Job", "optimizer", "data", "on_first", "load_checkpoint", "torch", "testing"],
+    "Training": [
+        "Job", "optimizer", "clipped", "lars", "lamb", "WarmupDecay", "data", "on_first", "load_checkpoint", "torch",
+        "testing",
+    ],
     "Plans": [
         "Mesh", "plan", "Plan", "Flow", "bound", "Bound", "verify", "Proof", "Schedule", "simulate", "LinkSpeed",
         "load", "save", "local", "jax", "ALGORITHMS", "LINKS", "PRESETS",

@@ -18,7 +18,7 @@ PUBLIC = {
     "MeshmendError", "MissingLibrary", "NoRing", "NotFinite", "PRESETS", "Plan", "Job",
     "JobError", "PlanError", "Proof", "Schedule", "VerifyError", "bound", "load", "local",
     "plan", "save", "simulate", "verify", "PictureError", "SimulateError", "load_checkpoint", "on_first",
-    "optimizer",
+    "WarmupDecay", "clipped", "lamb", "lars", "optimizer",
 }  # fmt: skip
 LAW: dict[str, list[str]] = {
     "": [
@@ -26,11 +26,11 @@ LAW: dict[str, list[str]] = {
         "cli", "__main__",
     ],
     "job": [
-        "protocol", "sharding", "state", "data", "reduction", "frameworks", "shm", "device", "faults", "holder",
-        "slice_files", "optimizers", "exchange", "evaluation", "progress", "ledger", "folders", "checkpoints", "config",
-        "listener", "message_room", "session", "solo", "sequence", "saving", "replica", "sharded_replica",
-        "slice_checkpoints", "slice_saving", "slice_side", "call_order", "hints", "training", "job", "first",
-        "loading", "transport", "signals", "courier", "worker", "warm",
+        "protocol", "sharding", "state", "data", "reduction", "frameworks", "shm", "device", "faults", "measures",
+        "holder", "slice_files", "optimizers", "large_batch", "exchange", "evaluation", "progress", "ledger", "folders",
+        "checkpoints", "config", "listener", "message_room", "session", "solo", "sequence", "saving", "replica",
+        "sharded_replica", "slice_checkpoints", "slice_saving", "slice_side", "call_order", "hints", "training", "job",
+        "first", "loading", "transport", "signals", "courier", "worker", "warm",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",
@@ -41,14 +41,14 @@ LAW: dict[str, list[str]] = {
         "feed", "augment",
     ],
     "job/state": ["tree", "digest", "codec", "values", "safetensors"],
-    "job/reduction": ["layout", "base", "footer", "float32", "bf16", "exact", "norms", "registry"],
-    "job/frameworks": ["base", "device", "jax", "arrays", "weights", "torch", "choose", "draws", "elementwise"],
+    "job/reduction": ["layout", "base", "footer", "float32", "bf16", "exact", "pieces", "norms", "registry"],
+    "job/frameworks": ["base", "device", "jax", "arrays", "weights", "elementwise", "torch", "choose", "draws"],
     "job/frameworks/jax": [
         "tree", "optimizer", "host", "shards", "digest", "wires", "exact", "exact_shards", "sums", "sharded", "state",
     ],
     "job/frameworks/torch": [
         "rng", "digest_plain", "triton_digest", "digest", "state_dict", "listed", "host", "wires", "exact", "sums",
-        "state", "buffer_changes", "device", "per_update", "loop", "data",
+        "state", "sharded_optimizer", "weights", "buffer_changes", "device", "per_update", "loop", "data",
     ],
     "job/device": [
         "base", "stand_in", "ptx", "cuda", "passing", "trial", "block_layout", "neighbours", "sums", "states",

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pytest
 
 from meshmend.errors import JobError
-from meshmend.job.holder import Copy, Holder, SliceOptimizer
+from meshmend.job.holder import Copy, Holder
+from meshmend.job.optimizers import of_slices
 from meshmend.job.protocol import NEVER, Evicted, Failure
 from meshmend.job.reduction.exact import Exact
 from tests.job.sharding.test_member import later, points
@@ -36,7 +37,7 @@ def update(weights: Floats, gradients: Floats, state: dict[str, Any]) -> tuple[F
     return weights - np.float32(0.01) * step, {"m": m, "v": v, "count": np.asarray(count)}
 
 
-ADAM = SliceOptimizer(init, update)
+ADAM = of_slices(init, update)
 
 
 def start() -> Floats:
@@ -245,9 +246,7 @@ def test_weights_of_another_shape_or_type_are_refused(weights: npt.NDArray[Any])
 
 
 def test_an_optimizer_that_gives_other_shapes_is_refused() -> None:
-    holder = Holder(
-        [4], np.ones(4, np.float32), SliceOptimizer(init, lambda weights, _, state: (weights[:2], state)), 1
-    )
+    holder = Holder([4], np.ones(4, np.float32), of_slices(init, lambda weights, _, state: (weights[:2], state)), 1)
     holder.hold([0])
     for round in range(2):
         wire = holder.exact.wire()

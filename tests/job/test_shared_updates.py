@@ -26,8 +26,8 @@ def job(**how: Any) -> mm.Job:
     return mm.Job(X, batch=8, lanes=4, **{"reduction": "exact", "check": False, **how})
 
 
-def unsharded(steps: int) -> dict[str, Any]:
-    with job() as one:
+def unsharded(steps: int, **how: Any) -> dict[str, Any]:
+    with job(**how) as one:
         weights, state = one.share((START, {name: init(value) for name, value in START.items()}))
         for _ in one.steps(steps):
             sums = one.sum(lambda lane, weights=weights: gradient(weights, lane))
@@ -49,6 +49,18 @@ def test_alone_the_weights_are_those_of_the_loop_without_sharding() -> None:
     with pytest.raises(ValueError, match="read-only"):
         weights["w"][0] = 1
     assert START["b"].sum() == 0
+
+
+def test_sums_may_be_float32_numbers() -> None:
+    with job(reduction="float") as one:
+        weights = one.share(START, optimizer=ADAM)
+        for _ in one.steps(5):
+            weights, count = one.update(lambda lane, weights=weights: (gradient(weights, lane), np.int32(len(lane))))
+            one.commit(count=count)
+            assert count == 8
+    expected = unsharded(5, reduction="float")
+    assert all(weights[name].tobytes() == value.tobytes() for name, value in expected.items())
+    assert weights["w"].tobytes() != unsharded(5)["w"].tobytes()
 
 
 def test_a_function_may_return_gradients_alone() -> None:
@@ -164,7 +176,35 @@ def test_words_in_another_order_or_of_another_kind_of_job_are_refused() -> None:
         one.share(START)
         with pytest.raises(JobError, match="optimizer="):
             one.update(lambda lane: lane)
-    with job(reduction="float") as one, pytest.raises(JobError, match="exact"):
-        one.share(START, optimizer=ADAM)
+    for how in ({"reduction": "float", "wire": "bf16"}, {"reduction": "float", "nonfinite": "skip"}):
+        with job(**how) as one, pytest.raises(JobError, match=r"sharded updates .*cannot have") as caught:
+            one.share(START, optimizer=ADAM)
+        assert "\n" not in str(caught.value)
     with pytest.raises(JobError, match="two functions"):
         mm.optimizer(init, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.jobs
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_transformations_that_look_at_tensors_get_whole_ones() -> None:
+    """Muon and LAMB of optax; clipping by the global norm looks at all tensors at once, and is refused."""
+    jax, optax = pytest.importorskip("jax"), pytest.importorskip("optax")
+    contrib = pytest.importorskip("optax.contrib")
+    start = {"w": jax.numpy.linspace(-1, 1, 3000).reshape(50, 60), "b": jax.numpy.zeros(7)}
+    for made in (contrib.muon(0.01), optax.lamb(0.01)):
+        with job() as one:
+            weights = one.share(start, optimizer=made, slices="tensors")
+            for _ in one.steps(3):
+                weights = one.update(lambda lane, weights=weights: gradient(weights, lane))
+                one.commit()
+        with job() as one:
+            plain, state = one.share((start, made.init(start)))
+            for _ in one.steps(3):
+                sums = one.sum(lambda lane, plain=plain: gradient(plain, lane))
+                updates, state = made.update(sums, state, plain)
+                plain = optax.apply_updates(plain, updates)
+                one.commit((plain, state))
+        for name in start:
+            np.testing.assert_allclose(weights[name], plain[name], rtol=1e-4, atol=1e-5)
+    with job() as one, pytest.raises(JobError, match=r"mm\.clipped"):
+        one.share(start, optimizer=optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(0.1)), slices="tensors")

@@ -9,6 +9,7 @@ import pytest
 
 from meshmend.errors import FormatError, JobError
 from meshmend.job.holder import Holder, SliceOptimizer
+from meshmend.job.optimizers import of_slices
 from meshmend.job.sharding import Holdings, placed
 from meshmend.job.slice_files import (
     are_there,
@@ -72,7 +73,8 @@ def test_a_run_resumes_with_any_number_of_workers_bit_for_bit(tmp_path: Path, wo
     index = write(tmp_path, before)
     after = group(workers)
     for rank, holder in enumerate(after):
-        step, _, digests, grid = resume(index, holder)
+        step, _, digests, grid, extras = resume(index, holder)
+        assert not extras
         assert step == STEP and digests.tolist() == table(before).tolist()
         holder.exact.restore(grid)
         holder.hold(Holdings(placed(holder.slicing.count, range(workers), 1)).held_by(rank))
@@ -125,7 +127,7 @@ def test_checkpoints_of_another_state_or_optimizer_are_refused(tmp_path: Path) -
         resume(folder, group(1, leaves=[3000, 5])[0])
     with pytest.raises(JobError):
         resume(folder, Holder(LEAVES, start(), ADAM, 1, slices=2))
-    momentum = SliceOptimizer(lambda weights: {"m": np.zeros_like(weights)}, update)
+    momentum = of_slices(lambda weights: {"m": np.zeros_like(weights)}, update)
     with pytest.raises(JobError):
         resume(folder, group(1, momentum)[0])
 

@@ -4,7 +4,8 @@
 workers wait until there is a file called `open`; `crowd=N` ends after the first step from 20 on that N workers took
 part in; `grow=1` makes gradients jump, so that rounds are done again on wider grids; `bad=STEP` makes a gradient of
 that step infinite; `wrong=STEP` raises in that step on every worker; `best=STEP` saves a checkpoint of that name
-after it; `say=1` has workers gather before the first step and after every fourth.
+after it; `say=1` has workers gather before the first step and after every fourth; `optimizer=NAME` takes another one,
+which needs norms of whole tensors (lars, lamb, clipped) or whole tensors (rows); `reduction=float`.
 """
 
 import hashlib
@@ -15,6 +16,9 @@ import time
 import numpy as np
 
 import meshmend as mm
+from meshmend.job.optimizers import Optimizer
+from meshmend.job.reduction.norms import Blocks, Norm, clipping
+from meshmend.job.reduction.pieces import pieces_of
 
 SIZES = {"w": 9000, "b": 3, "u": 2500}
 
@@ -31,19 +35,71 @@ def update(weights: np.ndarray, gradients: np.ndarray, state: dict) -> tuple:
     return weights - np.float32(0.01) * step, {"m": m, "v": v, "count": np.asarray(count)}
 
 
+def by_rows(weights: np.ndarray, gradients: np.ndarray, state: dict) -> tuple:
+    """Adam with rows of gradients that are centred: it must see whole matrices."""
+    if gradients.ndim > 1:
+        gradients = gradients - gradients.mean(axis=1, keepdims=True)
+    return update(weights, gradients, state)
+
+
+OPTIMIZERS = {
+    "adam": mm.optimizer(init, update),
+    "clipped": mm.clipped(mm.optimizer(init, update), 5.0),
+    "lars": mm.clipped(mm.lars(mm.WarmupDecay(2.0, 3, 40), decay=1e-4, divide=64), 1e4),
+    "lamb": mm.lamb(0.01, divide=64),
+    "rows": mm.optimizer(init, by_rows),
+}
+
+
+def alone(name: str, weights: dict, sums: dict, states: dict) -> tuple:
+    """The update without slices: of whole tensors, one after another, with norms of all of them."""
+    made, names = OPTIMIZERS[name], sorted(weights)
+    blocks = Blocks([weights[one].size for one in names])
+    everything = np.concatenate([sums[one].reshape(-1) for one in names])
+    if hasattr(made, "inner"):
+        factor = clipping(np.float32(np.sqrt(blocks.in_all(blocks.squares(everything)))), made.most)
+        made, sums = made.inner, {one: sums[one] * factor for one in names}
+    assert isinstance(made, Optimizer)
+    done = {}
+    for one in names:
+        flat = [value[one] if name == "rows" else value[one].reshape(-1) for value in (weights, sums)]
+        if name in ("lars", "lamb"):
+            pieces = pieces_of([(one, weights[one].shape)], 0, weights[one].size)
+            work, mine = made.update(*flat, states[one], pieces), Blocks([weights[one].size])
+            roots = [np.float32(np.sqrt(mine.in_all(mine.squares(array)))) for array in next(work)]
+            try:
+                work.send(tuple(Norm(root, np.full_like(flat[0], root)) for root in roots))
+            except StopIteration as end:
+                done[one] = end.value
+        else:
+            done[one] = made.update(*flat, states[one])
+    new = {one: done[one][0].reshape(weights[one].shape) for one in names}
+    return new, {one: done[one][1] for one in names}
+
+
 def main() -> None:
     options = dict(word.split("=") for word in sys.argv[1:])
     random = np.random.default_rng(0)
     x = random.normal(size=(500, 20)).astype(np.float32)
     spread = {name: random.normal(size=(20, size)).astype(np.float32) for name, size in SIZES.items()}
     bad, gate, crowd = (int(options.get(name, -1)) for name in ("bad", "gate", "crowd"))
-    weights = {name: np.zeros(size, np.float32) for name, size in SIZES.items()}
+    name = options.get("optimizer", "adam")
+    weights = {one: np.zeros(size, np.float32) for one, size in SIZES.items()}
+    if name != "adam":
+        weights = {one: np.linspace(-1, 1, size, dtype=np.float32) for one, size in SIZES.items()}
+        weights["w"] = weights["w"].reshape(90, 100)
+    shapes = {one: value.shape for one, value in weights.items()}
     plain, buddies = "plain" in options, int(options["buddies"]) if "buddies" in options else None
-    with mm.Job(x, batch=64, lanes=16, reduction="exact", nonfinite=options.get("nonfinite")) as job:
+    with mm.Job(
+        x, batch=64, lanes=16, reduction=options.get("reduction", "exact"), nonfinite=options.get("nonfinite")
+    ) as job:
         if plain:
-            weights, state = job.share((weights, {name: init(value) for name, value in weights.items()}))
+            begin = getattr(OPTIMIZERS[name], "inner", OPTIMIZERS[name]).init
+            first = {one: begin(value if name == "rows" else value.reshape(-1)) for one, value in weights.items()}
+            weights, state = job.share((weights, first))
         else:
-            weights = job.share(weights, optimizer=mm.optimizer(init, update), buddies=buddies)
+            slices = "tensors" if name == "rows" else None
+            weights = job.share(weights, optimizer=OPTIMIZERS[name], buddies=buddies, slices=slices)
         if "say" in options and not job.step:
             assert job.gather(job.rank)
 
@@ -52,7 +108,7 @@ def main() -> None:
                 raise ValueError(f"this data is wrong in step {job.step}")
             scale = np.float32(10.0 ** (job.step % 7) if "grow" in options else 1)
             wanted = np.sin(lane.sum(0))
-            error = {name: (weights[name] - wanted @ spread[name]) * scale for name in weights}
+            error = {one: (weights[one] - (wanted @ spread[one]).reshape(shapes[one])) * scale for one in weights}
             if job.step == bad:
                 error["u"] = error["u"] * np.float32(np.inf)
             return error, {"loss": np.float32(sum((one**2).sum() for one in error.values())), "lanes": np.int32(1)}
@@ -60,8 +116,7 @@ def main() -> None:
         for step in job.steps(int(options.get("steps", 20))):
             if plain:
                 sums, more = job.sum(gradient)
-                done = {name: update(weights[name], sums[name], state[name]) for name in weights}
-                weights, state = ({name: pair[which] for name, pair in done.items()} for which in (0, 1))
+                weights, state = alone(name, weights, sums, state)
                 job.commit((weights, state), loss=more["loss"])
             else:
                 weights, more = job.update(gradient)

@@ -55,6 +55,25 @@ def test_a_kill_in_every_phase_changes_no_bit(job: Job, phase: str) -> None:
 
 
 @pytest.mark.jobs
+@pytest.mark.parametrize(
+    ("name", "phase"),
+    [
+        ("lamb", "measure"),
+        ("lamb", "update"),
+        ("lars", "measure"),
+        ("clipped", "give"),
+        ("clipped", "meet"),
+        ("rows", "update"),
+    ],
+)
+def test_norms_of_whole_tensors_have_the_same_bits_through_a_kill(job: Job, name: str, phase: str) -> None:
+    """The dead one's slices are measured by their buddies, also where it has updated some of its own."""
+    job.faults = [mm.testing.Fault(rank=1, step=5, point=phase)]
+    job.run("-n", "4", "--on-failure", "shrink", script=[SCRIPT, f"optimizer={name}", "steps=12"])
+    assert_as_unsharded(job, 3, f"optimizer={name}", "steps=12")
+
+
+@pytest.mark.jobs
 @pytest.mark.parametrize(("phase", "kind"), [("give", "kill"), ("meet", "courier"), ("commit", "flip")])
 def test_a_replacement_takes_weights_from_one_and_slices_from_several(job: Job, phase: str, kind: str) -> None:
     job.faults = [mm.testing.Fault(rank=2, step=5, point=phase, kind=kind)]
@@ -82,6 +101,16 @@ def test_two_die_one_after_the_other_and_a_spare_holds_slices(job: Job) -> None:
     ]
     job.run("-n", "3", "--spares", "1", "--on-failure", "spare", script=[SCRIPT, "pause=0.05"])
     assert_as_unsharded(job, 2)
+
+
+@pytest.mark.jobs
+@pytest.mark.parametrize("phase", ["allreduce", "update"])
+def test_with_float_sums_all_have_the_same_weights_through_a_kill(job: Job, phase: str) -> None:
+    """Their last bits depend on who computed what, so they are compared with each other; the audit is as strict."""
+    job.faults = [mm.testing.Fault(rank=1, step=5, point=phase)]
+    job.run("-n", "3", "--on-failure", "shrink", script=[SCRIPT, "reduction=float", "steps=12"])
+    assert job.status == 0 and len(job.weights) == 2 and len(set(job.weights)) == 1, job.output
+    job.assert_clean()
 
 
 @pytest.mark.jobs

@@ -16,7 +16,7 @@ from typing import Any
 
 from meshmend.job.protocol import NEVER, Evicted, Failure, Lost, Payload, Total, Wait
 from meshmend.job.sharding.member import run_sharded_member
-from meshmend.job.sharding.operations import Compare, Give, Meet, Prepare, Scatter, ShardedSteps, Update
+from meshmend.job.sharding.operations import Compare, Give, Measure, Meet, Prepare, Scatter, ShardedSteps, Update
 from meshmend.job.sharding.records import ShardedState
 from meshmend.job.sharding.recovery import Sharding
 from tests.simulators.mpi import Hang, Kill
@@ -69,6 +69,11 @@ class Worker:
     """The digest of the weights that it was computed with."""
     totals: dict[int, int] = field(default_factory=dict)
     computed: int = 0
+    said: dict[int, dict[int, int]] = field(default_factory=dict)
+    """What it said of its slices at each stage of the last round that was measured."""
+    said_of: int = NEVER
+    norms: dict[int, int] = field(default_factory=dict)
+    """What came of it, by stage."""
     flip: tuple[str, int] | None = None
     """What goes wrong in which round: in the "update" of a slice, in a copy at "rest", or in the "weights"."""
 
@@ -96,10 +101,33 @@ class Worker:
     def judge(self, round: int) -> None:
         """A round is decided."""
 
+    def measure(self, round: int, stage: int, slices: Iterable[int]) -> dict[int, int]:
+        """What the norms depend on; who has said it says the same again, as it may have updated its slices since."""
+        if self.said_of != round:
+            self.said, self.said_of = {}, round
+        if stage not in self.said:
+            self.check(slices)
+            before = self.norms[stage - 1] if stage else 0
+            self.said[stage] = {
+                number: mix(self.totals[number], self.moments.get(number, 0), before, stage) for number in slices
+            }
+        return self.said[stage]
+
+    def measured(self, stage: int, found: dict[int, int]) -> None:
+        """All have said it."""
+        if len(found) != self.sharding.slices:
+            raise Violation(f"the norms of stage {stage} lack slices: only {sorted(found)} were measured")
+        self.norms[stage] = mix(*(found[number] for number in sorted(found)))
+
+    def check(self, slices: Iterable[int]) -> None:
+        """A copy must be as it was."""
+        for number in slices:
+            if self.agreed.get(number, self.digest(number)) != self.digest(number):
+                raise Evicted("a bit flipped")
+
     def update(self, round: int, number: int) -> None:
         """Once in a round; before it, the copy must be as it was."""
-        if self.agreed.get(number, self.digest(number)) != self.digest(number):
-            raise Evicted("a bit flipped")
+        self.check([number])
         if self.version.setdefault(number, NEVER) == round:
             return
         if self.version[number] != round - 1:
@@ -112,7 +140,8 @@ class Worker:
         self.version[number] = round
 
     def apply(self, number: int) -> None:
-        self.moments[number] = mix(self.moments[number], self.totals[number])
+        norms = [self.norms[stage] for stage in range(self.sharding.measures)]
+        self.moments[number] = mix(self.moments[number], self.totals[number], *norms)
         self.weights[number] = mix(self.weights[number], self.moments[number])
 
     def digest(self, number: int) -> tuple[int, int]:
@@ -180,13 +209,14 @@ class ShardedWorld(Ulfm):
 
     def __init__(
         self, members: int, rounds: int, *, slices: int = 4, buddies: int = 1, fills: int = 2, lanes: int = 5,
-        spares: int = 0, kills: Iterable[Kill] = (), strays: Iterable[Kill] = (), reforms: Iterable[int] = (),
+        spares: int = 0, measures: int = 0, kills: Iterable[Kill] = (), strays: Iterable[Kill] = (),
+        reforms: Iterable[int] = (),
         flips: dict[int, tuple[str, int]] | None = None, dice: random.Random | None = None,
         order: Sequence[int] | None = None, loose: bool = False, run: Run = run_sharded_member,
         worker: type[Worker] = Worker,
     ) -> None:  # fmt: skip
         super().__init__(dice or Choices(), lanes)
-        self.sharding = Sharding(slices, buddies, lanes, members, fills)
+        self.sharding = Sharding(slices, buddies, lanes, members, fills, measures)
         self.rounds, self.loose, self.run_member = rounds, loose, run
         self.order = order or range(members + spares)
         self.kills = {(kill.rank, kill.operation, kill.entered) for kill in kills}
@@ -294,6 +324,12 @@ class ShardedWorld(Ulfm):
                 if member.place == 0:
                     member.worker.judge(number)
                 return self.piece_by_piece(member, sorted(slices), lambda one: member.worker.update(number, one))
+            case Measure() if member.memory.active and not member.entered:
+                try:
+                    member.worker.check(member.memory.held)
+                except Evicted:
+                    self.end(member, "evicted")
+                    return True
             case Give() as give:
                 return self.take_weights(member, give)
         return super().progress(member)
@@ -355,7 +391,7 @@ class ShardedWorld(Ulfm):
         return next(other for other in member.world.members if other.memory.rank == rank)
 
     def group_of(self, member: Member) -> Group:
-        sharded = isinstance(member.operation, (Prepare, Scatter, Meet, Update, Compare, Give))
+        sharded = isinstance(member.operation, (Prepare, Scatter, Meet, Measure, Update, Compare, Give))
         return member.active if sharded and member.active else member.world
 
     def put_in(self, member: Member, group: Group) -> Any:
@@ -363,6 +399,8 @@ class ShardedWorld(Ulfm):
         match member.operation:
             case Scatter() | Meet():
                 return True
+            case Measure(round=number, stage=stage):
+                return self.measure(member, number, stage)
             case Compare():
                 held = member.memory.held if member.memory.active else ()
                 return {number: member.worker.digest(number) for number in held}
@@ -375,6 +413,14 @@ class ShardedWorld(Ulfm):
                 return self.scatter(member, group, current.number, slices)
             case Meet():
                 return None
+            case Measure(stage=stage):
+                said: dict[int, int] = {}
+                for number, value in (pair for one in inputs.values() for pair in one.items()):
+                    if said.setdefault(number, value) != value:
+                        raise Violation(f"two holders of slice {number} measured different things")
+                if member.memory.active:
+                    member.worker.measured(stage, said)
+                return None
             case Compare():
                 return self.compare(member, inputs)
         return super().take_out(member, group, turn, inputs)
@@ -383,6 +429,12 @@ class ShardedWorld(Ulfm):
         counts = member.worker.scatter(number, [m.worker for m in group.members], slices)
         digests = {m.memory.rank: m.worker.footer for m in group.members}
         return Total(counts, digests, sum(m.memory.leaving for m in group.members))
+
+    def measure(self, member: Courier, number: int, stage: int) -> dict[int, int]:
+        """What a member says: nothing before it is one, and what it said before if it has done the round."""
+        if not member.memory.active:
+            return {}
+        return member.worker.measure(number, stage, sorted(member.memory.held))
 
     def compare(self, member: Courier, inputs: dict[Member, Any]) -> dict[int, dict[int, int]]:
         copies: dict[int, dict[int, tuple[int, int]]] = {}
@@ -409,13 +461,16 @@ class ShardedWorld(Ulfm):
         member.worker.adopt(cargo)
 
 
-def undisturbed(rounds: int, slices: int = 4, lanes: int = 5) -> Worker:
+def undisturbed(rounds: int, slices: int = 4, lanes: int = 5, measures: int = 0) -> Worker:
     """What one worker alone comes to."""
-    alone = Worker(Sharding(slices, 0, lanes, 1), rounds, 0)
+    alone = Worker(Sharding(slices, 0, lanes, 1, measures=measures), rounds, 0)
     for number in range(rounds):
         alone.work(number, range(lanes), leaving=False)
         for one in range(slices):
             alone.totals[one] = sum(values[one] for values in alone.part.values()) & MASK
+        for stage in range(measures):
+            alone.measured(stage, alone.measure(number, stage, range(slices)))
+        for one in range(slices):
             alone.update(number, one)
     return alone
 

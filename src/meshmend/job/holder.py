@@ -3,14 +3,16 @@
 The other side is `sharding/member.py`: each operation of a round is a method here. What travels between workers are
 arrays of numbers, and how they travel is a transport's business.
 
-Sums are exact ones. A holder takes the total of its own slices and the notes of all blocks, which are 1 % of a message:
-the grid of the next round follows from the notes, and all members must have the same one.
+A holder takes the total of its own slices. Where sums are exact, it also takes the notes of all blocks, which are 1 %
+of a message: the grid of the next round follows from them, and all members must have the same one. Sums in float32 have
+no notes; all holders of a slice add up its parts in the same order, so they have the same bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,12 +20,14 @@ import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
 from meshmend.errors import JobError
+from meshmend.job.measures import Stages, Work
 from meshmend.job.protocol import NEVER, Evicted, Failure
 from meshmend.job.reduction.base import Levels
 from meshmend.job.reduction.exact import Exact, Floats, Outcome, Wire
-from meshmend.job.reduction.norms import Blocks
+from meshmend.job.reduction.norms import Blocks, Sums
+from meshmend.job.reduction.pieces import Pieces, Tensor, pieces_of
 from meshmend.job.sharding import cut
-from meshmend.job.sharding.slices import SLICES
+from meshmend.job.sharding.slices import SLICES, cut_between
 
 State = dict[str, npt.NDArray[Any]]
 Digests = tuple[int, int]
@@ -32,12 +36,18 @@ Digests = tuple[int, int]
 
 @dataclass(frozen=True)
 class SliceOptimizer:
-    """An optimizer that works element by element, as two functions of a stretch of numbers (see `elementwise.py`)."""
+    """An optimizer as two functions of a slice (see `elementwise.py`)."""
 
-    init: Callable[[Floats], State]
+    init: Callable[[Floats, Pieces], State]
     """What it remembers at the beginning."""
-    update: Callable[[Floats, Floats, State], tuple[Floats, State]]
-    """(weights, gradients, state) → the new weights and state, of the same shapes and types."""
+    update: Callable[[Floats, Floats, State, Pieces], Any]
+    """(weights, gradients, state, …) → the new weights and state, of the same shapes and types.
+
+    Where it needs norms, it is a generator that returns them: see `measures.py`."""
+    wants: tuple[int, ...] = ()
+    """Of how many arrays it needs norms, at each stage."""
+    tensors: bool = False
+    """Whether it needs whole tensors: then no slice ends within one."""
 
 
 @dataclass
@@ -77,8 +87,9 @@ class Holder:
     """What one worker of a sharded job holds."""
 
     def __init__(
-        self, leaves: Sequence[int], weights: Floats, optimizer: SliceOptimizer, lanes: int, slices: int = SLICES
-    ) -> None:
+        self, leaves: Sequence[int], weights: Floats, optimizer: SliceOptimizer, lanes: int, slices: int = SLICES,
+        tensors: Sequence[Tensor] | None = None,
+    ) -> None:  # fmt: skip
         if weights.dtype != np.float32 or weights.shape != (sum(leaves),):
             raise JobError(
                 f"weights of shape {weights.shape} and type {weights.dtype} were given for leaves of {sum(leaves)} "
@@ -86,9 +97,16 @@ class Holder:
             )
         self.sizes = tuple(leaves)
         """How many numbers each leaf of the weights has."""
-        self.slicing = cut(leaves, slices)
+        self.slicing = (cut_between if optimizer.tensors else cut)(leaves, slices)
         self.exact = Exact(leaves, lanes)
-        self._bounds = Blocks(leaves).bounds
+        blocks = Blocks(leaves)
+        self._bounds = blocks.bounds
+        every = tensors or [(str(leaf), (size,)) for leaf, size in enumerate(leaves)]
+        bounds = self.slicing.bounds
+        self.pieces = cache(lambda number: pieces_of(every, bounds[number], bounds[number + 1]))
+        """The tensors that a slice has numbers of."""
+        self.stages = Stages(blocks, optimizer.wants)
+        """What updates wait for, if they need norms of whole tensors."""
         self.weights = weights.copy()
         """All of them; a job has them in the memory that its courier maps too."""
         self.version = NEVER
@@ -97,12 +115,14 @@ class Holder:
         self.expected: dict[int, int] = {}
         """The digest of each slice's new weights, as its holders agreed on it."""
         self.totals = Totals()
+        self.plain = False
+        """Whether sums are float32 numbers as they are."""
         self._optimizer = optimizer
         self._first: Callable[[int], State] = self.initial
 
     def initial(self, number: int) -> State:
         """What the optimizer remembers of a slice at the beginning."""
-        return self._optimizer.init(self.of(number))
+        return self._optimizer.init(self.of(number), self.pieces(number))
 
     def hold(self, slices: Collection[int]) -> None:
         """Hold exactly these from now on; before the first update, what is missing follows from weights or a file."""
@@ -133,6 +153,9 @@ class Holder:
         """Take the sums of a round from a message, in which those of the slices held here are complete."""
         size, rows = self.exact.size, len(self.exact.leaf_of)
         held = {number: total[self.slicing.numbers(number)] for number in self.copies}
+        if self.plain:
+            self.totals = Totals(round, held, judged=True)
+            return
         notes = total[size : self.exact.wire_size].reshape(rows, -1)
         self.totals = Totals(round, held, notes, self.exact.factors[1])
 
@@ -141,6 +164,22 @@ class Holder:
         for copy in self.copies.values():
             copy.version = round
         self.version = max(self.version, round)
+
+    def measure(self, round: int, stage: int) -> Sums:
+        """What norms depend on at this stage, of the slices held here; nothing where nothing is to be updated."""
+        self.stages.begin(round)
+        if self.totals.round == round and self.judge() is None:
+            for number in sorted(self.copies):
+                self.stages.measure(number, stage, self.slicing.blocks[number], partial(self._begun, number))
+        found: Sums = self.stages.table[stage]
+        return found
+
+    def _begun(self, number: int) -> tuple[Work, Pieces]:
+        """The update of a slice, about to begin."""
+        copy, pieces = self.copies[number], self.pieces(number)
+        if copy.agreed is not None and copy.agreed != self.digests(number):
+            raise Changed(number)
+        return self._optimizer.update(self.of(number), self._sums(number), copy.state, pieces), pieces
 
     def update(self, round: int, slices: Collection[int]) -> None:
         """Update these slices, those that have not been; `Evicted` where a copy is not what its holders agreed on."""
@@ -170,17 +209,26 @@ class Holder:
             totals.against, totals.judged = self.exact.judge(totals.notes), True
         return totals.against
 
-    def _apply(self, number: int, copy: Copy) -> None:
-        blocks, here = self.slicing.in_blocks(number), self.slicing.numbers(number)
+    def _sums(self, number: int) -> Floats:
+        """The gradients of a slice, summed over all lanes."""
+        if self.plain:
+            return np.array(self.totals.slices[number], np.float32)
+        blocks = self.slicing.in_blocks(number)
         lengths = np.diff(self._bounds[blocks.start : blocks.stop + 1])
-        sums = self.totals.slices[number].astype(np.float32) * np.repeat(self.totals.unit[blocks], lengths)
-        weights, state = self._optimizer.update(self.weights[here], sums, copy.state)
-        if weights.shape != sums.shape or weights.dtype != np.float32:
+        return self.totals.slices[number].astype(np.float32) * np.repeat(self.totals.unit[blocks], lengths)
+
+    def _apply(self, number: int, copy: Copy) -> None:
+        here = self.of(number)
+        if self._optimizer.wants:
+            weights, state = self.stages.finish(number)
+        else:
+            weights, state = self._optimizer.update(here, self._sums(number), copy.state, self.pieces(number))
+        if weights.shape != here.shape or weights.dtype != np.float32:
             raise JobError(
                 f"the optimizer gave weights of shape {weights.shape} and type {weights.dtype} for a slice of "
-                f"{len(sums)} float32 numbers: return as many of the same type"
+                f"{len(here)} float32 numbers: return as many of the same type"
             )
-        self.weights[here], copy.state = weights, state
+        here[:], copy.state = weights, state
 
     def digests(self, number: int) -> Digests:
         """Of a slice that is held here."""

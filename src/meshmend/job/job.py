@@ -41,10 +41,9 @@ from meshmend.job.config import JobConfig
 from meshmend.job.data.source import size_of
 from meshmend.job.evaluation import Chunks, Evaluation
 from meshmend.job.frameworks.base import Framework
-from meshmend.job.frameworks.choose import framework_of, source_of
+from meshmend.job.frameworks.choose import framework_of, sharded_among, sharded_framework_of, source_of
 from meshmend.job.frameworks.draws import Draws, say_if_different
-from meshmend.job.frameworks.weights import weights_of
-from meshmend.job.optimizers import checked
+from meshmend.job.optimizers import checked, of_torch
 from meshmend.job.sharded_replica import Sharded
 from meshmend.job.state.values import from_bytes, to_bytes
 from meshmend.job.training import Training
@@ -136,6 +135,7 @@ class Job:
         warm: Callable[..., Any] | None = None,
         optimizer: Any = None,
         buddies: int | None = None,
+        slices: str | None = None,
     ) -> Any:
         """Begin with this state; all workers get the same one, and newcomers that of a survivor.
 
@@ -146,16 +146,26 @@ class Job:
 
         With an `optimizer` (`mm.optimizer`), the state is the weights, and steps are made with `update`: each worker
         holds a part of what the optimizer remembers, and makes that part of the update. So many `buddies` hold the same
-        part besides, one unless it is said; as long as one holder of each part lives, nothing is lost.
+        part besides, one unless it is said; as long as one holder of each part lives, nothing is lost. Parts may begin
+        and end within a tensor; with `slices="tensors"` they do not, for optimizers that look at whole tensors (Muon).
         """
         framework: Framework
-        if optimizer is None:
-            if buddies is not None:
-                raise JobError(f"job.share got buddies={buddies!r} without an optimizer; give it optimizer= too")
+        if (torch := sharded_among((*state, optimizer))) is not None:
+            if buddies is not None or slices is not None:
+                raise JobError("job.share got buddies= or slices=; give them to mm.torch.ShardedOptimizer")
+            framework = sharded_framework_of(state if optimizer is None else (*state, optimizer), torch)
+            sharded = Sharded(checked(of_torch(torch), torch.slices), torch.buddies, tensors=torch.slices is not None)
+            self.training.begin(framework, warm, sharded)
+        elif optimizer is None:
+            given = {"buddies": buddies, "slices": slices}
+            for name, value in given.items():
+                if value is not None:
+                    raise JobError(f"job.share got {name}={value!r} without an optimizer; give it optimizer= too")
             framework = framework_of(state)
             self.training.begin(framework, warm)
         else:
-            framework, sharded = weights_of(state), Sharded(checked(optimizer), buddies)
+            framework = sharded_framework_of(state, None)
+            sharded = Sharded(checked(optimizer, slices), buddies, tensors=slices is not None)
             self.training.begin(framework, warm, sharded)
         return framework.shared
 

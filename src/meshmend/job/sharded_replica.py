@@ -19,10 +19,12 @@ from meshmend.job.config import JobConfig
 from meshmend.job.frameworks.base import Accumulator
 from meshmend.job.frameworks.weights import Weights
 from meshmend.job.holder import Holder, digest_of
-from meshmend.job.optimizers import Optimizer, Transformation
+from meshmend.job.optimizers import Sliced
+from meshmend.job.reduction.base import NonFinite
 from meshmend.job.reduction.exact import ExactSum
+from meshmend.job.reduction.float32 import Float32
 from meshmend.job.reduction.layout import Layout
-from meshmend.job.reduction.norms import Blocks
+from meshmend.job.reduction.norms import Blocks, Sums
 from meshmend.job.replica import Replica
 from meshmend.job.session import WorkerSession
 from meshmend.job.sharding import cut
@@ -31,7 +33,8 @@ from meshmend.job.shm.slices import SliceMemory, Table
 from meshmend.job.solo import Solo
 from meshmend.job.state.codec import decode, encode
 from meshmend.job.state.digest import Later
-from meshmend.job.state.tree import folded
+from meshmend.job.state.tree import Leaves, folded
+from meshmend.job.state.tree import digest_of as hash_of
 
 TABLE = "digests of slices"
 """What the table is called beside the weights, for a newcomer."""
@@ -41,9 +44,11 @@ TABLE = "digests of slices"
 class Sharded:
     """What `job.share` was asked for."""
 
-    optimizer: Optimizer | Transformation
+    optimizer: Sliced
     buddies: int | None
     """None: one, where there are two workers or more."""
+    tensors: bool = False
+    """Whether no tensor is cut."""
 
     def among(self, workers: int, *, alone: bool) -> int:
         """How many buddies a slice has."""
@@ -64,17 +69,24 @@ class ShardedReplica(Replica):
 
     def __init__(self, weights: Weights, sharded: Sharded, config: JobConfig, *, compared: bool) -> None:
         super().__init__(weights, config, compared=compared)
-        if config.kind is not ExactSum:
+        if config.kind not in (ExactSum, Float32):
             raise JobError(
-                f"sharded updates need reduction='exact', and this job has reduction={config.kind.reduction!r}: give "
-                "mm.Job(reduction='exact'), or share the state without optimizer="
+                f"sharded updates cannot have wire={config.kind.wire!r} yet: give mm.Job(wire='float32'), or share the "
+                "state without optimizer="
+            )
+        if config.kind is Float32 and config.nonfinite is not NonFinite.PASS:
+            raise JobError(
+                f"sharded updates with reduction='float' cannot have nonfinite={config.nonfinite.value!r}, since no "
+                "worker has all sums: give mm.Job(reduction='exact'), or leave nonfinite= out"
             )
         self.weights = weights
         slices = how_many(len(weights.flat))
         longest = max(end - begin for begin, end in pairwise(cut(weights.sizes, slices).bounds))
-        optimizer = sharded.optimizer.of_slices(longest)
-        self.holder = Holder(weights.sizes, weights.flat, optimizer, config.lanes.lanes, slices)
-        weights.flat = self.holder.weights
+        optimizer = sharded.optimizer.of_slices(longest, tensors=sharded.tensors)
+        tensors = [(name, value.shape) for name, value in weights.leaves()]
+        self.holder = Holder(weights.sizes, weights.flat, optimizer, config.lanes.lanes, slices, tensors)
+        self.holder.plain = config.kind is Float32
+        weights.use(self.holder.weights)
         self.memory: SliceMemory | None = None
         """Where the weights and digests are that the courier reads too; None alone."""
         self.table: Table = np.zeros((self.holder.slicing.count, 2), np.uint64)
@@ -107,16 +119,25 @@ class ShardedReplica(Replica):
         """What adds up lanes like this one; what they give besides gradients comes behind them."""
         known, found = self._accumulator is not None, super().accumulator(tree)
         if not known:
-            assert isinstance(found.reduction, ExactSum)
-            self.holder.exact = found.reduction.exact
+            if isinstance(found.reduction, ExactSum):
+                self.holder.exact = found.reduction.exact
             leaves = self.framework.leaves_of(tree)[len(self.weights.sizes) :]
             self._rest, self._more = Layout([(name, np.asarray(value)) for name, value in leaves]), tree[1]
         return found
 
-    def apply(self, round: int, total: Any) -> None:
-        """Update the slices held here from the total of a round; `Changed` where one is not what it was."""
+    def begin(self, round: int, total: Any) -> None:
+        """The total of a round is here."""
         if self.holder.totals.round != round:
             self.holder.take(round, total)
+
+    def measured(self, stage: int, squares: Sums) -> None:
+        """The sums of squares of all blocks, at a stage of the update."""
+        stages = self.holder.stages
+        stages.measured(stage, squares.reshape(stages.table.shape[1:]))
+
+    def apply(self, round: int, total: Any) -> None:
+        """Update the slices held here from the total of a round; `Changed` where one is not what it was."""
+        self.begin(round, total)
         self.holder.update(round, self.holder.copies)
 
     def finish(self, total: Any, step: int) -> Any | None:
@@ -125,16 +146,22 @@ class ShardedReplica(Replica):
         assert self._accumulator is not None, "a total cannot arrive before the first part"
         if self.memory is None:  # a world of one
             self.held()
-            self.apply(holder.version + 1, total)
+            round = holder.version + 1
+            self.begin(round, total)
+            for stage in range(len(holder.stages.table)):
+                self.measured(stage, holder.measure(round, stage))
+            self.apply(round, total)
         else:
             self._agree(self.memory.agreed)
         against = holder.totals.against
         if against is not None:
             self._accumulator.reduction.layout.check_finite(against.bad, step)
             return None
-        values = total[len(self.weights.flat) : holder.exact.size].astype(np.float32)
-        each = np.diff(Blocks([leaf.size for leaf in rest.leaves]).bounds)
-        values *= np.repeat(holder.totals.unit[holder.slicing.blocks[-1] :], each)
+        begin = len(self.weights.flat)
+        values = total[begin : begin + rest.size].astype(np.float32)
+        if not holder.plain:
+            each = np.diff(Blocks([leaf.size for leaf in rest.leaves]).bounds)
+            values *= np.repeat(holder.totals.unit[holder.slicing.blocks[-1] :], each)
         rest.check_integers(rest.parts(values), step)
         rest.check_range(rest.parts(values), step)
         return (self.framework.rebuilt(self._more, rest.shaped(rest.parts(values), copy=True)),)
@@ -157,7 +184,8 @@ class ShardedReplica(Replica):
             found[number, 0] = digest_of(self.holder.of(number))
         changed = np.flatnonzero((found[:, 0] != self.table[:, 0]) & self.table.any(axis=1))
         self.wrong = int(changed[0]) if len(changed) else -1
-        whole = xxh3_64_intdigest(found.tobytes(), seed=xxh3_64_intdigest(self.grid.tobytes()))
+        rest = hash_of(self.weights.extras()) if self.weights.extras() else 0
+        whole = xxh3_64_intdigest(found.tobytes(), seed=xxh3_64_intdigest(self.grid.tobytes(), seed=rest))
         self._digest = Later.of(folded(whole))
         return self._digest
 
@@ -166,15 +194,17 @@ class ShardedReplica(Replica):
     ) -> list[Any]:
         """All but the slices, which a newcomer takes from several."""
         del on_device
-        leaves = [*self.weights.leaves(), (TABLE, self.table)]
+        leaves = [*self.weights.leaves(), (TABLE, self.table), *self.weights.extras()]
         about = {"step": step, "grid": self.grid.tolist(), "pending": pending, "version": self.holder.version}
         return encode(leaves, messages=session.room.format(), **about)
 
     def adopt(self, received: Any, session: WorkerSession | Solo) -> tuple[int, dict[str, Any] | None]:
         """Take another worker's weights and grid; slices come later."""
-        *leaves, (_, self.table) = (found := decode(received, [*self.weights.leaves(), (TABLE, self.table)]))[0]
-        about = found[1]
-        self.weights.adopt(leaves)
+        mine: Leaves = [*self.weights.leaves(), (TABLE, self.table)]
+        found, about = decode(received, None if self.weights.extras() else mine)
+        leaves, extras = found[: len(mine)], found[len(mine) :]
+        self.table = leaves.pop()[1]
+        self.weights.adopt(leaves, extras)
         self.holder.version, self.holder.copies = about["version"], {}
         self.restore(about["grid"])
         session.room.adopt(*about["messages"])

@@ -32,6 +32,7 @@ from meshmend.job.slice_files import (
     write_slices,
 )
 from meshmend.job.state.safetensors import path_of
+from meshmend.job.state.tree import Leaves
 from meshmend.telemetry import NO_ROOM
 
 
@@ -71,26 +72,27 @@ class SliceCheckpoints(Checkpoints):
         self.written = step
         self._pace.began(step)
         found, digests = snapshot(self._replica.holder, self._mine()), self._replica.agreed().copy()
-        work = (step, found, digests, about)
+        extras = [(name, np.array(value)) for name, value in self._replica.weights.extras()]
+        work = (step, found, digests, about, extras)
         self._thread = Thread(target=self._work, args=work, name="meshmend-checkpoint")
         self._thread.start()
 
-    def _work(self, step: int, found: Snapshot, digests: Any, about: dict[str, Any]) -> None:
+    def _work(self, step: int, found: Snapshot, digests: Any, about: dict[str, Any], extras: Leaves) -> None:
         began = time.monotonic()
         try:
             nbytes = write_slices(self._folder, step, found)
             if are_there(self._folder, step, digests):
-                path = self._index(step, digests, about)
+                path = self._index(step, digests, about, extras)
                 self._keep(step)
                 self._said(path, time.monotonic() - began, nbytes, step)
         except Exception as error:
             self._said(error, time.monotonic() - began, 0)
 
-    def _index(self, step: int, digests: Any, about: dict[str, Any], name: str = "") -> Path:
+    def _index(self, step: int, digests: Any, about: dict[str, Any], extras: Leaves, name: str = "") -> Path:
         grid = np.array(about["grid"], np.int16)
         weights = [[leaf, list(value.shape)] for leaf, value in self._replica.weights.leaves()]
         more = {**about, SHARDED: {"weights": weights}}
-        return write_index(self._folder, step, self._replica.holder, digests, grid, more, name)
+        return write_index(self._folder, step, self._replica.holder, digests, grid, more, name, extras)
 
     def _keep(self, step: int) -> None:
         """Keep the two newest, and those with names."""
@@ -125,7 +127,7 @@ class SliceCheckpoints(Checkpoints):
         if not are_there(self._folder, step, digests):
             return False
         began = time.monotonic()
-        path = self._index(step, digests, about, name)
+        path = self._index(step, digests, about, self._replica.weights.extras(), name)
         self._keep(step)
         self._said(path, time.monotonic() - began, path.stat().st_size, step)
         print(f"checkpoint {name + ' ' if name else ''}of {step} steps written", flush=True)
@@ -164,8 +166,10 @@ class SliceCheckpoints(Checkpoints):
     ) -> tuple[int, list[int], dict[str, Any]]:
         """Adopt a checkpoint: see `Checkpoints.load`."""
         del framework
-        step, about, digests, grid = resume(Path(path), self._replica.holder)
+        step, about, digests, grid, extras = resume(Path(path), self._replica.holder)
         self.check(path, about, job)
+        weights = self._replica.weights
+        weights.adopt(weights.leaves(), extras)
         self._replica.table = digests
         self._pace.began(step)
         return step, grid.tolist(), about

@@ -92,11 +92,12 @@ def write_index(
     grid: Levels,
     about: Mapping[str, Any],
     name: str = "",
+    extras: Leaves | None = None,
 ) -> Path:
     """Make it a checkpoint: all slices have been written, and have these digests."""
     if not are_there(checkpoints, step, digests):
         raise JobError(f"not all slices of step {step} have been written: an index needs all of them")
-    leaves: Leaves = [("digests", digests), ("grid", grid)]
+    leaves: Leaves = [("digests", digests), ("grid", grid), *(extras or [])]
     where = {**_about(holder), "folder": folder_of(checkpoints, step).name}
     more = {**about, SHARDED: {**about.get(SHARDED, {}), **where}}
     return save(checkpoints, leaves, step=step, about=more, name=name, sweep=False)
@@ -114,12 +115,12 @@ def drop_unnamed(checkpoints: Path, before: int) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def resume(index: Path, holder: Holder) -> tuple[int, dict[str, Any], Table, Levels]:
-    """Have a holder begin with a checkpoint: its step, what it says of its job, the digests of all slices, the grid."""
+def resume(index: Path, holder: Holder) -> tuple[int, dict[str, Any], Table, Levels, Leaves]:
+    """Have a holder begin with a checkpoint: its step, what it says of its job, digests of all slices, grid, extras."""
     arrays, step, about = load(index, None)
     _check(about.get(SHARDED), holder, index)
     found, folder = dict(arrays), index.parent / str(about[SHARDED]["folder"])
-    if found.keys() != {"digests", "grid"} or found["digests"].shape != (holder.slicing.count, 2):
+    if not {"digests", "grid"} <= found.keys() or found["digests"].shape != (holder.slicing.count, 2):
         raise FormatError(f"{index} does not hold the grid and the digests of {holder.slicing.count} slices")
     digests: Table = found["digests"]
     names = _names(digests)
@@ -137,7 +138,7 @@ def resume(index: Path, holder: Holder) -> tuple[int, dict[str, Any], Table, Lev
         return {name.removeprefix(MEMORY): array for name, array in read.items() if name != WEIGHTS}
 
     holder.resume(weights, first)
-    return step, about, digests, found["grid"]
+    return step, about, digests, found["grid"], _extras(arrays)
 
 
 def weights_in(index: Path) -> Leaves | None:
@@ -152,7 +153,13 @@ def weights_in(index: Path) -> Leaves | None:
     )
     sizes = [int(np.prod(shape, dtype=np.int64)) for _, shape in sharded["weights"]]
     parts = np.split(flat, np.cumsum(sizes)[:-1])
-    return [(str(name), part.reshape(shape)) for (name, shape), part in zip(sharded["weights"], parts, strict=True)]
+    weights = [(str(name), part.reshape(shape)) for (name, shape), part in zip(sharded["weights"], parts, strict=True)]
+    return [*weights, *_extras(arrays)]
+
+
+def _extras(arrays: Leaves) -> Leaves:
+    """What an index holds besides the digests and the grid."""
+    return [(name, array) for name, array in arrays if name not in ("digests", "grid")]
 
 
 def _read(folder: Path, holder: Holder, number: int, name: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from meshmend.base.clocks import HALT_SLICES
 from meshmend.base.env import Settings
@@ -47,42 +48,61 @@ class SliceSide(Slices):
     def begin(self) -> None:
         """Before this worker is ready: have the weights in shared memory, and say how they are cut."""
         own, bounds = self._segment.worker, self._holder.slicing.bounds
-        self._replica.share(SliceMemory.make(self._segment.files, bounds))
-        own.updated = Updated(NEVER, -1)
+        measures, *rows = self._holder.stages.table.shape
+        squares = rows[0] * rows[1] if measures else 0
+        self._replica.share(SliceMemory.make(self._segment.files, bounds, measures, squares))
+        own.updated = Updated(NEVER, -1, 0)
         own.weights, own.buddies = bounds[-1], self._buddies
+        own.measures, own.squares = measures, squares
         own.slices = len(bounds) - 1
 
     def wanted(self, round: int) -> bool:
-        """Whether the courier waits for the update of this round."""
-        return self._side.update_wanted(round)
+        """Whether the courier waits for the update of this round, or for a stage of it."""
+        return self._side.update_wanted(round) is not None
 
     def update(self, round: int) -> None:
-        """Make it, from the total of the round."""
-        own = self._segment.worker
-        memory, holder = self._replica.memory, self._holder
+        """Make the stage that the courier waits for, from the total of the round."""
+        stage, own = self._side.update_wanted(round), self._segment.worker
+        assert stage is not None, "a courier waits for it"
+        memory = self._replica.memory
         assert memory is not None, "a courier asks only one that has begun"
         total = self._segment.buffers.total(round)
         own.inside = True
         with self._listener.changing():
             self._hold()
             try:
-                if self._footer.notes(total):
-                    holder.pass_over(round)
-                else:
-                    self._replica.apply(round, total)
+                self._make(stage, round, total, memory)
             except Changed as error:
-                self._side.updated(round, error.number)  # and the courier ends this worker
+                self._side.updated(round, error.number, stage)  # and the courier ends this worker
                 return
-            for number in holder.copies:
-                memory.digests[number] = holder.digests(number)
         own.inside = False
         own.progress += 1
-        self._side.updated(round, -1)
+        self._side.updated(round, -1, stage + 1)
+
+    def _make(self, stage: int, round: int, total: Any, memory: SliceMemory) -> None:
+        """Measure, or update as the last stage; a round that is nobody's sum leaves everything as it is."""
+        holder, replica, last = self._holder, self._replica, stage == len(memory.measured)
+        if self._footer.notes(total):
+            if last:
+                holder.pass_over(round)
+            else:
+                memory.measured[stage] = 0
+        else:
+            replica.begin(round, total)
+            if stage:
+                replica.measured(stage - 1, memory.squares[stage - 1])
+            if last:
+                replica.apply(round, total)
+            else:
+                memory.measured[stage] = holder.measure(round, stage).reshape(-1)
+        if last:
+            for number in holder.copies:
+                memory.digests[number] = holder.digests(number)
 
     def check(self) -> None:
         """Say that a slice is wrong, if one is, and go no further: the courier ends this worker."""
         if self._replica.wrong >= 0:
-            self._side.updated(self._holder.version, self._replica.wrong)
+            self._side.updated(self._holder.version, self._replica.wrong, 0)
             self._listener.wait(lambda: False)
 
     def hand_out(self) -> None:

@@ -201,8 +201,9 @@ class Training:
         if self.began and self.epoch is None:
             self._hints.repeats(what, self.began)
 
-    def round(self, word: str = "sum") -> Generator[int, Any, Any]:
+    def round(self, word: str = "") -> Generator[int, Any, Any]:
         """The lanes of this step that this worker is asked for; is sent their trees, and returns the sum."""
+        word = word or self.calls.word
         self.calls.check_process(word)
         replica = self._required(word)
         self.calls.check_sum(word, self.step)

@@ -24,7 +24,7 @@ def assert_right(world: ShardedWorld) -> None:
     """Survivors have the weights and slices of an undisturbed run, each slice with as many copies as before."""
     assert all(m.status in ("ended", "dead", "evicted", "stray", "lost") for m in world.members)
     ended = [m for m in world.members if m.status == "ended" and m.memory.active]
-    right = undisturbed(world.rounds, world.sharding.slices, world.lanes)
+    right = undisturbed(world.rounds, world.sharding.slices, world.lanes, world.sharding.measures)
     if world.loose and ended:
         right.weights = ended[0].worker.weights
         right.moments = {number: m.worker.moments[number] for m in ended for number in m.memory.held}
@@ -54,11 +54,10 @@ def orders(members: int) -> Iterator[Sequence[int]]:
 
 
 @cache
-def points(members: int, buddies: int, done: int, kills: tuple[Kill, ...] = ()) -> list[Kill]:
+def points(members: int, buddies: int, done: int, kills: tuple[Kill, ...] = (), measures: int = 0) -> list[Kill]:
     """Where members can die up to the round after `done`."""
-    return [
-        kill for kill, when in ShardedWorld(members, ROUNDS, buddies=buddies, kills=kills).run().trace if when <= done
-    ]
+    world = ShardedWorld(members, ROUNDS, buddies=buddies, kills=kills, measures=measures).run()
+    return [kill for kill, when in world.trace if when <= done]
 
 
 def later(members: int, buddies: int, first: Kill) -> list[Kill]:
@@ -67,23 +66,23 @@ def later(members: int, buddies: int, first: Kill) -> list[Kill]:
     return [kill for kill in found[found.index(first) :] if kill.rank != first.rank]
 
 
+@pytest.mark.parametrize("measures", [0, 2])
 @pytest.mark.parametrize("buddies", [0, 1, 2])
 @pytest.mark.parametrize("members", [1, 2, 3, 5])
-def test_undisturbed(members: int, buddies: int) -> None:
-    world = ShardedWorld(members, ROUNDS, buddies=buddies).run()
+def test_undisturbed(members: int, buddies: int, measures: int) -> None:
+    world = ShardedWorld(members, ROUNDS, buddies=buddies, measures=measures).run()
     assert_right(world)
     assert [m.status for m in world.members] == ["ended"] * members
     assert sum(m.worker.computed for m in world.members) == ROUNDS * world.lanes
     # Begin, Gather, Cast, Enlist; six operations per round, of which three wait for all; two more to leave.
-    assert all(m.operations == 4 + 6 * ROUNDS + 2 for m in world.members)
+    assert all(m.operations == 4 + (6 + measures) * ROUNDS + 2 for m in world.members)
 
 
-@pytest.mark.parametrize(("members", "buddies"), [(2, 1), (3, 1)])
-def test_every_single_kill_with_every_outcome(members: int, buddies: int) -> None:
-    for kill in points(members, buddies, 0):
-        for world in explore(
-            lambda dice, kill=kill: ShardedWorld(members, ROUNDS, buddies=buddies, kills=[kill], dice=dice)
-        ):
+@pytest.mark.parametrize(("members", "buddies", "measures"), [(2, 1, 0), (3, 1, 0), (3, 1, 1)])
+def test_every_single_kill_with_every_outcome(members: int, buddies: int, measures: int) -> None:
+    how = {"buddies": buddies, "measures": measures}
+    for kill in points(members, buddies, 0, (), measures):
+        for world in explore(lambda dice, kill=kill: ShardedWorld(members, ROUNDS, kills=[kill], dice=dice, **how)):
             assert_right(world)
             assert sum(m.status == "ended" for m in world.members) >= members - 1
 
@@ -112,15 +111,16 @@ def test_pairs_of_kills_with_some_outcomes(members: int, buddies: int) -> None:
 
 @pytest.mark.explore
 @pytest.mark.timeout(7200)
+@pytest.mark.parametrize("measures", [0, 2])
 @pytest.mark.parametrize("buddies", [1, 2])
 @pytest.mark.parametrize("members", [2, 3, 4, 5])
-def test_all_single_kills(members: int, buddies: int) -> None:
+def test_all_single_kills(members: int, buddies: int, measures: int) -> None:
     """With every outcome, and whoever is ahead."""
-    for kill in points(members, buddies, 0):
+    for kill in points(members, buddies, 0, (), measures):
         for order in orders(members):
             for world in explore(
                 lambda dice, kill=kill, order=order: ShardedWorld(
-                    members, ROUNDS, buddies=buddies, kills=[kill], dice=dice, order=order
+                    members, ROUNDS, buddies=buddies, measures=measures, kills=[kill], dice=dice, order=order
                 )
             ):
                 assert_right(world)
@@ -160,7 +160,8 @@ def random_world(seed: int, **changed: Any) -> ShardedWorld:
     reforms = [dice.randint(1, 300) for _ in range(dice.choice([0, 0, 0, 1, 2, 3]))]
     return ShardedWorld(
         members, rounds, slices=dice.randint(1, 9), buddies=dice.randint(0, 3), fills=dice.choice([1, 2, 3, 9]),
-        lanes=dice.randint(members, 9), spares=spares, kills=kills(dice.choice([0, 1, 2, 3, 6])),
+        lanes=dice.randint(members, 9), spares=spares, measures=max(0, seed % 4 - 1),
+        kills=kills(dice.choice([0, 1, 2, 3, 6])),
         strays=kills(dice.choice([0, 1, 2]) if reforms else 0), reforms=reforms, dice=dice, loose=dice.random() < 0.5,
         **changed,
     )  # fmt: skip
@@ -210,10 +211,12 @@ def test_a_wrong_weight_is_found_in_its_round_and_its_worker_evicted() -> None:
             assert world.members[rank].status == "evicted"
 
 
+@pytest.mark.parametrize("measures", [0, 1])
 @pytest.mark.parametrize("buddies", [1, 2])
-def test_a_copy_damaged_at_rest_is_found_by_its_holder(buddies: int) -> None:
+def test_a_copy_damaged_at_rest_is_found_by_its_holder(buddies: int, measures: int) -> None:
+    """Before it is updated, and before others hear of a norm that depends on it."""
     for rank in range(4):
-        world = ShardedWorld(4, ROUNDS, buddies=buddies, flips={rank: ("rest", 1)}).run()
+        world = ShardedWorld(4, ROUNDS, buddies=buddies, measures=measures, flips={rank: ("rest", 1)}).run()
         assert_right(world)
         assert [m.status for m in world.members].count("evicted") == bool(world.members[rank].status == "evicted")
         assert world.members[rank].status == "evicted"

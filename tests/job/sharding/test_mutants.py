@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
@@ -62,6 +62,9 @@ MUTANTS = {
         recovery, "state.done, state.met, state.held = latest[0], latest, frozenset()",
         "state.done, state.met, state.held = latest[0], latest, frozenset({0})",
     ),
+    "norms are not measured again": (
+        recovery, "    for stage in range(sharding.measures):", "    for stage in range(sharding.measures * behind):",
+    ),
     "it goes on without a slice": (recovery, "if found.lost and not all(", "if False and not all("),
     "it asks for a checkpoint at every death": (recovery, "if found.lost and not all(", "if not all("),
 }  # fmt: skip
@@ -80,6 +83,14 @@ class HastyWorker(Worker):
 
     def added(self) -> None:
         self.part, self.part_of = {}, NEVER
+
+
+class ForgetfulWorker(Worker):
+    """Measures again what it has updated."""
+
+    def measure(self, round: int, stage: int, slices: Iterable[int]) -> dict[int, int]:
+        self.said = {}
+        return super().measure(round, stage, slices)
 
 
 def mutated(where: ModuleType, old: str, new: str) -> Run:
@@ -112,7 +123,7 @@ def is_rejected(seeds: int = 300, **changed: Any) -> bool:
     try:
         for world in worlds(seeds, **changed):
             assert_right(world.run())
-    except (AssertionError, Divergence, LookupError, StopIteration):
+    except (AssertionError, Divergence, LookupError, StopIteration, TypeError):
         return True
     return False
 
@@ -122,7 +133,7 @@ def test_mutants_are_found(name: str) -> None:
     assert is_rejected(run=mutated(*MUTANTS[name]))
 
 
-@pytest.mark.parametrize("worker", [UnkeyedWorker, HastyWorker])
+@pytest.mark.parametrize("worker", [UnkeyedWorker, HastyWorker, ForgetfulWorker])
 def test_workers_that_are_wrong_are_found(worker: type[Worker]) -> None:
     assert is_rejected(worker=worker)
 

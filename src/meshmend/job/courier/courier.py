@@ -48,6 +48,7 @@ from meshmend.job.reduction.registry import kind_of
 from meshmend.job.sharding import (
     Compare,
     Give,
+    Measure,
     Meet,
     Prepare,
     Scatter,
@@ -70,6 +71,7 @@ POINTS: dict[type[ShardedOperation], Point] = {
     Reduce: Point.ALLREDUCE,
     Scatter: Point.ALLREDUCE,
     Meet: Point.MEET,
+    Measure: Point.MEASURE,
     Update: Point.UPDATE,
     Compare: Point.COMPARE,
     Give: Point.GIVE,
@@ -182,7 +184,7 @@ class Courier:
         agent, worker = self.segment.agent, self.segment.worker
         assert isinstance(self.memory, ShardedMemory) and isinstance(self.port, SlicePort)
         fills = max(FILLS, FILL_NUMBERS * worker.slices // max(worker.weights, 1))
-        sharding = Sharding(worker.slices, worker.buddies, worker.lanes, agent.wanted, fills)
+        sharding = Sharding(worker.slices, worker.buddies, worker.lanes, agent.wanted, fills, worker.measures)
         steps = run_sharded_member(
             self.memory, sharding, world=self.record.world, fresh=agent.fresh, repair=repair, hosts=self.hosts
         )

@@ -21,12 +21,24 @@ from mpi4py import MPI
 from meshmend.base.clocks import EXIT_POLL, EXIT_REST
 from meshmend.job.courier.mpi import Bytes, Mpi, WorkerPort
 from meshmend.job.protocol import Record, Total
-from meshmend.job.sharding import Compare, Fill, Give, Meet, Prepare, Scatter, ShardedOperation, ShardedRecord, Update
+from meshmend.job.sharding import (
+    Compare,
+    Fill,
+    Give,
+    Measure,
+    Meet,
+    Prepare,
+    Scatter,
+    ShardedOperation,
+    ShardedRecord,
+    Update,
+)
 from meshmend.job.transport.base import PIECE, Buffers, Hello, patient
 from meshmend.job.transport.choose import check_layouts
 
 Wire = npt.NDArray[np.generic]
 Floats = npt.NDArray[np.float32]
+Sums = npt.NDArray[np.float64]
 Stretch = tuple[int, int, int]
 """(slice, begin, end): some numbers of a slice."""
 
@@ -48,6 +60,9 @@ class HolderPort(WorkerPort, Protocol):
 
     def take(self, round: int, totals: dict[int, Wire], rest: Wire) -> Total:
         """Keep the totals of a round's slices; what its footer says."""
+
+    def measure(self, round: int, stage: int) -> tuple[Sums, Sums]:
+        """The sums of squares of the slices held here, with 0 for the others, and where those of all slices go."""
 
     def update(self, round: int, slices: Collection[int]) -> None:
         """Have slices updated."""
@@ -108,6 +123,9 @@ class ShardedMpi(Mpi):
                 return self.scatter(current.number, slices, takers)
             case Meet():
                 patient(self.active.Ibarrier())
+                return None
+            case Measure(round=number, stage=stage):
+                self.measure(number, stage)
                 return None
             case Update(round=number, slices=slices):
                 self.holder.update(number, slices)
@@ -191,6 +209,13 @@ class ShardedMpi(Mpi):
         for begin in range(0, len(rest), step):
             patient(self.active.Iallreduce(rest[begin : begin + step], summed[begin : begin + step], MPI.SUM))
         return self.holder.take(round, totals, summed)
+
+    def measure(self, round: int, stage: int) -> None:
+        """All holders of a slice have the same sums of squares, and all others 0: so the largest is the one."""
+        mine, every = self.holder.measure(round, stage)
+        step = PIECE // mine.itemsize
+        for begin in range(0, len(mine), step):
+            patient(self.active.Iallreduce(mine[begin : begin + step], every[begin : begin + step], MPI.MAX))
 
     def compare(self) -> dict[int, dict[int, int]]:
         """The digests of slices whose copies differ; where none do, all holders agree on them."""

@@ -13,12 +13,11 @@ from meshmend.job.courier.worker_port import WorkerPort
 from meshmend.job.faults import Point
 from meshmend.job.holder import digest_of
 from meshmend.job.protocol import Evicted, Failure, Total
-from meshmend.job.reduction.exact import ExactSum
 from meshmend.job.shm import open_to_read
 from meshmend.job.shm.records import Slices
 from meshmend.job.shm.segment import CourierSegment
 from meshmend.job.shm.sharded_memory import ShardedMemory
-from meshmend.job.shm.slices import SliceMemory
+from meshmend.job.shm.slices import SliceMemory, Sums
 from meshmend.job.transport.base import Buffers, Hello
 from meshmend.job.transport.crew import Crew
 
@@ -43,7 +42,7 @@ class SlicePort(WorkerPort):
     @property
     def stretches(self) -> list[int]:
         """The same in a message; before the first sum, messages hold no gradients."""
-        return self.bounds if self.wire.kind is ExactSum else [0] * len(self.bounds)
+        return self.bounds if self.segment.worker.layout else [0] * len(self.bounds)
 
     @property
     def rest(self) -> npt.NDArray[np.generic]:
@@ -101,11 +100,23 @@ class SlicePort(WorkerPort):
         total[bounds[-1] :] = rest
         return self.read(total)
 
+    def measure(self, round: int, stage: int) -> tuple[Sums, Sums]:
+        """The sums of squares of the slices held here, with 0 for the others, and where those of all slices go."""
+        own, every = self._slices.measured[stage], self._slices.squares[stage]
+        if not self._memory.active:
+            return np.zeros_like(own), every
+        self._ask(round, stage)  # unless it has said so, and may have updated these slices since
+        return own, every
+
     def update(self, round: int, slices: Collection[int]) -> None:
         """Have the worker update its slices, unless it has: then it may be computing again."""
         del slices  # as `held` has them, which outlives this courier
-        self.side.ask_update(round)
-        while self.side.updated(round) is None:
+        self._ask(round, self.segment.worker.measures)
+
+    def _ask(self, round: int, stage: int) -> None:
+        if not self.side.updated(round, stage):
+            self.side.ask_update(round, stage)
+        while not self.side.updated(round, stage):
             self._end_with_worker()
             self.segment.courier_bell.wait(STATE_POLL)
         self._check()

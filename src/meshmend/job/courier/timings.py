@@ -19,7 +19,7 @@ from meshmend.job.protocol import (
     Wait,
     Work,
 )
-from meshmend.job.sharding import Compare, Give, Meet, Prepare, Scatter, ShardedOperation, Update
+from meshmend.job.sharding import Compare, Give, Measure, Meet, Prepare, Scatter, ShardedOperation, Update
 
 
 class Phase(StrEnum):
@@ -53,7 +53,9 @@ def phase_of(operation: ShardedOperation, before: Phase | None = None) -> Phase 
     """The phase that an operation belongs to, after this one; None for a spare's waiting."""
     if isinstance(operation, Cast):
         return Phase.ROLL_FORWARD if operation.what is Payload.TOTAL else Phase.STATE
-    if isinstance(operation, (Update, Compare, Give)):  # of this round, or of one that was decided before a failure
+    if isinstance(
+        operation, (Measure, Update, Compare, Give)
+    ):  # of this round, or of one that was decided before a failure
         return before if before is Phase.FIRST_COMMIT else Phase.ROLL_FORWARD
     return PHASES.get(type(operation))
 

@@ -9,6 +9,7 @@ from meshmend.base.env import state_place
 from meshmend.errors import JobError
 from meshmend.job.frameworks.arrays import TreeState
 from meshmend.job.frameworks.base import Framework
+from meshmend.job.frameworks.weights import Weights, weights_of
 
 
 def framework_of(state: tuple[Any, ...]) -> Framework:
@@ -36,6 +37,24 @@ def framework_of(state: tuple[Any, ...]) -> Framework:
     elif devices and stays_on(next(iter(devices)).type):
         return DeviceTorchState(state)
     return TorchState(state)
+
+
+def sharded_among(state: tuple[Any, ...]) -> Any:
+    """The optimizer of PyTorch among these objects whose updates are to be sharded, if there is one."""
+    if "torch" not in sys.modules:
+        return None
+    from meshmend.job.frameworks.torch.sharded_optimizer import ShardedOptimizer
+
+    return next((one for one in state if isinstance(one, ShardedOptimizer)), None)
+
+
+def sharded_framework_of(state: tuple[Any, ...], optimizer: Any) -> Weights:
+    """What holds the weights of a job that shards its updates."""
+    if optimizer is None:
+        return weights_of(state)
+    from meshmend.job.frameworks.torch.weights import TorchWeights
+
+    return TorchWeights(state, optimizer)
 
 
 def _tree_state(tree: Any) -> Framework:

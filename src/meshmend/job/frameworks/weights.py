@@ -46,7 +46,15 @@ class Weights(Framework):
     def move(self, flat: Floats) -> None:
         """Have the numbers in this array from now on."""
         flat[:] = self.flat
+        self.use(flat)
+
+    def use(self, flat: Floats) -> None:
+        """Have the numbers in this array, where they are already."""
         self.flat = flat
+
+    def extras(self) -> Leaves:
+        """What all workers have besides weights; it does not change within a round."""
+        return []
 
     @property
     def shared(self) -> Any:
@@ -68,8 +76,9 @@ class Weights(Framework):
         """What a state must have."""
         return self.leaves()
 
-    def adopt(self, leaves: Leaves) -> None:
-        """Take other numbers."""
+    def adopt(self, leaves: Leaves, extras: Leaves | None = None) -> None:
+        """Take other numbers, and other extras."""
+        del extras
         self.flat[:] = np.concatenate([np.asarray(value).reshape(-1) for _, value in leaves])
 
     def commit(self, state: tuple[Any, ...]) -> None:

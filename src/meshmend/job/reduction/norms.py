@@ -17,6 +17,7 @@ float64, or a compiler that contracts a product and a sum, needs another definit
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -30,6 +31,16 @@ Sums = npt.NDArray[np.float64]
 
 TOGETHER = 256
 """Blocks squared at a time: they stay in the processor's cache."""
+
+
+@dataclass(frozen=True)
+class Norm:
+    """The norm of an array that is cut into slices, as the update of one slice gets it."""
+
+    all: np.float32
+    """Of the whole."""
+    tensor: Floats
+    """For each number of the slice, of the tensor that it belongs to."""
 
 
 class Blocks:
@@ -86,31 +97,19 @@ class Blocks:
             raise ValueError(f"sums of {len(squares)} blocks were given, but the state has {self.count}")
         return _in_order(squares)
 
-    def leaves_of(self, first: int, last: int) -> list[tuple[int, slice]]:
-        """The leaves that blocks `first` to `last` belong to, each with its range of these blocks' numbers."""
-        found = []
-        begin = int(self.bounds[first])
-        for leaf in range(len(self.of_leaf) - 1):
-            low, high = max(first, int(self.of_leaf[leaf])), min(last, int(self.of_leaf[leaf + 1]))
-            if low < high:
-                found.append((leaf, slice(int(self.bounds[low]) - begin, int(self.bounds[high]) - begin)))
-        return found
+
+def clipping(norm: np.float32, most: float) -> np.float32:
+    """Return the factor that scales a gradient with this norm down to a norm of `most`; 1 if it is below."""
+    return np.float32(1.0) if norm <= most else np.float32(most) / norm
 
 
-def clipping(square: float, most: float) -> np.float32:
-    """Return the factor that scales a gradient with this sum of squares down to a norm of `most`; 1 if it is below."""
-    norm = np.sqrt(square)
-    return np.float32(1.0) if norm <= most else np.float32(most / norm)
-
-
-def trust_ratio(weights: float, update: float, coefficient: float = 1.0) -> np.float32:
-    """The factor of a layer's step in LARS and LAMB, from the sums of squares of its weights and of its update.
+def trust_ratio(weights: Floats, step: Floats, coefficient: float = 1.0) -> Floats:
+    """The factors of steps in LARS and LAMB, from the norms of the weights and of the step of each one's tensor.
 
     1 where either is 0, as in You et al., Large batch optimization for deep learning (arXiv 1904.00962).
     """
-    if weights == 0 or update == 0:
-        return np.float32(1.0)
-    return np.float32(coefficient * np.sqrt(weights) / np.sqrt(update))
+    none = (weights == 0) | (step == 0)
+    return np.where(none, np.float32(1), np.float32(coefficient) * weights / np.where(none, np.float32(1), step))
 
 
 def _halved(values: Sums) -> Sums:

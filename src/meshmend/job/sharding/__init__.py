@@ -4,6 +4,7 @@ from meshmend.job.sharding.copies import check_copies as check_copies
 from meshmend.job.sharding.member import run_sharded_member as run_sharded_member
 from meshmend.job.sharding.operations import Compare as Compare
 from meshmend.job.sharding.operations import Give as Give
+from meshmend.job.sharding.operations import Measure as Measure
 from meshmend.job.sharding.operations import Meet as Meet
 from meshmend.job.sharding.operations import Prepare as Prepare
 from meshmend.job.sharding.operations import Scatter as Scatter

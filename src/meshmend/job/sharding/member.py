@@ -6,6 +6,7 @@ total, so the last word of a round is not a total that somebody has, but a meeti
     Prepare    the worker computes its part; slices are copied to new holders meanwhile
     Scatter    every holder of a slice, owner and buddies alike, adds up that slice of all parts
     Meet       ── the round is decided: every slice's total is with all its holders ──
+    Measure    where the optimizer needs norms of whole tensors: the holders' sums of squares go to all
     Update     every holder updates its slices: the same update of the same bits, once in a round
     Compare    the digests of all copies of a slice agree
     Give       its owner gives the new weights out, to all that do not hold the slice
@@ -54,7 +55,7 @@ def run_sharded_member(
                 plan = plan_round(group.holdings, group.ranks, sharding.buddies, sharding.fills)
             if (yield from _decide(state, group, sharding, plan)) is Verdict.LEAVE:
                 return
-            yield from finish(state, plan.takers)
+            yield from finish(state, plan.takers, sharding)
             group.holdings = plan.after
             state.held = plan.after.held_by(state.rank)
             state.assign(divide(sharding.lanes, len(group.active), group.active.index(group.position)))

@@ -44,6 +44,18 @@ class Meet:
 
 
 @dataclass(frozen=True)
+class Measure:
+    """Have the worker say what the norms of whole tensors depend on, and tell everyone. Result: nothing.
+
+    An optimizer that needs norms has one or more such stages before its update. What a holder says of a slice follows
+    from the slice and its total, so all holders say the same, and one that has updated it says what it said before.
+    """
+
+    round: int
+    stage: int
+
+
+@dataclass(frozen=True)
 class Update:
     """Have the worker update these slices with their totals, those that have not been updated in this round.
 
@@ -77,6 +89,6 @@ class Give:
     """Whether this member needs them."""
 
 
-ShardedOperation = Operation | Prepare | Scatter | Meet | Update | Compare | Give
+ShardedOperation = Operation | Prepare | Scatter | Meet | Measure | Update | Compare | Give
 ShardedSteps = Generator[ShardedOperation, Any, Any]
 """A member of a sharded job at work."""

@@ -30,7 +30,7 @@ from meshmend.job.protocol import (
 from meshmend.job.protocol.agreement import CAUSES, claims, hand_over, may_go_on
 from meshmend.job.protocol.recovery import Group, record_of
 from meshmend.job.sharding.copies import check_copies
-from meshmend.job.sharding.operations import Compare, Give, ShardedSteps, Update
+from meshmend.job.sharding.operations import Compare, Give, Measure, ShardedSteps, Update
 from meshmend.job.sharding.placement import placed
 from meshmend.job.sharding.plan import FILLS, Holdings
 from meshmend.job.sharding.records import Attempt, ShardedRecord, ShardedState
@@ -47,6 +47,8 @@ class Sharding:
     """How many members should be active."""
     fills: int = FILLS
     """Slices that a member receives per round, at most."""
+    measures: int = 0
+    """How often in a round the optimizer asks for norms of whole tensors."""
 
 
 @dataclass
@@ -58,9 +60,11 @@ class ShardedGroup(Group):
     holdings: Holdings = field(default_factory=lambda: Holdings(()))
 
 
-def finish(state: ShardedState, holdings: Holdings, *, behind: bool = True) -> ShardedSteps:
+def finish(state: ShardedState, holdings: Holdings, sharding: Sharding, *, behind: bool = True) -> ShardedSteps:
     """The second half of a round that is decided; `behind` says whether this member lacks its weights."""
     number = state.met[0]
+    for stage in range(sharding.measures):
+        yield Measure(number, stage)
     if state.active:
         yield Update(number, state.held)
     copies: Mapping[int, Mapping[int, int]] = yield Compare(number)
@@ -101,7 +105,7 @@ def recover(state: ShardedState, group: ShardedGroup, sharding: Sharding, *, aga
             if behind:
                 assert latest in (state.met, state.totals), "a member has met others that did not have their totals"
             state.met = latest if here in active else state.met
-            yield from finish(state, group.holdings, behind=behind)
+            yield from finish(state, group.holdings, sharding, behind=behind)
     newcomers = [position for position, record in enumerate(records) if not record.active]
     newcomers = newcomers[: max(0, sharding.wanted - len(active))]
     group.active = tuple(sorted([*active, *newcomers]))

@@ -7,6 +7,8 @@
 Slices begin and end where blocks do, so that a holder of a slice has whole blocks of the wire, with their notes, and
 whole blocks of every sum of squares (`reduction/norms.py`). They depend on the leaves alone: who holds a slice may
 change, and what it is never does.
+
+For an optimizer that looks at whole tensors, they begin and end where leaves do: a large leaf is a slice of its own.
 """
 
 from __future__ import annotations
@@ -73,5 +75,18 @@ def cut(leaves: Sequence[int], slices: int = SLICES, block: int = BLOCK) -> Slic
         begin = ends[leaf] - leaves[leaf]
         steps = -(-(place - begin) // block)
         cuts[min(begin + steps * block, ends[leaf])] = before[leaf] + steps
+    bounds = sorted(cuts)
+    return Slicing(tuple(bounds), tuple(cuts[bound] for bound in bounds))
+
+
+def cut_between(leaves: Sequence[int], slices: int = SLICES, block: int = BLOCK) -> Slicing:
+    """The same with cuts between leaves only: each is at the first end of a leaf at or after its even share."""
+    found = cut(leaves, slices, block)
+    ends = list(accumulate(leaves))
+    before = [0, *accumulate(-(-leaf // block) for leaf in leaves)]
+    cuts = {0: 0}
+    for bound in found.bounds[1:]:
+        leaf = bisect_left(ends, bound)
+        cuts[ends[leaf]] = before[leaf + 1]
     bounds = sorted(cuts)
     return Slicing(tuple(bounds), tuple(cuts[bound] for bound in bounds))

@@ -70,8 +70,12 @@ A round of a sharded job (`sharding/`) has a second half, after `answered`:
       totals = none; the totals of its slices and what all need, into its buffer
     ● totals = this attempt; meets the others
     ● met = this attempt
-    ● update_wanted = round  ───── ring ──────► the new weights of its slices, their digests
-      `updated` of this round? no: wait  ◄ ring ─ ● updated: round, wrong
+      stage_wanted = 0
+    ● update_wanted = round  ───── ring ──────► where updates need norms: sums of squares of its slices
+      `updated` up to this stage? no: wait  ◄ ring ─ ● updated: round, wrong, 1 stage
+      the sums of squares of all slices
+    ● stage_wanted = 1  ────────── ring ──────► … and at last the new weights of its slices, their digests
+      `updated` up to this stage? no: wait  ◄ ring ─ ● updated: round, wrong, all stages
       the digests that all agreed on; the weights of the other slices
       gives, and then `done` as above           agrees with the digests, goes on
 
@@ -190,13 +194,14 @@ class WorkerSide:
         self._segment.worker.device_done = DeviceDone(request.number, outcome)
         self._segment.courier_bell.ring()
 
-    def update_wanted(self, round: int) -> bool:
-        """Whether the courier waits for the update of a round."""
-        return self._segment.in_job and _unmade_update(self._segment) == round
+    def update_wanted(self, round: int) -> int | None:
+        """The stage of the update of a round that the courier waits for; None if it does not."""
+        found = _unmade_update(self._segment) if self._segment.in_job else None
+        return found[1] if found is not None and found[0] == round else None
 
-    def updated(self, round: int, wrong: int) -> None:
-        """The update of a round is made, or a slice is not what its holders agreed on."""
-        self._segment.worker.updated = Updated(round, wrong)
+    def updated(self, round: int, wrong: int, stages: int) -> None:
+        """So many stages of the update of a round are made, or a slice is not what its holders agreed on."""
+        self._segment.worker.updated = Updated(round, wrong, stages)
         self._segment.courier_bell.ring()
 
     def copies_request(self) -> Mail[Slices] | None:
@@ -276,15 +281,18 @@ class CourierSide:
         mail = self._segment.worker.device_done
         return None if mail is None or mail.body.request != self._device else mail.body.outcome
 
-    def ask_update(self, round: int) -> None:
-        """Ask for the update of a round."""
-        self._segment.courier.update_wanted = round
+    def ask_update(self, round: int, stage: int) -> None:
+        """Ask for a stage of the update of a round."""
+        courier = self._segment.courier
+        if courier.stage_wanted != stage:
+            courier.stage_wanted = stage
+        courier.update_wanted = round
         self._segment.worker_bell.ring()
 
-    def updated(self, round: int) -> int | None:
-        """A slice that is wrong, or -1, once the worker has made the update of a round."""
+    def updated(self, round: int, stage: int) -> bool:
+        """Whether the worker has made this stage of the update of a round, or found a slice that is wrong."""
         mail = self._segment.worker.updated
-        return None if mail is None or mail.body.round < round else mail.body.wrong
+        return mail is not None and (mail.body.wrong >= 0 or (mail.body.round, mail.body.stages) > (round, stage))
 
     def ask_copies(self, slices: tuple[int, ...]) -> None:
         """Ask for copies of slices."""
@@ -367,9 +375,10 @@ def _unanswered_device(segment: Segment) -> Mail[DeviceWanted] | None:
     return wanted
 
 
-def _unmade_update(segment: Segment) -> int | None:
-    wanted, made = segment.courier.update_wanted, segment.worker.updated
-    if wanted == NEVER or (made is not None and made.body.round >= wanted):
+def _unmade_update(segment: Segment) -> tuple[int, int] | None:
+    """The round and the stage that the courier waits for."""
+    wanted, made = (segment.courier.update_wanted, segment.courier.stage_wanted), segment.worker.updated
+    if wanted[0] == NEVER or (made is not None and (made.body.round, made.body.stages) > wanted):
         return None
     return wanted
 

@@ -181,11 +181,13 @@ class Held(Message):
 
 @dataclass(frozen=True)
 class Updated(Message):
-    """The worker has updated its slices in a round."""
+    """The worker has updated its slices in a round, or done some of the stages before that."""
 
     round: int
     wrong: int
     """A slice that is not what its holders agreed on; -1 where all are."""
+    stages: int
+    """How many stages of the round are done; the last one is the update."""
 
 
 @dataclass(frozen=True)
@@ -301,8 +303,12 @@ class WorkerRecord(Record):
     """How many numbers are cut into them."""
     buddies = Int()
     """How many members hold a slice besides its owner."""
+    measures = Int()
+    """How often in a round its updates need norms of whole tensors; 0 where each number is updated by itself."""
+    squares = Int()
+    """How many sums of squares it takes for that, each time."""
     updated = Mailbox(Updated)
-    """Written after the new weights of its slices, and their digests."""
+    """Written after the new weights of its slices, and their digests; and after the sums of squares of a stage."""
     copies = Mailbox(Copies)
     """Written after the files of the slices that were asked for."""
 
@@ -377,8 +383,10 @@ class CourierRecord(Record):
     """The slices that this rank holds: written in turns, so that one of the two is always whole."""
     gives = Mailbox(Slices)
     """The slices whose weights it gave out in the last round: written before `done`."""
+    stage_wanted = Int()
+    """Up to which stage: see `update_wanted`, which is written later."""
     update_wanted = Int(NEVER)
-    """The round whose update the worker is to make."""
+    """The round whose update the worker is to make, stage by stage."""
     copies_wanted = Mailbox(Slices)
     """The question to the worker for copies of slices."""
 

@@ -47,3 +47,27 @@ class PaddedOptimizer:
         out = np.zeros(self._length, np.float32)
         out[: len(values)] = values
         return out
+
+
+class ShapedOptimizer:
+    """The same on whole tensors, compiled for each shape."""
+
+    def __init__(self, transformation: Any) -> None:
+        self._host = jax.local_devices(backend="cpu")[0]
+
+        def step(weights: Any, gradients: Any, state: Any) -> tuple[Any, Any]:
+            updates, state = transformation.update(gradients, state, weights)
+            return weights + jnp.asarray(updates, weights.dtype), state
+
+        self._init, self._step = jax.jit(transformation.init), jax.jit(step)
+
+    def init(self, weights: Floats) -> Any:
+        """What it remembers of a tensor at the beginning."""
+        with jax.default_device(self._host):
+            return self._init(weights)
+
+    def update(self, weights: Floats, gradients: Floats, state: Any) -> tuple[Floats, Any]:
+        """The new weights of a tensor, and what it remembers of them."""
+        with jax.default_device(self._host):
+            new, state = self._step(weights, gradients, state)
+            return np.asarray(new), state

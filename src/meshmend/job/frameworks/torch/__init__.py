@@ -6,4 +6,5 @@ from meshmend.job.frameworks.torch.data import Sampler as Sampler
 from meshmend.job.frameworks.torch.data import is_dataset as is_dataset
 from meshmend.job.frameworks.torch.data import tensors as tensors
 from meshmend.job.frameworks.torch.loop import wrap as wrap
+from meshmend.job.frameworks.torch.sharded_optimizer import ShardedOptimizer as ShardedOptimizer
 from meshmend.job.frameworks.torch.state import TorchState as TorchState

@@ -22,7 +22,7 @@ from meshmend.job.frameworks.torch.buffer_changes import BufferChanges, copy_all
 from meshmend.job.frameworks.torch.digest import Digester
 from meshmend.job.frameworks.torch.host import Copies, array_begun, borrowed, numpy_type
 from meshmend.job.frameworks.torch.listed import Listed
-from meshmend.job.frameworks.torch.state import TorchState, without_mean
+from meshmend.job.frameworks.torch.state import TorchState, check_frozen, without_mean
 from meshmend.job.frameworks.torch.state_dict import array_of
 from meshmend.job.frameworks.torch.sums import TorchSums
 from meshmend.job.reduction.base import Reduction
@@ -138,7 +138,7 @@ class DeviceTorchState(TorchState):
     def end(self, result: Any) -> Any:
         """The lane's tree, on the device; the user's random numbers continue where they were."""
         self._random_again()
-        self._check_frozen()
+        check_frozen(self._every, self._trained)
         grads = [self._every[name].grad for name in self._trained]
         changes = self._changes.of_lane(self._live(), self._kept)
         found = leaves_of(result)

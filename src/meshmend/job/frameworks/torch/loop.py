@@ -21,6 +21,7 @@ from typing import Any
 from meshmend.errors import JobError
 from meshmend.job.frameworks.base import LoopJob
 from meshmend.job.frameworks.torch.per_update import per_update, scaler_among
+from meshmend.job.frameworks.torch.weights import TorchWeights
 
 
 class Loop:
@@ -46,6 +47,14 @@ class Loop:
         """How many updates this worker has made."""
         self.updating = False
         """Whether the sum is there, and its update is being made."""
+        if isinstance(framework, TorchWeights):
+            if scaler is not None or after_sum is not None:
+                what = "a GradScaler" if scaler is not None else "after_sum"
+                raise JobError(
+                    f"mm.torch.wrap got {what} with a ShardedOptimizer, of whose gradients no worker has all; give "
+                    "ShardedOptimizer clip= for clipping, and use bfloat16 in place of a scaler"
+                )
+            framework.average(job.lanes)
         self._optimizer, self._update = optimizer, optimizer.step
         # A bound method: schedulers bind what they find here, and a function would get the optimizer as an argument.
         optimizer.step = self.step

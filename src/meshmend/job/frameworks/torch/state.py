@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,10 @@ class TorchState(Framework):
         for name in self._trained:
             if self._every[name].is_complex():
                 raise JobError(f"{name!r} is complex, and complex gradients cannot be summed; use two real parameters")
+        self.trained = {name: self._every[name] for name in self._trained}
+        """The parameters that have gradients, by name."""
+        self.listing: list[tuple[str, Any]] = []
+        """The tensors of all state dicts, as of the last commit, by the names of their leaves."""
         self._generators: Any = None
         self._tensors: list[bool] = []
         self._kept: dict[str, Any] = {}
@@ -93,6 +97,7 @@ class TorchState(Framework):
         self._kept = {name: value.detach().clone() for name, value in self._live().items()}
         listing = Listing(self._swaps())
         rest = {name: listing.described(dict_of(one), name) for name, one in self._named.items()}
+        self.listing = listing.tensors
         text = np.frombuffer(json.dumps(rest, separators=(",", ":")).encode(), np.uint8)
         self._leaves = [*listing.leaves, (OBJECTS, text)]
 
@@ -163,7 +168,7 @@ class TorchState(Framework):
     def end(self, result: Any) -> Any:
         """The lane's tree; the user's random numbers continue where they were."""
         self._random_again()
-        self._check_frozen()
+        check_frozen(self._every, self._trained)
         grads = {name: self._every[name].grad for name in self._trained}
         live = self._live()
         changes = {name: _change(live[name].detach(), self._kept[name]) for name in self._buffers}
@@ -180,11 +185,6 @@ class TorchState(Framework):
             "metrics": rebuilt(result, values),
         }
 
-    def _check_frozen(self) -> None:
-        odd = [name for name, value in self._every.items() if value.grad is not None and name not in self._trained]
-        if odd:
-            raise JobError(f"{odd[0]!r} was frozen when it was shared, but has a gradient; share it with requires_grad")
-
     def drop(self) -> None:
         """Restore the state from before the lane."""
         self._clear()
@@ -200,7 +200,11 @@ class TorchState(Framework):
                 grad = total["grads"][name]
                 grad = torch.from_numpy(np.asarray(grad / divisor) if mean else grad)
                 parameter.grad = grad.to(parameter.device, parameter.dtype)
-        live = self._live()
+        return self.taken(total, lanes, mean=mean)
+
+    def taken(self, total: Any, lanes: int, *, mean: bool) -> Any:
+        """The same but for the gradients."""
+        divisor, live = np.float32(lanes), self._live()
         with torch.no_grad():
             for name in self._buffers:
                 old, change = live[name], torch.from_numpy(np.asarray(total["buffers"][name] / divisor))
@@ -226,6 +230,13 @@ class TorchState(Framework):
         if self._generators is not None:
             rng.restore(self._generators)
             self._generators = None
+
+
+def check_frozen(every: Mapping[str, Any], trained: Sequence[str]) -> None:
+    """Refuse a gradient that would not be summed."""
+    odd = [name for name, value in every.items() if value.grad is not None and name not in trained]
+    if odd:
+        raise JobError(f"{odd[0]!r} was frozen when it was shared, but has a gradient; share it with requires_grad")
 
 
 def without_mean(name: str, buffer: Any) -> JobError:
