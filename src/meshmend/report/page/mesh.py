@@ -1,4 +1,7 @@
-"""The mesh of a run with `--mesh`: its chips, the holes that dead workers left, and the load of every link."""
+"""The mesh of a run with `--mesh`: its chips, the holes that dead workers left, and the load of every link.
+
+The layers of a mesh of three dimensions are drawn side by side, without the links between them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any
 from meshmend.errors import Disconnected, MeshmendError
 from meshmend.mesh import Mesh
 from meshmend.mesh.choose import plan
-from meshmend.mesh.grid import FORWARD, opposite
+from meshmend.mesh.numbering import E, S, opposite
 from meshmend.report.roster import Condition, Roster
 
 MOST_CHIPS = 1024
@@ -41,14 +44,16 @@ class MeshPicture:
 def _made(mesh: Mesh, algorithm: str, dead: frozenset[int]) -> dict[str, Any]:
     rank_of = {int(chip): rank for rank, chip in enumerate(mesh.live.tolist())}
     chips: list[dict[str, Any]] = [
-        {"row": row, "col": col, "rank": rank_of.get(chip), "dead": chip not in rank_of or rank_of[chip] in dead}
+        {"row": row, "col": col + sum(layer) * (mesh.cols + 1), "rank": rank_of.get(chip),
+         "dead": chip not in rank_of or rank_of[chip] in dead}
         for chip in range(mesh.size)
-        for row, col in [mesh.chip(chip)]
-    ]
+        for row, col, *layer in [mesh.chip(chip)]
+    ]  # fmt: skip
     links: list[list[float]] = []
-    found = {"notation": str(mesh), "rows": mesh.rows, "cols": mesh.cols, "wrap": [*map(bool, mesh.wrap)],
+    width = (mesh.cols + 1) * (mesh.size // (mesh.rows * mesh.cols)) - 1
+    found = {"notation": str(mesh), "rows": mesh.rows, "cols": width, "wrap": [*map(bool, mesh.wrap[:2])],
              "algorithm": algorithm, "chips": chips, "links": links, "algbw": None, "bound": None}  # fmt: skip
-    left = mesh.fail(chips=[(one["row"], one["col"]) for one in chips if one["dead"] and one["rank"] is not None])
+    left = mesh.fail(chips=[mesh.chip(chip) for chip, rank in rank_of.items() if rank in dead])
     if mesh.size > MOST_CHIPS or not len(left.live):
         return found
     found["notation"] = str(left)
@@ -57,9 +62,9 @@ def _made(mesh: Mesh, algorithm: str, dead: frozenset[int]) -> dict[str, Any]:
     except Disconnected:
         return {**found, "why": "the mesh has fallen apart: sums use plain MPI"}
     most = made.max_load or 1.0
-    load = made.load.reshape(mesh.size, 4)
+    load = made.load.reshape(mesh.size, -1)
     for chip in left.live.tolist():
-        for way in FORWARD:
+        for way in (E, S):
             other = int(left.neighbour[chip, way])
             if other >= 0:
                 there, back = float(load[chip, way]) / most, float(load[other, opposite(way)]) / most
