@@ -33,8 +33,8 @@ PAGES = {
     ),
     "multipod": (
         "Steps from 16 to 4096 chips",
-        "The question of arXiv 2011.03641, beside the published times. Errors where only minutes were published are "
-        "large, and stand there.",
+        "The question of arXiv 2011.03641, on the inputs of Google's MLPerf logs and beside their times. Runs that "
+        "calibrate are marked; errors are those of all others.",
         ["simulate step --table multipod --draw multipod.png"],
         "",
     ),
