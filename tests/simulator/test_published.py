@@ -21,7 +21,7 @@ WITHIN = {"resnet50": 0.1505, "ssd": 0.25, "transformer": 0.25, "maskrcnn": 0.25
 
 @pytest.fixture(scope="module")
 def pods() -> Multipod:
-    return multipod(["ssd", "bert"], chips=(16, 64))
+    return multipod(["ssd"], chips=(16, 64))
 
 
 def changed(change: object, *path: str | int) -> str:
@@ -91,8 +91,12 @@ def test_one_start_of_a_collective_serves_all() -> None:
 
 
 @pytest.mark.explore
-def test_the_machine_has_the_start_that_its_run_gives() -> None:
+def test_what_takes_plans_of_thousands_of_chips() -> None:
     assert MACHINES["tpu-v3"].begin == pytest.approx(begin(), rel=0.01)
+    assert worst_errors("bert") == []
+    known, asked, error = next(iter(by_rate_alone("bert")))
+    assert (known.chips, asked.chips) == (16, 4096)
+    assert -0.15 < error < -0.05
 
 
 def test_errors_that_could_be_wrong(pods: Multipod) -> None:
@@ -103,9 +107,5 @@ def test_errors_that_could_be_wrong(pods: Multipod) -> None:
     assert [check.run_s for check in pods.checks if check.run.model == "ssd"] == [None, None]
     text = " ".join(pods.render().split())
     assert "SSD-ResNet34 calibrated on any two of its sizes with one core a replica: the worst error" in text
-    assert "BERT-large was published at two sizes, so no error is left to print" in text
     assert "training_results_v0.6" in text
-    assert worst_errors("bert") == []
-    known, asked, error = next(iter(by_rate_alone("bert")))
-    assert (known.chips, asked.chips) == (16, 4096)
-    assert -0.15 < error < -0.05
+    assert "BERT-large was published at two sizes, so no error is left to print" in " ".join(PAGE.read_text().split())
