@@ -40,7 +40,7 @@ PAGES = {
     ),
     "one-failure": (
         "What one failure costs, by policy",
-        "The question of arXiv 1709.03316: AlexNet and GoogLeNet on 4 to 64 workers.",
+        "The question of arXiv 1709.03316: AlexNet and GoogLeNet on 4 to 32 workers.",
         ["simulate step --table mpi-faults --draw one-failure.png"],
         "",
     ),

@@ -2,7 +2,7 @@
 
     python benchmarks/repairs.py                       # 4, 8, 16 and 32 workers, 3 kills each: medians
     python benchmarks/repairs.py --workers 4,8 --kills 5
-    python benchmarks/repairs.py --json repairs.json   # for simulator/papers/measured.json
+    python benchmarks/repairs.py --write               # into simulator/papers/measured.json; then `make paper`
 
 Each run kills workers one after the other with the policy `shrink`. The parts are those of the slowest courier. They
 hardly depend on the size of the model, so it is small: 0.8 MB of gradients. With more workers than cores, all of them
@@ -26,6 +26,7 @@ from meshmend.report import Incident
 from meshmend.telemetry import read
 
 SCRIPT = Path(__file__).parent / "loops" / "recover.py"
+FILE = Path(__file__).parents[1] / "src" / "meshmend" / "simulator" / "papers" / "measured.json"
 PARTS = ("detect", "revoke", "shrink", "exchange")
 EVERY, LANES = 12, 64
 """Steps between two kills, and lanes: enough for 32 workers."""
@@ -66,21 +67,29 @@ def medians(found: list[Incident]) -> dict[str, float]:
     }
 
 
+def write(made: dict[str, dict[str, float]], about: str) -> None:
+    """Put them where the table of one failure reads them."""
+    data = json.loads(FILE.read_text())
+    data["about_repairs"] = about
+    data["repairs"] = {name: {part: round(time, 4) for part, time in row.items()} for name, row in made.items()}
+    FILE.write_text(json.dumps(data, indent=2) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="How the parts of a repair grow with the workers.")
     parser.add_argument("--workers", default="4,8,16,32")
     parser.add_argument("--kills", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="write the medians, in seconds, to this file")
+    parser.add_argument("--write", action="store_true", help=f"put the medians into {FILE.name}")
     chosen = parser.parse_args()
     made: dict[str, dict[str, float]] = {}
     for workers in map(int, chosen.workers.split(",")):
         with tempfile.TemporaryDirectory() as folder:
             made[str(workers)] = medians(run(workers, chosen.kills, Path(folder)))
         print(f"{workers} workers: done", file=sys.stderr, flush=True)
-        if chosen.json:
-            chosen.json.write_text(json.dumps(made, indent=2) + "\n")
-    cores = os.cpu_count()
-    print(f"{cores} cores, load {os.getloadavg()[0]:.0f}; medians of {chosen.kills} kills, in ms")
+    busy = f"{os.cpu_count()} cores that all workers share, at a load of {os.getloadavg()[2]:.0f}"
+    print(f"medians of {chosen.kills} kills, in ms; {busy}")
+    if chosen.write:
+        write(made, f"python benchmarks/repairs.py, medians of {chosen.kills} kills on one host of {busy}.")
     names = next(iter(made.values()))
     print(table(("workers", *names), [(name, *(f"{1e3 * x:.1f}" for x in row.values())) for name, row in made.items()]))
 

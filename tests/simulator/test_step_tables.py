@@ -10,7 +10,7 @@ import pytest
 from meshmend import SimulateError
 from meshmend.simulator.papers import TABLES, Table
 from meshmend.simulator.papers.dead_host import Holes, holes
-from meshmend.simulator.papers.failure_costs import POLICIES, REPAIRS, STARTS, faults
+from meshmend.simulator.papers.failure_costs import FIRST, POLICIES, REPAIRS, STARTS, faults, starting
 from meshmend.simulator.papers.multipod import VARIANTS, Multipod, multipod
 from meshmend.simulator.papers.published import published
 from meshmend.simulator.step.run import Rates
@@ -78,6 +78,9 @@ def test_faults_of_the_measured_repairs() -> None:
     for line in STARTS.values():
         assert f"| {1e3 * line.step:.0f} ms | {1e3 * line.total:.0f} ms (" in page
         assert line.repair > 0
+    assert all(f"| {count} | {seconds} s (" in page for count, seconds in FIRST.items())
+    assert starting("restart", 4) == STARTS["restart"].repair < starting("restart", 8)
+    assert starting("checkpoint", 32) == pytest.approx(STARTS["checkpoint"].repair * FIRST[32] / FIRST[4])
     for workers, repair in REPAIRS.items():
         assert min(repair.detect, repair.shrink, repair.exchange) > 0
         rows = [row for row in faults(["alexnet"], [workers]).rows if row.policy in ("shrink", "spare")]

@@ -122,7 +122,7 @@ def draw_faults(path: Path, panels: Mapping[str, Mapping[str, Sequence[tuple[int
             axes.set_xlabel("workers", color=MUTED)
             axes.set_title(title, color=INK, fontsize=10, loc="left")
         low, high = grid[0].get_ylim()
-        marks = [mark for mark in (0.01, 0.1, 1, 10, 100, 1000) if low <= mark <= high]
+        marks = [mark for mark in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200) if low <= mark <= high]
         grid[0].set_yticks(marks, [f"{mark:g}" for mark in marks])
         grid[0].set_ylabel("steps", color=MUTED)
         _finish(figure, list(grid), "What one failure costs, in steps", 4)

@@ -3,8 +3,8 @@
 The question of arXiv 1709.03316, which compares ULFM (shrink) with Reinit (restart) and checkpoints. Step times follow
 from the shapes and a stated cluster; what repairing takes was measured on real processes (`measured.json`). Repairs of
 shrink and spare are the parts that every incident records, for as many workers as the row has (`REPAIRS`). Starting
-again was measured with 4 workers (`STARTS`, a table of docs/guide.md); starting bigger jobs takes longer, so that
-restart and checkpoint come out too well here. Cost is time beyond that of a run without the failure:
+again was measured with 4 workers (`STARTS`, a table of docs/guide.md), and grows as a job's start does (`starting`).
+Cost is time beyond that of a run without the failure:
 
 * **shrink**: repair, the dead worker's samples read and computed again by the others, lane by lane, and a sum again;
 * **spare**: the same, but the spare gets the state from a survivor and computes the dead worker's lanes alone;
@@ -78,6 +78,8 @@ STARTS = {name: Started(line["step"], line["total"]) for name, line in _DATA["st
 """By policy; measured.json says which command printed each."""
 REPAIRS = {int(count): Repair(**{part: line[part] for part in PARTS}) for count, line in _DATA["repairs"].items()}
 """By workers."""
+FIRST = {int(count): seconds for count, seconds in _DATA["first_step"].items()}
+"""Seconds from the command to the first step, by workers."""
 POLICIES = ("shrink", "spare", *STARTS)
 
 
@@ -144,7 +146,7 @@ class Faults:
                     f"{EXAMPLES} examples a worker in {LANES} lanes, gradients in float32 round a ring, a checkpoint "
                     f"every {self.every} steps",
                     f"repair is measured, not computed. Shrink and spare: {_DATA['about_repairs']}",
-                    f"restart and checkpoint: {_DATA['about_starts']} Starting a big job takes longer",
+                    f"restart and checkpoint: {_DATA['about_starts']}",
                     "each step after: with shrink until the dead worker is replaced; with checkpoint, writing it",
                 ),
             ]
@@ -174,6 +176,13 @@ class Faults:
                 for name in dict.fromkeys(row.model for row in self.rows)
             },
         )
+
+
+def starting(policy: str, workers: int) -> float:
+    """Seconds to start again: measured with 4 workers, and longer for more, as the start of a job is."""
+    few, many = FIRST
+    first = FIRST[few] + (FIRST[many] - FIRST[few]) * (workers - few) / (many - few)
+    return STARTS[policy].repair * first / FIRST[few]
 
 
 def _parts(workers: int) -> tuple[str, ...]:
@@ -222,7 +231,7 @@ def _row(name: str, policy: str, workers: int, every: int) -> Row:
     rate = {"spare": 2 * machine.link.bandwidth, "checkpoint": DISK}.get(policy, math.inf)
     return Row(
         name, workers, policy, usual.total, usual.sum,
-        STARTS[policy].repair if policy in STARTS else REPAIRS[workers].total, moved * state / rate,
+        starting(policy, workers) if policy in STARTS else REPAIRS[workers].total, moved * state / rate,
         reload * samples, again, sum_again, share,
     )  # fmt: skip
 
