@@ -78,7 +78,7 @@ STARTS = {name: Started(line["step"], line["total"]) for name, line in _DATA["st
 """By policy; measured.json says which command printed each."""
 REPAIRS = {int(count): Repair(**{part: line[part] for part in PARTS}) for count, line in _DATA["repairs"].items()}
 """By workers."""
-FIRST = {int(count): seconds for count, seconds in _DATA["first_step"].items()}
+FIRST: dict[int, float] = {int(count): seconds for count, seconds in _DATA["first_step"].items()}
 """Seconds from the command to the first step, by workers."""
 POLICIES = ("shrink", "spare", *STARTS)
 

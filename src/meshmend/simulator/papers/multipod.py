@@ -204,7 +204,8 @@ def multipod(
 ) -> Multipod:
     """Compute the table, for the published sizes or some of them; rates are calibrated unless given."""
     known = rates_of(models, rates, tell)
-    rows, checks = [], []
+    rows: list[Row] = []
+    checks: list[Check] = []
     for name in models:
         runs = [run for run in published().of(name) if chips is None or run.chips in chips]
         for run in {run.chips: run for run in reversed(runs)}.values():
