@@ -1,4 +1,4 @@
-"""LARS and LAMB through kills: weights and optimiser states have the bits of an undisturbed run, and the loss falls."""
+"""LARS and LAMB through kills: weights and optimiser states have the bits of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SHRINK = ["--on-failure", "shrink", "-n", "3"]
 SPARE = ["--on-failure", "spare", "-n", "2", "--spares", "1"]
 
 
-def alone(network: str, steps: int) -> tuple[str, float]:
-    """The bits and the last loss of a run that nothing disturbs."""
-    command = [sys.executable, str(SCRIPT), f"network={network}", f"steps={steps}"]
+def alone(network: str) -> str:
+    """The bits of a run that nothing disturbs."""
+    command = [sys.executable, str(SCRIPT), f"network={network}"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
-    return re.findall(r"weights (\w+) after", done.stdout)[0], float(re.findall(r"loss (\S+)", done.stdout)[0])
+    return re.findall(r"weights (\w+) after", done.stdout)[0]
 
 
 @pytest.mark.jobs
@@ -32,10 +32,9 @@ def alone(network: str, steps: int) -> tuple[str, float]:
     ids=["shrink", "spare"],
 )
 def test_lars_and_lamb_survive_a_kill(job: Job, network: str, words: list[str], fault: Fault) -> None:
-    expected, loss = alone(network, 8)
-    assert loss < alone(network, 1)[1], "it learns"
+    expected = alone(network)
     job.faults = [fault]
-    job.run(*words, script=[SCRIPT, f"network={network}", "steps=8"])
+    job.run(*words, script=[SCRIPT, f"network={network}"])
     assert job.status == 0, job.output
     assert job.weights == [expected] * 2, job.output
     job.assert_clean()
