@@ -33,14 +33,14 @@ PAGES = {
     ),
     "multipod": (
         "Steps from 16 to 4096 chips",
-        "The question of arXiv 2011.03641, beside the published times. Errors where only minutes were published are "
-        "large, and stand there.",
+        "The question of arXiv 2011.03641, on the inputs of Google's MLPerf logs and beside their times. Runs that "
+        "calibrate are marked; errors are those of all others.",
         ["simulate step --table multipod --draw multipod.png"],
         "",
     ),
     "one-failure": (
         "What one failure costs, by policy",
-        "The question of arXiv 1709.03316: AlexNet and GoogLeNet on 4 to 64 workers.",
+        "The question of arXiv 1709.03316: AlexNet and GoogLeNet on 4 to 32 workers.",
         ["simulate step --table mpi-faults --draw one-failure.png"],
         "",
     ),

@@ -115,11 +115,11 @@ LAW: dict[str, list[str]] = {
     "simulator/fleet": [
         "chip_hours", "history", "rectangles", "speeds", "policies", "fleet", "sweep", "text", "chart",
     ],
-    "simulator/step": ["models", "hardware", "model_parallel", "step"],
+    "simulator/step": ["models", "hardware", "model_parallel", "update", "step", "run"],
     "simulator/step/models": [
         "layers", "attention", "bert", "convnets", "dlrm", "maskrcnn", "ssd", "transformer",
     ],
-    "simulator/papers": ["published", "charts", "dead_host", "failure_costs", "multipod"],
+    "simulator/papers": ["published", "calibrated", "charts", "dead_host", "failure_costs", "multipod"],
 }  # fmt: skip
 """For each folder, its parts from the top down: each may import those before it, and nothing below."""
 CONVENIENCE = {

@@ -9,7 +9,7 @@ import pytest
 
 from meshmend import SimulateError, cli
 from meshmend.base.registry import Registry
-from meshmend.simulator.papers.failure_costs import MEASURED, faults
+from meshmend.simulator.papers.failure_costs import STARTS, faults
 
 
 def main(*words: str) -> int:
@@ -86,7 +86,7 @@ def test_a_table(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch
     assert out.count("AlexNet") == 8
     facts = json.loads(files[0].read_text())
     assert len(facts["rows"]) == 8
-    assert facts["measured"]["shrink"]["total"] == MEASURED["shrink"].total
+    assert facts["measured"]["starts"]["restart"]["total"] == STARTS["restart"].total
     assert files[1].read_text().startswith("<?xml")
 
 

@@ -14,9 +14,11 @@ from meshmend.mesh.planners import seconds
 from meshmend.mesh.planners.rowcol import rows_first
 from meshmend.mesh.proof import verify
 from meshmend.simulator.step.hardware import MACHINES, machine, mesh_of
-from meshmend.simulator.step.model_parallel import divided_sum
+from meshmend.simulator.step.model_parallel import divided_sum, norm_seconds
 from meshmend.simulator.step.models import MODELS, Layer, Model, model
-from meshmend.simulator.step.step import MOVED, Setting, Step, calibrate, step
+from meshmend.simulator.step.run import Evaluations, Rates, calibrate, calibrate_rate, evaluation, line
+from meshmend.simulator.step.step import Setting, Step, plan_of, step
+from meshmend.simulator.step.update import MOVED, largest_share
 
 TPU = MACHINES["tpu-v3"]
 
@@ -35,14 +37,19 @@ def on(name: str, mesh: str | Mesh = "4x4", **options: Any) -> Setting:
     wire=st.sampled_from(["bf16", "float32"]),
     shard=st.booleans(),
     hide=st.booleans(),
+    fixed=st.floats(0, 0.1),
 )
-def test_parts_add_up(name: str, mesh: str, batch: int, of_peak: float, wire: str, shard: bool, hide: bool) -> None:
-    setting = on(name, mesh, batch=batch, of_peak=of_peak, wire=wire, shard_update=shard, hide=hide)
+def test_parts_add_up(
+    name: str, mesh: str, batch: int, of_peak: float, wire: str, shard: bool, hide: bool, fixed: float
+) -> None:
+    setting = on(name, mesh, batch=batch, of_peak=of_peak, wire=wire, shard_update=shard, hide=hide, fixed=fixed)
     done = step(setting)
-    assert done.total == pytest.approx(done.compute + done.inside + done.sum - done.hidden + done.update + done.input)
+    waited = done.inside + done.sum - done.hidden + done.update + done.input
+    assert done.total == pytest.approx(done.compute + done.fixed + waited)
+    assert done.fixed == pytest.approx(fixed), "one core a replica"
     assert min(done.compute, done.inside, done.sum, done.hidden, done.update, done.input) >= 0
     assert done.hidden <= done.sum * (0.5 if shard else 1) * (1 + 1e-9)
-    assert done.hidden <= done.compute * 2 / 3 * (1 + 1e-9), "nothing hides but behind the backward pass"
+    assert done.hidden <= (done.compute + done.fixed) * 2 / 3 * (1 + 1e-9), "nothing hides but behind the backward pass"
     assert step(replace(setting, hide=False)).total >= done.total
     assert step(replace(setting, shard_update=not shard)).update != done.update or setting.replicas == 1
 
@@ -75,8 +82,43 @@ def test_a_faster_machine_makes_a_step_shorter(what: str) -> None:
 def test_sharding_the_update(name: str) -> None:
     whole, sharded = (step(on(name, "8x8", shard_update=shard)) for shard in (False, True))
     assert whole.update == pytest.approx(model(name).params * MOVED[model(name).optimizer] / 450e9)
-    assert sharded.update == pytest.approx(whole.update / 128)
+    busiest = largest_share(plan_of(Mesh.parse("8x8"), "trees"))
+    waits = 2 * 14e-6 + whole.sum * model(name).largest if model(name).optimizer in ("lars", "lamb") else 0.0
+    assert sharded.update == pytest.approx(whole.update * busiest / 2 + waits)
     assert (sharded.sum, sharded.compute) == (whole.sum, whole.compute)
+
+
+@pytest.mark.parametrize("algorithm", ["rowcol", "ring"])
+def test_where_every_chip_is_a_root_the_update_is_shared_evenly(algorithm: str) -> None:
+    whole, sharded = (step(on("ssd", "8x8", shard_update=shard, algorithm=algorithm)) for shard in (False, True))
+    assert sharded.update == pytest.approx(whole.update / 128)
+
+
+def test_norms_of_whole_layers_are_waited_for() -> None:
+    """LARS waits where SGD with momentum does not: for the way there and back, and the largest layer's broadcast."""
+    lars = model("resnet50")
+    momentum = replace(lars, optimizer="momentum")
+    for algorithm, overlapping in (("trees", True), ("rowcol", False)):
+        one, other = (
+            step(replace(on("resnet50", "8x8", shard_update=True, algorithm=algorithm), model=made))
+            for made in (replace(lars, optimizer="lars"), momentum)
+        )
+        moved = other.update * (MOVED["lars"] / MOVED["momentum"])
+        waits = 2 * 14e-6 + (one.sum * lars.largest if overlapping else 0.0)
+        assert one.update == pytest.approx(moved + waits)
+    assert step(on("resnet50", "1x1", shard_update=True)).update < step(on("resnet50", "1x1")).update
+
+
+def test_batch_norm_over_several_replicas() -> None:
+    """Within a replica nothing is sent; a larger group is farther apart."""
+    ssd = model("ssd")
+    assert ssd.norms == 29
+    spans = [norm_seconds(ssd, TPU, 1, 4, span) for span in (0, 4, 8, 64, 512)]
+    assert spans[0] == spans[1] == 0.0
+    assert spans[2] == pytest.approx(2 * 29 * TPU.begin), "two cores of one chip"
+    assert spans[3] == pytest.approx(2 * 29 * (2 * 4 * TPU.link.latency + TPU.begin)), "eight chips, 2x4"
+    assert spans[4] > spans[3]
+    assert step(on("ssd", norm_span=64)).inside > step(on("ssd")).inside == 0
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "rowpair", "trees"])
@@ -135,15 +177,40 @@ def test_rows_first_is_right_and_shares_columns() -> None:
     assert divided_sum(mesh_of(64), "rowcol", 1e8, TPU.link, 4) > 0
 
 
-@given(of_peak=st.floats(0.05, 1))
-def test_calibrating_finds_the_part_of_the_peak(of_peak: float) -> None:
-    setting = on("resnet50", shard_update=True, of_peak=of_peak)
-    assert calibrate(replace(setting, of_peak=0.7), step(setting).total) == pytest.approx(of_peak)
+@given(of_peak=st.floats(0.05, 1), fixed=st.floats(0, 0.1))
+def test_calibrating_finds_the_fixed_time_and_the_part_of_the_peak(of_peak: float, fixed: float) -> None:
+    """Steps made with two numbers give them back, evaluations included."""
+    truth, every = Rates(of_peak, fixed), Evaluations(5000, 50)
+    points = []
+    for mesh, batch in (("4x4", 512), ("8x8", 256)):
+        setting = on("resnet50", mesh, batch=batch, shard_update=True)
+        made = replace(setting, of_peak=of_peak, fixed=fixed)
+        done = step(made)
+        seconds = done.total - done.input + evaluation(made, every.examples) / every.every
+        points.append((line(setting, every), seconds))
+        assert points[-1][0].at(truth) == pytest.approx(seconds)
+    found = calibrate((points[0], points[1]))
+    assert found.of_peak == pytest.approx(of_peak, rel=1e-6)
+    assert found.fixed == pytest.approx(fixed, abs=1e-8)
+    assert calibrate_rate((points[0][0], points[0][0].at(Rates(of_peak, 0.0)))).of_peak == pytest.approx(of_peak)
 
 
 def test_calibrating_on_the_impossible() -> None:
-    with pytest.raises(SimulateError, match=r"a step of 0.001 ms cannot be: at the peak rate it would take"):
-        calibrate(on("resnet50"), 1e-6)
+    every = Evaluations(100, 10)
+    few, many = (line(on("resnet50", batch=batch), every) for batch in (32, 3200))
+    with pytest.raises(SimulateError, match="do not tell the fixed time from the rate"):
+        calibrate(((few, 0.1), (few, 0.2)))
+    with pytest.raises(SimulateError, match=r"steps of 0.001 and 0.002 ms cannot both be"):
+        calibrate(((few, 1e-6), (many, 2e-6)))
+    with pytest.raises(SimulateError, match="cannot both be: they would need a fixed time of -"):
+        calibrate(((few, 0.01), (many, 10.0)))
+
+
+def test_model_parallelism_divides_the_fixed_time() -> None:
+    whole, divided = (step(on("transformer", "8x8", batch=64, fixed=0.02, cores=cores)) for cores in (1, 4))
+    assert whole.fixed == pytest.approx(0.02)
+    assert divided.fixed == pytest.approx(0.02 * model("transformer").part(4))
+    assert divided.fixed < 0.006
 
 
 @pytest.mark.parametrize(
@@ -154,6 +221,7 @@ def test_calibrating_on_the_impossible() -> None:
         ({"of_peak": 0}, "above 0 and at most 1"),
         ({"of_peak": float("nan")}, "above 0 and at most 1"),
         ({"of_peak": 30}, "above 0 and at most 1"),
+        ({"fixed": -1.0}, "the fixed time of a step is not negative"),
         ({"payload": 0}, "a payload of 0 bytes"),
         ({"payload": -5}, "a payload of -5 bytes"),
         ({"payload": float("inf")}, "payload of inf"),
@@ -181,7 +249,7 @@ def test_machines() -> None:
     with pytest.raises(SimulateError, match="peak=-1"):
         replace(TPU, peak=-1)
     assert [str(mesh_of(chips)) for chips in (1, 7, 512, 1024, 2048, 4096)] == [
-        "1x1", "1x7", "16x32", "32x32", "64x32 wrap=y", "128x32 wrap=y",
+        "1x1", "1x7", "16x32", "32x32 wrap=xy", "64x32 wrap=y", "128x32 wrap=y",
     ]  # fmt: skip
     with pytest.raises(SimulateError, match="0 chips"):
         mesh_of(0)

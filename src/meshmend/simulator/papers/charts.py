@@ -10,7 +10,10 @@ from meshmend.base.theme import FAINT, INK, MUTED, PAPER, SERIES, bare, picture
 from meshmend.simulator.step.step import Step
 
 Path = str | os.PathLike[str]
-PARTS = {"compute": "compute", "inside": "inside a replica", "exposed": "sum", "update": "update", "input": "input"}
+PARTS = {
+    "compute": "compute", "fixed": "fixed", "inside": "inside a replica", "exposed": "sum", "update": "update",
+    "input": "input",
+}  # fmt: skip
 """Parts of a step and what the key calls them."""
 
 SHOWN = 0.001
@@ -52,41 +55,56 @@ def draw_holes(path: Path, groups: Sequence[str], series: Mapping[str, Sequence[
         _finish(figure, [axes], "What a dead host costs: throughput lost, and the step with the hole", 5)
 
 
-def draw_multipod(path: Path, panels: Mapping[str, Sequence[tuple[int, Step, Step]]]) -> None:
-    """Pairs of stacked bars, plain and best, over chips: the parts of a step as shares, the milliseconds above."""
-    with picture(path, 5.0 * min(2, len(panels)), 3.1 * ((len(panels) + 1) // 2) + 0.6) as figure:
-        grid = figure.subplots((len(panels) + 1) // 2, min(2, len(panels)), squeeze=False)
-        for axes, (title, rows) in zip(grid.flat, panels.items(), strict=False):
-            _stacks(axes, rows)
-            axes.set_title(f"{title}, ms", color=INK, fontsize=10, loc="left")
-            axes.set_ylabel("part of the step, %", color=MUTED)
-            axes.set_ylim(0, 108)
-            axes.set_yticks(range(0, 101, 20))
-            axes.set_xticks(range(len(rows)), [f"{chips}" for chips, _, _ in rows])
+class Panel(NamedTuple):
+    """Steps of one model over chips, in seconds."""
+
+    plain: Sequence[tuple[int, float]]
+    predicted: Sequence[tuple[int, float]]
+    calibrating: Sequence[tuple[int, float]]
+    tested: Sequence[tuple[int, float]]
+
+
+def draw_multipod(path: Path, panels: Mapping[str, Panel]) -> None:
+    """Predicted steps as lines over chips and published ones as points, both logarithmic."""
+    high = (len(panels) + 2) // 3
+    with picture(path, 3.5 * min(3, len(panels)), 2.9 * high + 0.7) as figure:
+        grid = figure.subplots(high, min(3, len(panels)), squeeze=False)
+        for axes, (title, panel) in zip(grid.flat, panels.items(), strict=False):
+            _curves(axes, panel)
+            axes.set_title(title, color=INK, fontsize=10, loc="left")
         for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)
-        steps = [step for rows in panels.values() for _, *pair in rows for step in pair]
-        for index, (part, label) in enumerate(PARTS.items()):
-            if any(getattr(step, part) for step in steps):
-                grid.flat[0].bar([0], [0], color=SERIES[index], label=label)
-        for axes in grid[-1]:
+        for axes in grid[:, 0]:
+            axes.set_ylabel("step, ms", color=MUTED)
+        for axes in grid.flat[max(0, len(panels) - 3) :]:
             axes.set_xlabel("chips", color=MUTED)
-        title = "A step over chips: left ring, whole update; right 2-D, sharded, model parallel where that helps"
-        _finish(figure, list(grid.flat), title, 5)
+        _finish(figure, list(grid.flat), "Steps over chips, predicted and published", 4)
 
 
-def _stacks(axes: Any, rows: Sequence[tuple[int, Step, Step]]) -> None:
-    for place, (_, *steps) in enumerate(rows):
-        for step, shift in zip(steps, (-0.21, 0.21), strict=True):
-            bottom = 0.0
-            for index, part in enumerate(PARTS):
-                high = 100 * getattr(step, part) / step.total
-                axes.bar(place + shift, high, 0.38, bottom, color=SERIES[index])
-                bottom += high
-            axes.annotate(
-                f"{1e3 * step.total:.3g}", (place + shift, bottom), (0, 2), textcoords="offset points", ha="center",
-                color=INK, fontsize=7,
-            )  # fmt: skip
+def _curves(axes: Any, panel: Panel) -> None:
+    def milliseconds(points: Sequence[tuple[int, float]]) -> tuple[list[int], list[float]]:
+        return [chips for chips, _ in points], [1e3 * seconds for _, seconds in points]
+
+    axes.plot(*milliseconds(panel.plain), color=FAINT, linewidth=2, label="predicted with a ring and whole updates")
+    axes.plot(*milliseconds(panel.predicted), color=SERIES[0], linewidth=1.6, label="predicted as it was run")
+    axes.plot(
+        *milliseconds(panel.calibrating), color=INK, marker="o", markersize=6, markerfacecolor=PAPER, linestyle="none",
+        label="published, used to calibrate",
+    )  # fmt: skip
+    axes.plot(
+        *milliseconds(panel.tested), color=SERIES[1], marker="o", markersize=6, linestyle="none",
+        label="published, not used",
+    )  # fmt: skip
+    chips = sorted({count for points in panel for count, _ in points})
+    shown = [seconds for points in panel for _, seconds in points]
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(chips, [f"{count}" for count in chips], fontsize=7)
+    marks = [
+        mark for mark in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if min(shown) * 700 <= mark <= max(shown) * 1400
+    ]
+    axes.set_yticks(marks, [f"{mark}" for mark in marks])
+    axes.minorticks_off()
 
 
 def draw_faults(path: Path, panels: Mapping[str, Mapping[str, Sequence[tuple[int, float]]]]) -> None:
@@ -104,7 +122,7 @@ def draw_faults(path: Path, panels: Mapping[str, Mapping[str, Sequence[tuple[int
             axes.set_xlabel("workers", color=MUTED)
             axes.set_title(title, color=INK, fontsize=10, loc="left")
         low, high = grid[0].get_ylim()
-        marks = [mark for mark in (0.01, 0.1, 1, 10, 100, 1000) if low <= mark <= high]
+        marks = [mark for mark in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200) if low <= mark <= high]
         grid[0].set_yticks(marks, [f"{mark:g}" for mark in marks])
         grid[0].set_ylabel("steps", color=MUTED)
         _finish(figure, list(grid), "What one failure costs, in steps", 4)

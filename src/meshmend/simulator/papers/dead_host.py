@@ -15,11 +15,15 @@ from meshmend.base.units import milliseconds as ms
 from meshmend.base.units import percent
 from meshmend.mesh import Mesh
 from meshmend.mesh.planners import ALGORITHMS
+from meshmend.simulator.papers.calibrated import rates_of
 from meshmend.simulator.papers.charts import Loss, draw_holes
-from meshmend.simulator.papers.published import first, rates_of
+from meshmend.simulator.papers.published import Published, published
 from meshmend.simulator.step.models import model
+from meshmend.simulator.step.run import Rates
 from meshmend.simulator.step.step import Setting, Step, step
 
+BIGGEST = "4096 0.7 TF"
+"""The published run whose examples a chip are taken."""
 MESHES = (("16x32", "16x32 -host@8,12"), ("32x32", "32x32 -host@12,16"))
 
 
@@ -60,7 +64,7 @@ class Holes:
     """The table."""
 
     rows: tuple[Row, ...]
-    of_peak: dict[str, float]
+    rates: dict[str, Rates]
     examples: dict[str, int]
     """Examples per chip."""
 
@@ -68,7 +72,7 @@ class Holes:
         """As text."""
         heads = (
             "model", "mesh with its hole", "by", "live\nchips", "sum\nwhole", "sum\nhole", "step\nwhole", "step\nhole",
-            "examples/s\nhole", "throughput\nloss", "of it\nchips", "of it\nsum", "loss, sum\nhidden",
+            "examples/s\nhole", "throughput\nloss", "of it\nchips", "of it\nrest", "loss, sum\nhidden",
         )  # fmt: skip
         cells = [
             (
@@ -79,15 +83,20 @@ class Holes:
             )
             for row in self.rows
         ]  # fmt: skip
-        rates = ", ".join(f"{model(name).title} {percent(part)}" for name, part in self.of_peak.items())
+        rates = ", ".join(
+            f"{model(name).title} {percent(one.of_peak)} and {ms(one.fixed)} ms" for name, one in self.rates.items()
+        )
         each = ", ".join(f"{model(name).title} {count}" for name, count in self.examples.items())
         return "\n".join(
             [
                 "What a dead host costs a step on TPU-v3 (times in ms)",
                 table(heads, cells, left=3),
                 notes(
-                    f"computed at this part of the peak: {rates}; calibrated on the published times on 4096 chips",
-                    "sums simulated chunk by chunk over links of 80 GB/s and 1 µs",
+                    f"compute at this part of the peak, and a fixed time per step: {rates}; calibrated on published "
+                    "steps of 16 and 4096 chips (docs/results/multipod.md)",
+                    "sums predicted from the plans' loads and hops over links of 80 GB/s and 1 µs: simulated ones are "
+                    "up to some 10 % longer, but how their chunks fall differs by more than what a hole costs",
+                    "rest: sum and update. The sharded update waits for the busiest root, and for norms of layers",
                     f"examples a chip, whole and with the hole: {each}; gradients in bf16, update sharded",
                     "sum hidden: gradients are sent while the backward pass goes on, else after it",
                 ),
@@ -99,7 +108,8 @@ class Holes:
         rows = [
             {**asdict(row), "loss": row.loss, "gone": row.gone, "loss_hidden": row.loss_hidden} for row in self.rows
         ]
-        return {"table": "mesh-holes", "of_peak": self.of_peak, "examples_a_chip": self.examples, "rows": rows}
+        rates = {name: asdict(one) for name, one in self.rates.items()}
+        return {"table": "mesh-holes", "rates": rates, "examples_a_chip": self.examples, "rows": rows}
 
     def draw(self, path: str) -> None:
         """Bars of the loss, by algorithm."""
@@ -122,33 +132,35 @@ class Holes:
 def holes(
     models: Sequence[str] = ("resnet50", "bert"),
     meshes: Sequence[tuple[str, str]] = MESHES,
-    of_peak: Mapping[str, float] | None = None,
+    rates: Mapping[str, Rates] | None = None,
     tell: Tell = SILENT,
 ) -> Holes:
-    """Compute the table; the part of the peak is calibrated unless given."""
-    rates = rates_of(models, of_peak, tell)
-    examples = {name: (first(name).batch or 0) // first(name).chips for name in models}
+    """Compute the table; rates are calibrated unless given."""
+    known = rates_of(models, rates, tell)
+    runs = {name: published().run(name, BIGGEST) for name in models}
+    examples = {name: run.batch // run.chips for name, run in runs.items()}
     rows = []
     for name in models:
         for whole, hole in meshes:
             for algorithm in sorted(ALGORITHMS.where(lambda planner: not planner.needs_intact)):
                 tell(f"{model(name).title} on {hole} by {algorithm}")
-                rows.append(_row(name, whole, hole, algorithm, rates[name], examples[name]))
-    return Holes(tuple(rows), rates, examples)
+                rows.append(_row(runs[name], whole, hole, algorithm, known[name]))
+    return Holes(tuple(rows), known, examples)
 
 
-def _row(name: str, whole: str, hole: str, algorithm: str, of_peak: float, examples: int) -> Row:
+def _row(run: Published, whole: str, hole: str, algorithm: str, rates: Rates) -> Row:
     before, after = (
         Setting(
-            model=model(name),
+            model=model(run.model),
             mesh=mesh,
-            batch=examples * len(mesh.live),
-            of_peak=of_peak,
+            batch=run.batch // run.chips * len(mesh.live),
+            of_peak=rates.of_peak,
+            fixed=rates.fixed,
+            norm_span=run.norm_span,
             algorithm=algorithm,
             shard_update=True,
-            simulated=True,
         )
         for mesh in (Mesh.parse(whole), Mesh.parse(hole))
     )
     hidden = (step(replace(setting, hide=True)) for setting in (before, after))
-    return Row(name, whole, hole, algorithm, before.chips, after.chips, step(before), step(after), *hidden)
+    return Row(run.model, whole, hole, algorithm, before.chips, after.chips, step(before), step(after), *hidden)

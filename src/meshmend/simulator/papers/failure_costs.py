@@ -1,9 +1,10 @@
-"""What one failure costs with 4 to 64 workers: AlexNet and GoogLeNet, by policy.
+"""What one failure costs with 4 to 32 workers: AlexNet and GoogLeNet, by policy.
 
 The question of arXiv 1709.03316, which compares ULFM (shrink) with Reinit (restart) and checkpoints. Step times follow
-from the shapes and a stated cluster; what repairing takes is what this package measured on real processes (`MEASURED`,
-the table of docs/guide.md), with 4 workers on one host: starting bigger jobs takes longer, so that restart and
-checkpoint come out too well here. Cost is time beyond that of a run without the failure:
+from the shapes and a stated cluster; what repairing takes was measured on real processes (`measured.json`). Repairs of
+shrink and spare are the parts that every incident records, for as many workers as the row has (`REPAIRS`). Starting
+again was measured with 4 workers (`STARTS`, a table of docs/guide.md), and grows as a job's start does (`starting`).
+Cost is time beyond that of a run without the failure:
 
 * **shrink**: repair, the dead worker's samples read and computed again by the others, lane by lane, and a sum again;
 * **spare**: the same, but the spare gets the state from a survivor and computes the dead worker's lanes alone;
@@ -28,7 +29,6 @@ from meshmend.simulator.step.hardware import MACHINES, mesh_of
 from meshmend.simulator.step.models import model
 from meshmend.simulator.step.step import Setting, Step, step
 
-WORKERS = (4, 8, 16, 32, 64)
 EXAMPLES, LANES = 64, 8
 """A worker's examples in a step, and the lanes that these are divided into."""
 EVERY = 100
@@ -40,33 +40,47 @@ STATE = 8
 """Bytes of state per parameter: weight and momentum in float32."""
 
 
+PARTS = {"detect": "seen", "revoke": "revoked", "shrink": "shrunk", "exchange": "agreed"}
+"""The parts of a repair that do not depend on the model, and what the table calls them."""
+
+
 @dataclass(frozen=True)
-class Measured:
+class Started:
     """A line of the table "What a failure costs" in docs/guide.md: medians of real runs, in seconds."""
 
     step: float
     total: float
     """From the kill to the next committed step."""
-    again: float
-    """Lanes computed again; for restart and checkpoint half a step, which is lost on average."""
 
     @property
     def repair(self) -> float:
-        """What is left beyond an ordinary step and what was computed again."""
-        return max(0.0, self.total - self.step - self.again)
+        """What is left beyond the step that was interrupted and the half of it that is lost on average."""
+        return self.total - 1.5 * self.step
 
 
-def _measured() -> dict[str, Measured]:
-    data = json.loads(Path(__file__).with_name("measured.json").read_text())
-    # A restart or a checkpoint loses half a step on average; the other policies have what they computed again measured.
-    return {
-        name: Measured(line["step"], line["total"], line.get("again", line["step"] / 2))
-        for name, line in data["policies"].items()
-    }
+@dataclass(frozen=True)
+class Repair:
+    """The parts of a repair by so many workers: medians of real kills, in seconds."""
+
+    detect: float
+    revoke: float
+    shrink: float
+    exchange: float
+
+    @property
+    def total(self) -> float:
+        """From the kill until lanes are computed again."""
+        return self.detect + self.revoke + self.shrink + self.exchange
 
 
-MEASURED = _measured()
-"""By policy, in the order of the table; measured.json says which command printed each."""
+_DATA = json.loads(Path(__file__).with_name("measured.json").read_text())
+STARTS = {name: Started(line["step"], line["total"]) for name, line in _DATA["starts"].items()}
+"""By policy; measured.json says which command printed each."""
+REPAIRS = {int(count): Repair(**{part: line[part] for part in PARTS}) for count, line in _DATA["repairs"].items()}
+"""By workers."""
+FIRST: dict[int, float] = {int(count): seconds for count, seconds in _DATA["first_step"].items()}
+"""Seconds from the command to the first step, by workers."""
+POLICIES = ("shrink", "spare", *STARTS)
 
 
 @dataclass(frozen=True)
@@ -80,7 +94,7 @@ class Row:
     sum: float
     """What of the step is communication."""
     repair: float
-    """Shrinking and agreeing, re-initialising or starting, as measured."""
+    """Seeing the death, shrinking and agreeing; or starting again: as measured."""
     state: float
     """Weights and momentum, from a survivor or from disk."""
     reload: float
@@ -123,13 +137,16 @@ class Faults:
             [
                 "What one failure costs (times in ms)",
                 table(heads, cells, left=2),
+                "",
+                "Repairs with shrink and spare, as measured (ms)",
+                table(("workers", *PARTS.values(), "in all"), map(_parts, REPAIRS)),
                 notes(
                     f"{machine.about}; computing at {percent(OF_PEAK)} of the peak, input {machine.host_input / 1e9:g} "
                     f"GB/s a worker, checkpoints {DISK / 1e9:g} GB/s for all: assumptions",
                     f"{EXAMPLES} examples a worker in {LANES} lanes, gradients in float32 round a ring, a checkpoint "
                     f"every {self.every} steps",
-                    "repair (shrink and agree; re-initialise; start) is measured, not computed: docs/guide.md, 4 "
-                    "workers on one host. Here it does not grow with the workers, but starting a big job takes longer",
+                    f"repair is measured, not computed. Shrink and spare: {_DATA['about_repairs']}",
+                    f"restart and checkpoint: {_DATA['about_starts']}",
                     "each step after: with shrink until the dead worker is replaced; with checkpoint, writing it",
                 ),
             ]
@@ -137,8 +154,10 @@ class Faults:
 
     def facts(self) -> dict[str, object]:
         """For programs."""
-        measured = {name: {**asdict(line), "repair": line.repair} for name, line in MEASURED.items()}
+        starts = {name: {**asdict(line), "repair": line.repair} for name, line in STARTS.items()}
+        repairs = {str(count): asdict(line) for count, line in REPAIRS.items()}
         rows = [{**asdict(row), "total": row.total} for row in self.rows]
+        measured = {"starts": starts, "repairs": repairs}
         return {"table": "mpi-faults", "every": self.every, "of_peak": OF_PEAK, "measured": measured, "rows": rows}
 
     def draw(self, path: str) -> None:
@@ -152,16 +171,28 @@ class Faults:
                         for row in self.rows
                         if (row.model, row.policy) == (name, policy)
                     ]
-                    for policy in MEASURED
+                    for policy in POLICIES
                 }
                 for name in dict.fromkeys(row.model for row in self.rows)
             },
         )
 
 
+def starting(policy: str, workers: int) -> float:
+    """Seconds to start again: measured with 4 workers, and longer for more, as the start of a job is."""
+    few, many = FIRST
+    first = FIRST[few] + (FIRST[many] - FIRST[few]) * (workers - few) / (many - few)
+    return STARTS[policy].repair * first / FIRST[few]
+
+
+def _parts(workers: int) -> tuple[str, ...]:
+    repair = REPAIRS[workers]
+    return (f"{workers}", *(ms(getattr(repair, part)) for part in PARTS), ms(repair.total))
+
+
 def faults(
     models: Sequence[str] = ("alexnet", "googlenet"),
-    workers: Sequence[int] = WORKERS,
+    workers: Sequence[int] = tuple(REPAIRS),
     every: int = EVERY,
     tell: Tell = SILENT,
 ) -> Faults:
@@ -170,9 +201,12 @@ def faults(
         raise SimulateError(f"a checkpoint every {every} steps: at least 1 is needed")
     if min(workers) < 2:
         raise SimulateError(f"{min(workers)} workers: a failure needs at least 2, so that one is left")
+    if unknown := sorted({*workers} - REPAIRS.keys()):
+        known = ", ".join(map(str, REPAIRS))
+        raise SimulateError(f"{unknown[0]} workers: repairs were measured with {known} workers, choose from these")
     rows = []
     for name in models:
-        for policy in MEASURED:
+        for policy in POLICIES:
             tell(f"{model(name).title}, {policy}")
             rows += [_row(name, policy, count, every) for count in workers]
     return Faults(tuple(rows), every)
@@ -196,7 +230,8 @@ def _row(name: str, policy: str, workers: int, every: int) -> Row:
         share = state / DISK / every
     rate = {"spare": 2 * machine.link.bandwidth, "checkpoint": DISK}.get(policy, math.inf)
     return Row(
-        name, workers, policy, usual.total, usual.sum, MEASURED[policy].repair, moved * state / rate,
+        name, workers, policy, usual.total, usual.sum,
+        starting(policy, workers) if policy in STARTS else REPAIRS[workers].total, moved * state / rate,
         reload * samples, again, sum_again, share,
     )  # fmt: skip
 

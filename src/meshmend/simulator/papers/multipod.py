@@ -1,9 +1,8 @@
 """Steps from 16 to 4096 chips: what 2-D sums, sharded updates and model parallelism each bring.
 
-The question of arXiv 2011.03641. Below the predictions stand the published times: one point calibrates a model, the
-others test it (`published.py`). Where only minutes are known, a number of steps is not made up: the table says how many
-steps the minutes would be at the predicted step, and how the minutes would compare if every run took as many examples
-as the one on 4096 chips.
+The question of arXiv 2011.03641, on the batches and cores per replica of Google's MLPerf logs (`published.py`). Below
+the steps stand the published ones. Runs that calibrate are marked; every other run could prove the prediction wrong,
+and its error is printed, whatever it is (`calibrated.py` has the rules).
 """
 
 from __future__ import annotations
@@ -14,23 +13,15 @@ from dataclasses import asdict, dataclass, replace
 from meshmend.base.terminal import SILENT, Tell, notes, table
 from meshmend.base.units import milliseconds as ms
 from meshmend.base.units import percent
-from meshmend.simulator.papers.charts import draw_multipod
-from meshmend.simulator.papers.published import (
-    LIKE,
-    MOST_EXAMPLES,
-    PUBLISHED,
-    Published,
-    batch_on,
-    first,
-    rates_of,
-    setting_of,
-)
-from meshmend.simulator.step.hardware import mesh_of
+from meshmend.simulator.papers.calibrated import BEGIN, STARTS, by_rate_alone, line_of, rates_of, start, worst_errors
+from meshmend.simulator.papers.charts import Panel, draw_multipod
+from meshmend.simulator.papers.published import Published, published
+from meshmend.simulator.step.hardware import MACHINES
 from meshmend.simulator.step.models import model
-from meshmend.simulator.step.step import Setting, Step, step
+from meshmend.simulator.step.run import Rates
+from meshmend.simulator.step.step import Step, step
 
-MODELS = ("resnet50", "bert", "ssd", "transformer")
-CHIPS = (16, 64, 256, 1024, 4096)
+MODELS = ("resnet50", "bert", "ssd", "transformer", "maskrcnn")
 
 
 @dataclass(frozen=True)
@@ -51,21 +42,30 @@ class Row:
     divided: Step
     """And model parallelism, with as many cores per replica as were published."""
     trees: Step
-    """The best of the last two, with trees instead."""
+    """The same as the one before, with trees instead."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """A published time compared with the prediction."""
+    """A published run compared with the prediction."""
 
-    point: Published
-    batch: int
-    predicted: Step
-    calibrates: bool
-    error: float | None
-    """Of the step where steps are known; else of the minutes as if it took as many examples as on 4096 chips."""
-    steps: float
-    """Steps that the published minutes hold, at the predicted time of a step."""
+    run: Published
+    predicted: float
+    """Seconds of a step, with its share of evaluation."""
+    role: str
+    """What the run is used for; empty if for nothing but the comparison."""
+    run_s: float | None
+    """Predicted seconds of the whole run."""
+
+    @property
+    def error(self) -> float:
+        """Of the step."""
+        return self.predicted / self.run.step - 1
+
+    @property
+    def tests(self) -> bool:
+        """Whether the error could be anything: nothing of this model on as many chips was used."""
+        return not self.role
 
 
 @dataclass(frozen=True)
@@ -74,44 +74,38 @@ class Multipod:
 
     rows: tuple[Row, ...]
     checks: tuple[Check, ...]
-    of_peak: dict[str, float]
+    rates: dict[str, Rates]
 
     def render(self) -> str:
         """As text."""
         parts = [
             "Steps on TPU-v3 from 16 to 4096 chips (times in ms; gradients in bf16, nothing hidden)",
             self._steps(),
-        ]
-        rates = ", ".join(
-            f"{model(name).title} {percent(part)}"
-            + (f" (as {model(LIKE[name]).title}: its steps are not known)" if name in LIKE else " (calibrated)")
-            for name, part in self.of_peak.items()
-        )
-        caps = ", ".join(f"{model(name).title} {MOST_EXAMPLES[name]}" for name in self.of_peak)
-        parts.append(
             notes(
-                f"computed at this part of the peak: {rates}",
+                "compute at the calibrated part of the peak, and a fixed time per step: "
+                + ", ".join(
+                    f"{model(name).title} {percent(rates.of_peak)} and {ms(rates.fixed)} ms"
+                    for name, rates in self.rates.items()
+                ),
                 "sums predicted from the plans' loads and hops, which comes out up to some 10 % below simulated ones",
-                "batch: the published one on 4096 chips, or as many examples as the chips take, which is assumed to be "
-                f"at most, a chip: {caps}",
+                "chips, batch and cores a replica (k) are those of the logs; the same batch in every column",
                 "step 1-D: a ring, every core updates all weights; 2-D: rows and columns; sharded: 2-D and the update "
-                "sharded; k cores: that and model parallelism with the published cores a replica; trees: the better of "
-                "these two, with the sum by trees",
-            )
-        )
+                "sharded; k cores: that and model parallelism; trees: as the one before, with the sum by trees",
+            ),
+        ]
         if self.checks:
-            parts += ["", "Beside what was published (MLPerf 0.7 logs unless said)", self._published(), self._remarks()]
+            parts += ["", "Beside what was published", self._published(), self._remarks()]
         return "\n".join(parts)
 
     def _steps(self) -> str:
         heads = (
-            "model", "chips", "batch", "compute", "sum\n1-D", "sum\n2-D", "sum\ntrees", "update\nwhole",
+            "model", "chips", "batch", "compute\n+ fixed", "sum\n1-D", "sum\n2-D", "sum\ntrees", "update\nwhole",
             "update\nsharded", "step\n1-D", "step\n2-D", "step\nsharded", "k", "step\nk cores", "step\ntrees",
         )  # fmt: skip
         rows = (
             (
-                model(row.model).title, f"{row.chips}", f"{row.batch:,}", ms(row.plain.compute), ms(row.plain.sum),
-                ms(row.two_d.sum), ms(row.trees.sum), ms(row.two_d.update), ms(row.sharded.update),
+                model(row.model).title, f"{row.chips}", f"{row.batch:,}", ms(row.plain.compute + row.plain.fixed),
+                ms(row.plain.sum), ms(row.two_d.sum), ms(row.trees.sum), ms(row.two_d.update), ms(row.sharded.update),
                 ms(row.plain.total), ms(row.two_d.total), ms(row.sharded.total),
                 f"{row.cores}" if row.cores > 1 else "", ms(row.divided.total) if row.cores > 1 else "",
                 ms(row.trees.total),
@@ -122,29 +116,50 @@ class Multipod:
 
     def _published(self) -> str:
         heads = (
-            "model", "chips", "published by", "minutes", "batch", "k", "published\nstep", "predicted\nstep", "error",
-            "steps it\nwould be", "examples it\nwould be",
+            "model", "chips", "MLPerf", "logs", "batch", "k", "published\nstep, ms", "predicted\nstep, ms", "error",
+            "published\nrun, s", "predicted\nrun, s", "error",
         )  # fmt: skip
         rows = (
             (
-                model(check.point.model).title, f"{check.point.chips}", check.point.source, f"{check.point.minutes:g}",
-                f"{check.batch:,}" + "*" * (check.point.batch is None), f"{check.point.cores}",
-                f"≤ {ms(check.point.step)}" if check.point.step else "?",
-                ms(check.predicted.total),
-                _error(check),
-                f"{check.steps:,.0f}", f"{check.steps * check.batch / 1e6:.1f} M",
+                model(check.run.model).title, f"{check.run.chips}", check.run.software, f"{check.run.logs}",
+                f"{check.run.batch:,}", f"{check.run.cores}", ms(check.run.step), ms(check.predicted),
+                check.role or percent(check.error, sign=True), f"{check.run.run_s:,.4g}",
+                f"{check.run_s:,.4g}" if check.run_s else "",
+                _run_error(check),
             )
             for check in self.checks
         )  # fmt: skip
         return table(heads, rows)
 
     def _remarks(self) -> str:
+        begun = start()
+        two = [name for name in self.rates if not any(c.tests and c.run.model == name for c in self.checks)]
+        alone = (
+            f"{model(name).title} was published at two sizes, so no error is left to print. With its part of the peak "
+            "alone and no fixed time, "
+            + " and ".join(
+                f"calibrated on {known.chips} chips, its step on {asked.chips} is off by {percent(error, sign=True)}"
+                for known, asked, error in by_rate_alone(name)
+            )
+            for name in two
+        )
         return notes(
-            "≤: minutes over steps, with evaluation in it; the prediction has none, so it should come out below",
-            "error: of the step where steps are known; else of the minutes, relative to the same model's first line, "
-            "as if both runs took as many examples. Small batches need fewer: the last column is what a run would have "
-            "trained on for the prediction to be exact",
-            "batch with a star: not published there, assumed as above",
+            f"source: {published().source}",
+            "calibrates: this run and the other marked one of its model give the fixed time and the part of the peak; "
+            "same size: as many chips as one that calibrates, so that the error would compare two published numbers; "
+            f"begin: the one run that gives the {1e6 * MACHINES['tpu-v3'].begin:.0f} µs in which a collective inside "
+            "a step begins, for all models",
+            *(
+                f"{model(name).title} calibrated on any two of its sizes with one core a replica: the worst error of "
+                f"the others is from {percent(found[0])} to {percent(found[-1])}, in the middle "
+                f"{percent(found[len(found) // 2])}"
+                for name in self.rates
+                if len(found := worst_errors(name)) > 1
+            ),
+            *alone,
+            f"run: steps of the log times the predicted step, and a start of {begun.once:.1f} s + {begun.shared:,.0f} "
+            f"s / chips for every model, from the two runs of {model(STARTS).title} that calibrate; empty where the "
+            "log does not say how many steps were done when the clock stopped",
         )
 
     def facts(self) -> dict[str, object]:
@@ -152,85 +167,83 @@ class Multipod:
         rows = [
             {**asdict(row), **{f"{name}_total": getattr(row, name).total for name in VARIANTS}} for row in self.rows
         ]
-        checks = [{**asdict(check), "predicted_total": check.predicted.total} for check in self.checks]
-        return {"table": "multipod", "of_peak": self.of_peak, "rows": rows, "published": checks}
+        checks = [{**asdict(check), "error": check.error if check.tests else None} for check in self.checks]
+        rates = {name: asdict(one) for name, one in self.rates.items()}
+        return {
+            "table": "multipod", "source": published().source, "rates": rates, "rows": rows, "published": checks,
+        }  # fmt: skip
 
     def draw(self, path: str) -> None:
-        """Stacked bars of the plain and of the best step over chips, a panel per model."""
-        draw_multipod(
-            path,
-            {
-                model(name).title: [(row.chips, row.plain, best(row)) for row in self.rows if row.model == name]
-                for name in dict.fromkeys(row.model for row in self.rows)
-            },
-        )
+        """Published steps over chips beside the predicted ones, a panel per model."""
+        panels = {}
+        for name in dict.fromkeys(row.model for row in self.rows):
+            checks = [check for check in self.checks if check.run.model == name]
+            panels[model(name).title] = Panel(
+                plain=[(row.chips, row.plain.total) for row in self.rows if row.model == name],
+                predicted=sorted({(check.run.chips, check.predicted) for check in checks}),
+                calibrating=[(check.run.chips, check.run.step) for check in checks if not check.tests],
+                tested=[(check.run.chips, check.run.step) for check in checks if check.tests],
+            )
+        draw_multipod(path, panels)
+
+
+def _run_error(check: Check) -> str:
+    if check.run in published().calibrating(STARTS):
+        return "calibrates"
+    return percent(check.run_s / check.run.run_s - 1, sign=True) if check.run_s else ""
 
 
 VARIANTS = ("plain", "two_d", "sharded", "divided", "trees")
 
 
-def _error(check: Check) -> str:
-    if check.calibrates:
-        return "calibrated"
-    return "?" if check.error is None else percent(check.error, sign=True)
-
-
-def best(row: Row) -> Step:
-    """The fastest step with a 2-D sum."""
-    return min(row.sharded, row.divided, key=lambda step: step.total)
-
-
 def multipod(
     models: Sequence[str] = MODELS,
-    chips: Sequence[int] = CHIPS,
-    points: Sequence[Published] = PUBLISHED,
-    of_peak: Mapping[str, float] | None = None,
+    chips: Sequence[int] | None = None,
+    rates: Mapping[str, Rates] | None = None,
     tell: Tell = SILENT,
 ) -> Multipod:
-    """Compute the table; the part of the peak is calibrated unless given."""
-    rates = rates_of(models, of_peak, tell)
-    rows = []
+    """Compute the table, for the published sizes or some of them; rates are calibrated unless given."""
+    known = rates_of(models, rates, tell)
+    rows: list[Row] = []
+    checks: list[Check] = []
     for name in models:
-        for count in chips:
-            tell(f"{model(name).title} on {count} chips")
-            rows.append(_row(name, count, rates[name]))
-    tell("published points")
-    return Multipod(tuple(rows), tuple(_checks([point for point in points if point.model in rates], rates)), rates)
+        runs = [run for run in published().of(name) if chips is None or run.chips in chips]
+        for run in {run.chips: run for run in reversed(runs)}.values():
+            tell(f"{model(name).title} on {run.chips} chips")
+            rows.append(_row(run, known[name]))
+        checks += _checks(runs, known[name])
+    order = {name: index for index, name in enumerate(models)}
+    return Multipod(tuple(sorted(rows, key=lambda row: (order[row.model], row.chips))), tuple(checks), known)
 
 
-def _row(name: str, chips: int, of_peak: float) -> Row:
-    cores = first(name).cores
-    plain = Setting(
-        model=model(name), mesh=mesh_of(chips), batch=batch_on(name, chips), of_peak=of_peak, algorithm="ring"
-    )
-    two_d = replace(plain, algorithm="rowcol")
-    sharded = replace(two_d, shard_update=True)
-    divided = replace(sharded, cores=cores)
-    better = min(sharded, divided, key=lambda setting: step(setting).total)
+def _row(run: Published, rates: Rates) -> Row:
+    divided = replace(run.setting(), of_peak=rates.of_peak, fixed=rates.fixed)
+    sharded = replace(divided, cores=1)
+    two_d = replace(sharded, shard_update=False)
     return Row(
-        name,
-        chips,
-        plain.batch,
-        cores,
-        plain=step(plain),
+        run.model,
+        run.chips,
+        run.batch,
+        run.cores,
+        plain=step(replace(two_d, algorithm="ring")),
         two_d=step(two_d),
         sharded=step(sharded),
         divided=step(divided),
-        trees=step(replace(better, algorithm="trees")),
+        trees=step(replace(divided, algorithm="trees")),
     )
 
 
-def _checks(points: Sequence[Published], of_peak: Mapping[str, float]) -> Iterator[Check]:
-    anchors: dict[str, float] = {}
-    for point in points:
-        setting = setting_of(point, of_peak[point.model])
-        predicted = step(setting)
-        steps = 60 * point.minutes / predicted.total
-        calibrates = point == first(point.model) and point.step is not None
-        # Relative to the first line of the model: seconds that an example takes, predicted and published.
-        ratio = steps * setting.batch
-        error = predicted.total / point.step - 1 if point.step else None
-        if point.model in anchors and not point.step:
-            error = anchors[point.model] / ratio - 1
-        anchors.setdefault(point.model, ratio)
-        yield Check(point, setting.batch, predicted, calibrates, error, steps)
+def _checks(runs: Sequence[Published], rates: Rates) -> Iterator[Check]:
+    for run in runs:
+        predicted = line_of(run).at(rates)
+        whole = start().on(run.chips) + run.steps * predicted if run.steps else None
+        yield Check(run, predicted, _role(run), whole)
+
+
+def _role(run: Published) -> str:
+    calibrating = published().calibrating(run.model)
+    if run in calibrating:
+        return "calibrates"
+    if (run.model, run.name) == BEGIN:
+        return "begin"
+    return "same size" if run.chips in {one.chips for one in calibrating} else ""

@@ -1,98 +1,127 @@
-"""What was published about steps on TPU-v3, and how it sets the one free parameter of each model.
+"""What was published about steps on TPU-v3: Google's MLPerf logs, as `mlperf.json` has them, with their source.
 
-All minutes, batches, steps and cores per replica are those of Google's MLPerf logs (0.7 unless said), and of arXiv
-2011.03641. The free parameter is the part of the peak that computing reaches. ResNet-50 and BERT are **calibrated** on
-one point each, the time on 4096 chips over the number of steps. That time has evaluation in it, so a step took at most
-that, and computing reached at least the part of the peak that follows. For SSD and Transformer the number of steps is
-not known, so that nothing can be calibrated: they compute at the part of the peak of the model that is most like them.
+Each run has its batch, its steps and the time of a step, all from its log. Two runs of each model calibrate it, and are
+named in the file; the others are what predictions are compared with. A file without its source, or a model without two
+sizes to calibrate on, is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from typing import Any
 
-from meshmend.base.terminal import Tell
-from meshmend.simulator.step.hardware import mesh_of
+from meshmend.base.schema import checked, loads
+from meshmend.errors import SimulateError
+from meshmend.simulator.step.hardware import MACHINES, Machine, mesh_of
 from meshmend.simulator.step.models import model
-from meshmend.simulator.step.step import Setting, calibrate
+from meshmend.simulator.step.run import Evaluations
+from meshmend.simulator.step.step import Setting
 
-MOST_EXAMPLES = {"resnet50": 256, "bert": 32, "ssd": 64, "transformer": 128}
-"""Examples that a chip takes at most: an assumption. A batch is the published one, unless this makes it smaller."""
-LIKE = {"ssd": "resnet50", "transformer": "bert"}
-"""Whose part of the peak is taken where there is nothing to calibrate on."""
+FILE = Path(__file__).with_name("mlperf.json")
 
 
 @dataclass(frozen=True)
 class Published:
-    """One published time."""
+    """One run, or the mean of several logs of it."""
 
     model: str
     chips: int
-    minutes: float
-    source: str
-    batch: int | None = None
+    software: str
+    batch: int
+    cores: int
+    step_ms: float
+    run_s: float
+    every: int
+    """Steps between two evaluations."""
+    logs: int
     steps: int | None = None
-    cores: int = 1
+    norm_span: int = 0
 
     @property
-    def step(self) -> float | None:
-        """At most so many seconds per step, where the number of steps is known."""
-        return 60 * self.minutes / self.steps if self.steps else None
+    def name(self) -> str:
+        """Its size and software, which name it among the runs of its model."""
+        return f"{self.chips} {self.software}"
+
+    @property
+    def step(self) -> float:
+        """Seconds of a step, with its share of evaluation."""
+        return self.step_ms / 1e3
+
+    def setting(self, machine: Machine = MACHINES["tpu-v3"]) -> Setting:
+        """How it was run: 2-D sums in bf16, the update sharded; rates are not known yet."""
+        return Setting(
+            model=model(self.model), mesh=mesh_of(self.chips), batch=self.batch, of_peak=1.0, machine=machine,
+            algorithm="rowcol", shard_update=True, cores=self.cores, norm_span=self.norm_span,
+        )  # fmt: skip
 
 
-PUBLISHED = (
-    Published("resnet50", 4096, 0.481, "TensorFlow", 65536, 1720),
-    Published("resnet50", 4096, 0.472, "JAX", 65536, 1720),
-    Published("bert", 4096, 0.393, "TensorFlow", 8192, 496),
-    Published("bert", 4096, 0.400, "JAX", 8192, 496),
-    Published("ssd", 4096, 0.462, "TensorFlow", 4096, cores=8),
-    Published("ssd", 2048, 0.547, "JAX", 4096, cores=4),
-    Published("transformer", 4096, 0.355, "TensorFlow", 2048, cores=4),
-    Published("transformer", 4096, 0.258, "JAX", 2048, cores=4),
-    *(
-        Published("resnet50", chips, minutes, "MLPerf 0.6")
-        for chips, minutes in ((1024, 1.28), (512, 2.27), (256, 3.85), (128, 6.86), (64, 11.22), (16, 42.19))
-    ),
-)
+@dataclass(frozen=True)
+class About:
+    """What is known of all runs of a model."""
+
+    evaluated: int
+    """Examples of its evaluation set."""
+    calibrated_on: list[str]
 
 
-def first(name: str) -> Published:
-    """The point of a model on 4096 chips: what it is calibrated on, where that can be done."""
-    return next(point for point in PUBLISHED if point.model == name)
+@dataclass(frozen=True)
+class Logs:
+    """The file."""
+
+    source: str
+    fields: dict[str, str]
+    models: dict[str, About]
+    runs: list[Published]
+
+    def of(self, name: str) -> list[Published]:
+        """The runs of a model."""
+        return [run for run in self.runs if run.model == name]
+
+    def run(self, name: str, which: str) -> Published:
+        """One run of a model."""
+        for run in self.of(name):
+            if run.name == which:
+                return run
+        raise SimulateError(
+            f"no run {which!r} of {name}: choose from {', '.join(run.name for run in self.of(name)) or 'none'}"
+        )
+
+    def calibrating(self, name: str) -> tuple[Published, Published]:
+        """The two runs that calibrate a model."""
+        one, other = (self.run(name, which) for which in self.models[name].calibrated_on)
+        return one, other
+
+    def evaluations(self, run: Published) -> Evaluations:
+        """How a run evaluates."""
+        return Evaluations(self.models[run.model].evaluated, run.every)
 
 
-def batch_on(name: str, chips: int) -> int:
-    """The published batch, or as many examples as the chips can take."""
-    return min(first(name).batch or 0, MOST_EXAMPLES[name] * chips)
+def read(text: str) -> Logs:
+    """The file's text, checked."""
+    data: Any = loads(text)
+    logs = checked(Logs, data)
+    for problem in _problems(logs):
+        raise SimulateError(problem)
+    return logs
 
 
-def setting_of(point: Published, of_peak: float) -> Setting:
-    """How that point was run: 2-D sums in bf16, the update sharded."""
-    return Setting(
-        model=model(point.model),
-        mesh=mesh_of(point.chips),
-        batch=point.batch or batch_on(point.model, point.chips),
-        of_peak=of_peak,
-        algorithm="rowcol",
-        shard_update=True,
-        cores=point.cores,
-    )
-
-
-def rates_of(models: Sequence[str], given: Mapping[str, float] | None, tell: Tell) -> dict[str, float]:
-    """The part of the peak of each model: as given, or else calibrated."""
-    rates = {}
-    for name in models:
-        tell(f"calibrating {model(name).title}")
-        rates[name] = given[name] if given else calibrated(name)
-    return rates
+def _problems(logs: Logs) -> Iterator[str]:
+    if not logs.source.strip():
+        yield "published times without their source: say where they come from"
+    for name, about in logs.models.items():
+        sizes = {logs.run(name, which).chips for which in about.calibrated_on}
+        if len(about.calibrated_on) != 2 or len(sizes) != 2:
+            found = ", ".join(about.calibrated_on) or "nothing"
+            yield f"{name} is calibrated on {found}: give two runs of different sizes"
+    for run in logs.runs:
+        if run.model not in logs.models:
+            yield f"a run of {run.model}, of which nothing else is said: give its evaluation set and what calibrates it"
 
 
 @cache
-def calibrated(name: str) -> float:
-    """The part of the peak that a model reaches, by its own point or by that of the one most like it."""
-    point = first(LIKE.get(name, name))
-    assert point.step
-    return calibrate(setting_of(point, 1.0), point.step)
+def published() -> Logs:
+    """The logs that come with meshmend."""
+    return read(FILE.read_text())

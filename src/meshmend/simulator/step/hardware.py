@@ -36,6 +36,8 @@ class Machine:
     """Chips that a host feeds."""
     host_input: float
     """Bytes/s of examples that a host gives to its chips: an assumption."""
+    begin: float = 0.0
+    """Seconds that a collective inside a step takes to begin, beyond the latency of its links."""
     meshed: bool = True
     """Whether links join neighbours; else each chip has one line to a switch, and only a ring is simulated."""
 
@@ -59,6 +61,7 @@ MACHINES: Registry[Machine] = Registry(
             link=LINKS["tpu-v3"],
             host_chips=8,
             host_input=8e9,
+            begin=15.8e-6,
         ),
         "cpu-cluster": Machine(
             "cpu-cluster",
@@ -83,9 +86,13 @@ def machine(name: str) -> Machine:
 
 
 def mesh_of(chips: int) -> Mesh:
-    """The mesh that so many chips form: as square as can be; more than one pod in a row, wrapped along their side."""
+    """The mesh that so many chips form: as square as can be. A whole pod is a torus; a row of pods is wrapped along
+    their side; a slice of a pod is not wrapped.
+    """
     if chips < 1:
         raise SimulateError(f"{chips} chips: a mesh has at least 1")
+    if chips == POD_COLS**2:
+        return Mesh(POD_COLS, POD_COLS, (True, True))
     if chips > POD_COLS**2 and chips % POD_COLS == 0:
         return Mesh(chips // POD_COLS, POD_COLS, (False, True))
     rows = next(rows for rows in range(math.isqrt(chips), 0, -1) if chips % rows == 0)

@@ -7,6 +7,8 @@ memory, which is left out. With B bytes/s and L seconds of latency a link, and a
   neighbour, both at once, and gets their gradients on the way back: 2 * (rim / B + L);
 * kernels divided by features: the output of each attention and each dense block is summed over the tile, forward and
   backward: 2 * (2 * (m - 1) / m * output / B + 2 * (m - 1) * L);
+* batch norm over a span of images: the replicas that share one sum a few numbers per norm, forward and backward. Only
+  the way counts: 2 * 2 * (rows + cols - 2) * L over a group of rows x cols chips, as square as can be;
 * tables divided over all chips: each example's rows travel from their owners, and gradients back. Half of what every
   chip sends crosses the middle of the mesh: 2 * (a chip's rows * chips / 4) / (B * links across the middle).
 
@@ -18,6 +20,7 @@ Other plans use rows and columns alike: all their links are taken as shared, whi
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 from meshmend.errors import SimulateError
@@ -46,11 +49,21 @@ def inside(model: Model, machine: Machine, mesh: Mesh, cores: int, examples: int
     if chips > 1:
         for layer in model.layers:
             if layer.split == "rows" and layer.halo:
-                time += 2 * (examples * layer.halo * NUMBER / link.bandwidth + link.latency)
+                time += 2 * (examples * layer.halo * NUMBER / link.bandwidth + link.latency + machine.begin)
             if layer.split == "features" and layer.reduced:
                 output = examples * layer.reduced * NUMBER
-                time += 2 * 2 * (chips - 1) * (output / chips / link.bandwidth + link.latency)
+                time += 2 * 2 * (chips - 1) * (output / chips / link.bandwidth + link.latency) + 2 * machine.begin
     return time
+
+
+def norm_seconds(model: Model, machine: Machine, cores: int, examples: int, span: int) -> float:
+    """Seconds that the norms of a step wait for their neighbours: `span` images share their statistics."""
+    replicas = math.ceil(span / examples)
+    if replicas < 2:
+        return 0.0
+    chips = max(1, replicas * cores // machine.cores)
+    rows = next(rows for rows in range(math.isqrt(chips), 0, -1) if chips % rows == 0)
+    return 2 * model.norms * (2 * (rows + chips // rows - 2) * machine.link.latency + machine.begin)
 
 
 def _middle(mesh: Mesh) -> int:
@@ -62,17 +75,25 @@ def _middle(mesh: Mesh) -> int:
 @lru_cache(64)
 def divided_sum(mesh: Mesh, algorithm: str, nbytes: float, link: LinkSpeed, chips: int) -> float:
     """The sum of one part in `chips` of the kernels over all tiles, while the others do the same."""
+    tiles = coarse(mesh, chips)
+    if tiles.size == 1:
+        return 0.0
+    planner = ALGORITHMS[algorithm]
+    if planner.along_rows:
+        jumped = 2 * (mesh.rows - tiles.rows) * link.latency
+        return simulate(planner.along_rows(tiles), nbytes, link).seconds + jumped
+    shared = LinkSpeed(link.bandwidth / chips, link.latency * chips)
+    return simulate(planner(tiles), nbytes, shared).seconds
+
+
+def coarse(mesh: Mesh, chips: int) -> Mesh:
+    """The mesh whose chips are the tiles of so many chips."""
+    if chips == 1:
+        return mesh
     if not mesh.intact or mesh.rows % chips:
         raise SimulateError(
             f"kernels divided among {chips} chips need an intact mesh whose rows are a multiple of {chips}, and {mesh} "
             "is not: take fewer cores per replica"
         )
-    coarse = Mesh(mesh.rows // chips, mesh.cols, (mesh.wrap[0] and mesh.rows // chips > 2, mesh.wrap[1]))
-    if coarse.size == 1:
-        return 0.0
-    planner = ALGORITHMS[algorithm]
-    if planner.along_rows:
-        jumped = 2 * (mesh.rows - coarse.rows) * link.latency
-        return simulate(planner.along_rows(coarse), nbytes, link).seconds + jumped
-    shared = LinkSpeed(link.bandwidth / chips, link.latency * chips)
-    return simulate(planner(coarse), nbytes, shared).seconds
+    rows = mesh.rows // chips
+    return Mesh(rows, mesh.cols, (mesh.wrap[0] and rows > 2, mesh.wrap[1]))

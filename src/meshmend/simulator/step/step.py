@@ -2,13 +2,16 @@
 
 * **compute**: `ceil(batch / replicas)` examples on each replica, forward and backward, at `of_peak` of the peak. A core
   has nothing less than an example to do, so replicas beyond the examples are idle: model parallelism is for that.
-* **inside**: what the chips of one replica send each other (`model_parallel.py`).
+* **fixed**: what a replica's work takes however few examples it has: kernels that are started, weights that are read,
+  shapes that are padded. Model parallelism divides it as it divides the work.
+* **inside**: what the chips of one replica send each other, and batch norm over several of them (`model_parallel.py`).
 * **sum**: the time of the plan on the mesh, for the gradients on the wire: simulated chunk by chunk on up to 1024 chips
   where that is asked for (`simulated`), else predicted from the plan's loads and hops, up to some 10 % shorter.
 * **hidden**: the part of the sum that runs during the backward pass. Layers finish from the last to the first,
   and each one's gradients queue for the links as soon as they exist. A sharded update hides only the reducing half.
-* **update**: bytes that the optimiser reads and writes, at the memory's bandwidth. Sharded, each core updates its share
-  of the weights between reducing and gathering, and the links carry weights back instead of sums: as many bytes.
+* **update**: bytes that the optimiser reads and writes, at the memory's bandwidth. Sharded, each chip updates the
+  weights of which it is the root, between reducing and gathering, and the links carry weights back instead of sums: as
+  many bytes. The busiest root, and norms of whole layers, are waited for (`update.py`).
 * **input**: what the host's input takes beyond all of that; else it is hidden.
 """
 
@@ -23,13 +26,11 @@ from meshmend.mesh import Mesh
 from meshmend.mesh.planners import ALGORITHMS, LinkSpeed, Plan, seconds
 from meshmend.simulator.network.network import simulate
 from meshmend.simulator.step.hardware import MACHINES, Machine
-from meshmend.simulator.step.model_parallel import divided_sum, inside, tile
+from meshmend.simulator.step.model_parallel import coarse, divided_sum, inside, norm_seconds, tile
 from meshmend.simulator.step.models import WIRES, Model
 from meshmend.simulator.step.models.layers import BACKWARD
+from meshmend.simulator.step.update import largest_share, moving, waiting
 
-MOVED = {"sgd": 12, "momentum": 20, "adam": 28, "lars": 28, "lamb": 40}
-"""Bytes per parameter that an update reads and writes, in float32: gradient, weight, state, and weight and state again;
-LARS reads weights and gradients once more for their norms, LAMB also keeps its step in between."""
 MOST_SIMULATED = 1024
 """Chips: the schemes with a flow for each chip have more transfers than chips squared."""
 CACHED = 256
@@ -58,6 +59,10 @@ class Setting:
     """Whether sums run during the backward pass."""
     simulated: bool = False
     """Whether the sum is simulated chunk by chunk, which takes seconds."""
+    fixed: float = 0.0
+    """Seconds that a replica's work takes however few examples it has, on one core."""
+    norm_span: int = 0
+    """Images that share the statistics of batch norm; 0 if those of one replica do."""
 
     def __post_init__(self) -> None:
         if self.batch < 1:
@@ -66,6 +71,8 @@ class Setting:
             raise SimulateError(
                 f"of_peak={self.of_peak}: the part of the peak must be above 0 and at most 1, such as 0.3"
             )
+        if not 0 <= self.fixed < math.inf:
+            raise SimulateError(f"fixed={self.fixed}: the fixed time of a step is not negative, and finite")
         if self.algorithm not in ALGORITHMS:
             raise SimulateError(f"unknown algorithm {self.algorithm!r}; choose from {', '.join(ALGORITHMS)}")
         if not ALGORITHMS[self.algorithm].through_switch and not self.machine.meshed:
@@ -109,6 +116,7 @@ class Step:
 
     batch: int
     compute: float
+    fixed: float
     inside: float
     sum: float
     hidden: float
@@ -123,7 +131,7 @@ class Step:
     @property
     def total(self) -> float:
         """Seconds from one step to the next."""
-        return self.compute + self.inside + self.exposed + self.update + self.input
+        return self.compute + self.fixed + self.inside + self.exposed + self.update + self.input
 
     @property
     def throughput(self) -> float:
@@ -135,23 +143,14 @@ def step(setting: Setting) -> Step:
     """How long one step takes, and what for."""
     model, machine = setting.model, setting.machine
     compute = setting.examples * model.work(setting.cores) / (machine.peak * setting.of_peak)
+    fixed = setting.fixed * model.part(setting.cores) if setting.fixed else 0.0
     within = inside(model, machine, setting.mesh, setting.cores, setting.examples)
+    within += norm_seconds(model, machine, setting.cores, setting.examples, setting.norm_span)
     whole = _sum(setting)
-    hidden = _hidden(setting, compute, whole) if setting.hide else 0.0
-    done = Step(setting.batch, compute, within, whole, hidden, _update(setting), 0.0)
+    hidden = _hidden(setting, compute + fixed, whole) if setting.hide else 0.0
+    done = Step(setting.batch, compute, fixed, within, whole, hidden, _update(setting, whole), 0.0)
     host = setting.batch / setting.chips * machine.host_chips * model.input_bytes / machine.host_input
     return replace(done, input=max(0.0, host - done.total))
-
-
-def calibrate(setting: Setting, seconds: float) -> float:
-    """The part of the peak at which a step takes so many seconds; that of `setting` itself does not matter."""
-    at_peak = step(replace(setting, of_peak=1.0, hide=False))
-    left = seconds - (at_peak.total - at_peak.compute)
-    if not at_peak.compute <= left:
-        raise SimulateError(
-            f"a step of {1e3 * seconds:.3g} ms cannot be: at the peak rate it would take {1e3 * at_peak.total:.3g} ms"
-        )
-    return at_peak.compute / left
 
 
 def _sum(setting: Setting) -> float:
@@ -196,9 +195,21 @@ def _hidden(setting: Setting, compute: float, whole: float) -> float:
     return max(0.0, hideable - max(0.0, sent - backward))
 
 
-def _update(setting: Setting) -> float:
-    model = setting.model
-    params = model.summed - model.sharded + model.sharded / setting.cores
-    if setting.shard_update:
-        params /= setting.replicas
-    return params * MOVED[model.optimizer] / setting.machine.memory
+def _update(setting: Setting, whole: float) -> float:
+    """Whole on every core, or each chip's share and what that waits for."""
+    model, machine = setting.model, setting.machine
+    chips = tile(setting.cores, machine) if model.sharded else 1
+    mesh = coarse(setting.mesh, chips)
+    if not setting.shard_update or mesh.size == 1:
+        part = 1 / setting.replicas if setting.shard_update else 1.0
+        return moving(model, setting.cores, part, machine.memory)
+    largest, overlap = _roots(mesh, setting.algorithm)
+    part = largest * len(mesh.live) / setting.replicas
+    return moving(model, setting.cores, part, machine.memory) + waiting(model, mesh, whole, machine.link, overlap)
+
+
+@lru_cache(CACHED)
+def _roots(mesh: Mesh, algorithm: str) -> tuple[float, bool]:
+    """The busiest root's share of a plan, and whether it broadcasts while it reduces."""
+    plan = plan_of(mesh, algorithm)
+    return largest_share(plan), plan.overlap

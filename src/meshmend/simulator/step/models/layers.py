@@ -42,6 +42,8 @@ class Layer:
     """Numbers that are summed over the replica after it, where it is divided by features."""
     summed: bool = True
     """Whether its gradient is summed over all replicas; tables that are divided over the chips are not."""
+    norm: bool = False
+    """Whether a batch norm follows, whose statistics may be shared among replicas."""
 
     def part(self, cores: int) -> float:
         """The part of the work that the busiest core of a replica does."""
@@ -91,6 +93,20 @@ class Model:
         """FLOPs that the busiest core of a replica does for one example."""
         return (1 + BACKWARD) * sum(layer.flops * layer.part(cores) for layer in self.layers)
 
+    def part(self, cores: int) -> float:
+        """The part of a replica's work that its busiest core does."""
+        return self.work(cores) / self.flops
+
+    @property
+    def norms(self) -> int:
+        """Batch norms."""
+        return sum(layer.norm for layer in self.layers)
+
+    @property
+    def largest(self) -> float:
+        """The largest layer's part of the gradients that are summed."""
+        return max(layer.params for layer in self.layers if layer.summed) / self.summed
+
     def gradient_bytes(self, wire: str = "bf16") -> int:
         """The payload of the gradient sum."""
         return WIRES.find(wire) * self.summed
@@ -128,7 +144,7 @@ class Trace:
         params = weights + channels * (bias + 2 * norm)
         halo = kernel // 2 * x[0] * x[2]
         flops = 2.0 * weights * after[1] * after[2]
-        self.layers.append(Layer(name, params, flops, self.split, rows=after[1], halo=halo))
+        self.layers.append(Layer(name, params, flops, self.split, rows=after[1], halo=halo, norm=norm))
         return channels, after[1], after[2]
 
     def pool(self, x: Image, kernel: int, stride: int, pad: int = 0, *, ceil: bool = False) -> Image:

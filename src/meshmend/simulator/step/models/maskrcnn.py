@@ -2,9 +2,12 @@
 
 The trunk's norms are frozen, so they have no parameters here. The trunk, the pyramid and the proposals see one image
 of 800x1344; the heads see 512 sampled regions for boxes and 128 of them for masks, the usual numbers in training.
+Model parallelism divides the image by rows, and the heads by regions.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from meshmend.simulator.step.models.convnets import trunk50
 from meshmend.simulator.step.models.layers import Layer, Model, Trace
@@ -24,7 +27,7 @@ def maskrcnn() -> Model:
         levels.append(trace.conv(f"pyramid.outer{number}", inner, WIDTH, 3, bias=True, norm=False))
     levels.append(trace.pool(levels[-1], 1, 2))
     _proposals(trace, levels)
-    heads = Trace(split="none")
+    heads = Trace()
     heads.dense("box.fc6", WIDTH * 7 * 7, 1024, times=BOXES)
     heads.dense("box.fc7", 1024, 1024, times=BOXES)
     heads.dense("box.classes", 1024, CLASSES, times=BOXES)
@@ -34,11 +37,12 @@ def maskrcnn() -> Model:
     up = WIDTH * WIDTH * 4
     heads.layers.append(Layer("mask.up", up + WIDTH, 2.0 * up * MASKS * 14 * 14))
     heads.dense("mask.classes", WIDTH, CLASSES, times=MASKS * 28 * 28)
+    divided = (replace(layer, split="rows", rows=BOXES if "box" in layer.name else MASKS) for layer in heads.layers)
     return Model(
         "maskrcnn",
         "Mask R-CNN",
         "ResNet-50 with a feature pyramid; an example is an image of 800x1344",
-        (*trace.layers, *heads.layers),
+        (*trace.layers, *divided),
         optimizer="momentum",
         input_bytes=3 * 800 * 1344,
     )
