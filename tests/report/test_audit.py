@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meshmend.base.status import HALTED
 from meshmend.errors import FormatError, JobError
 from meshmend.job.data.lanes import Lanes
 from meshmend.report import check, compare
 from meshmend.report.findings import epoch_ids
-from meshmend.telemetry import Committed, Epoch, Event, Opened, Skipped
+from meshmend.telemetry import Committed, Ended, Epoch, Event, Opened, Skipped
 from tests.report.made import Attempt, opened, run
 
 GOOD = run([Attempt(0, 12, 3, {4: 1}, {7: 1})])
@@ -205,6 +206,25 @@ def test_void_lines_do_not_stand_in_for_those_of_the_new_attempt() -> None:
     assert check(differ).clean, "what was rolled back does not matter"
     early = [*events, next(replace(e, step=1) for e in events if isinstance(e, Committed) and e.epoch.attempt == 1)]
     assert check(early).findings == ["step 1: worker 0 wrote a line of attempt 1, which began only at step 4"]
+
+
+def attached_later(*, stopped: bool) -> list[Event]:
+    """Worker 0 was cut off with the total of step 3, and stopped; the others did that step again with a newcomer."""
+    late = [e for e in run([Attempt(0, 8, 3)]) if isinstance(e, Committed) and e.step >= 3]
+    early = [e for e in run([Attempt(0, 4, 3)]) if not (isinstance(e, Committed) and e.step == 3 and e.rank > 0)]
+    ended = [Ended(time=0.0, epoch=Epoch(0, 1), status=HALTED)] if stopped else []
+    newcomer = replace(opened(0, step=3), epoch=Epoch(0, 2))
+    again = [replace(e, epoch=Epoch(0, 2), by=[[0, 1], [1, 1], [2, 2]] if e.step == 3 else e.by) for e in late]
+    return [*early, *ended, newcomer, *again]
+
+
+def test_a_step_of_workers_that_were_cut_off_and_stopped_is_void_where_the_others_do_it_again() -> None:
+    events = attached_later(stopped=True)
+    assert check(events).clean and check(events).steps == 8
+    assert check([*reversed(events)]).clean
+    assert compare(events, run([Attempt(0, 8, 3)])) is None
+    (finding,) = check(attached_later(stopped=False)).findings  # nobody was stopped: these are two halves
+    assert finding.startswith("step 3: worker 0 wrote it more than once in attempt 0, differently")
 
 
 def test_an_attempt_that_begins_after_the_last_line_shows_what_is_missing() -> None:

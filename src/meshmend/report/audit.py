@@ -31,7 +31,7 @@ from meshmend.report.findings import (
     stray_lines,
 )
 from meshmend.report.jobs import JobEvents
-from meshmend.report.ledger import SKIPPED, Ledger, Line, Span, digest_of, look_up, read_ledger
+from meshmend.report.ledger import SKIPPED, Ledger, Line, Span, digest_of, read_ledger
 from meshmend.report.stalls import Stalls
 from meshmend.telemetry import Event, Events, Skipped
 
@@ -99,8 +99,9 @@ class Audit:
         spans, end = ledger.counting(), ledger.end
         odd = [(span.attempt, step) for span in spans for step in span.odd]
         stray = [*islice(chain.from_iterable(_steps(span) for span in ledger.stray()), MOST)]
-        lines = look_up(again, {*odd[:MOST], *stray}) if odd or stray else {}
+        lines = ledger.resolve(again, {*odd[:MOST], *stray})
         rows = [*_rows(ledger, spans, {key: _most(lines[key]) for key in odd[:MOST]})]
+        odd = [key for key in odd if key not in lines or len({content_of(line) for line in lines[key]}) > 1]
         for row in rows:
             if any(len(run) != 2 or min(run) < 0 for run in row.by):
                 raise FormatError(f"step {row.begin}: by={row.by} is no list of [rank, how many lanes]")
@@ -152,7 +153,7 @@ def compare(a: Iterable[Event], b: Iterable[Event]) -> int | None:
 
     None proves that both runs trained to the same bits, whatever failed in them.
     """
-    ours, theirs = (read_ledger(events).counting() for events in (a, b))
+    ours, theirs = (_resolved(events) for events in (a, b))
     edges = sorted({edge for span in chain(ours, theirs) for edge in (span.begin, span.end)})
     sides = [iter(ours), iter(theirs)]
     now = [next(side, None) for side in sides]
@@ -170,6 +171,20 @@ def compare(a: Iterable[Event], b: Iterable[Event]) -> int | None:
             if wrong:
                 return int(min(wrong))
     return None
+
+
+def _resolved(events: Iterable[Event]) -> list[Span]:
+    """The steps of a run that count; those with void lines have the digest of the others."""
+    ledger = read_ledger(events)
+    spans = ledger.counting()
+    lines = ledger.resolve(events, [(span.attempt, step) for span in spans for step in span.odd])
+    for span in spans:
+        for step in span.odd:
+            digests = {digest_of(line) for line in lines[span.attempt, step]}
+            if len(digests) == 1:
+                span.piece.view(0, step, step + 1)[:] = ledger.code_of(digests.pop())
+                span.piece.view(1, step, step + 1)[:] = 0
+    return spans
 
 
 def _steps(span: Span) -> Iterator[tuple[int, int]]:

@@ -6,6 +6,9 @@ one may have passed. A step belongs to the latest attempt that began at or befor
     attempt 0   0 1 2 3 4 5 6 ✝          began at 0, all died in step 7
     attempt 1           4 5 6 7 8 …      began at 4 from a checkpoint: lines 4 to 6 of attempt 0 are void
 
+One more line may be void. Where a network breaks, the workers of the smaller side finish the step that they have the
+total of, save it and stop. The others may lack that total: when a launcher attaches to them later, they do it again.
+
 All workers write the same, so a step is kept once, in columns; where the lines of workers differ, the step is **odd**,
 and its lines are looked up afterwards.
 """
@@ -13,17 +16,18 @@ and its lines are looked up afterwards.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import nan
 
 import numpy as np
 import numpy.typing as npt
 
+from meshmend.base.status import HALTED
 from meshmend.errors import JobError
 from meshmend.job.data.lanes import Lanes
 from meshmend.report.pieces import Piece, Pieces
-from meshmend.telemetry import Committed, Event, Opened, Skipped, Steps
+from meshmend.telemetry import Committed, Ended, Epoch, Event, Opened, Skipped, Steps
 
 Line = Committed | Skipped
 Codes = npt.NDArray[np.uint64]
@@ -81,6 +85,10 @@ class Ledger:
     """Digests that are not twelve hexadecimal digits, by their code."""
     metrics: set[str] = field(default_factory=set)
     """The names of all metrics that there are."""
+    _stops: list[Epoch] = field(default_factory=list)
+    """When a launcher stopped the run before its end."""
+    _entries: set[tuple[Epoch, int]] = field(default_factory=set)
+    """When workers took part for the first time, and in which step."""
     _openings: dict[tuple[int, int], Opened] = field(default_factory=dict)
     """The earliest of each attempt and rank."""
     _others: list[Opened] = field(default_factory=list)
@@ -89,6 +97,7 @@ class Ledger:
     def take(self, event: Event) -> None:
         """Take in any event."""
         if isinstance(event, Opened):
+            self._entries.add((event.epoch, event.step))
             key = event.epoch.attempt, event.rank
             first = self._openings.setdefault(key, event)
             if event.step < first.step:
@@ -97,6 +106,8 @@ class Ledger:
                 self._others.append(event)
         elif isinstance(event, Line | Steps):
             self.add(event)
+        elif isinstance(event, Ended) and event.status == HALTED:
+            self._stops.append(event.epoch)
 
     @property
     def is_open(self) -> bool:
@@ -155,6 +166,21 @@ class Ledger:
         return self.texts.get(code, f"{code:012x}")
 
     # ── which lines count ──
+
+    def is_void(self, line: Line) -> bool:
+        """Whether the run stopped after this line, and went on in the same attempt from a step before it."""
+        return any(
+            line.epoch.attempt == stop.attempt == entry.attempt
+            and line.epoch.world <= stop.world < entry.world
+            and step <= line.step
+            for stop in self._stops
+            for entry, step in self._entries
+        )
+
+    def resolve(self, events: Iterable[Event], odd: Collection[tuple[int, int]]) -> dict[tuple[int, int], list[Line]]:
+        """The lines of steps about which workers wrote different things, without void ones."""
+        found = look_up(events, {*odd}) if odd else {}
+        return {key: [line for line in lines if not self.is_void(line)] or lines for key, lines in found.items()}
 
     def until(self, attempt: int) -> int | None:
         """Where an attempt was rolled back to; None if it was not."""
