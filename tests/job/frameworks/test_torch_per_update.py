@@ -213,6 +213,7 @@ def test_a_wrapped_loop_commits_what_follows_its_last_lane(evaluated: bool, said
     assert capsys.readouterr().out.count("was changed after job.commit") == said
 
 
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler")  # PyTorch's, as no update is made by then
 @pytest.mark.parametrize("before", [False, True])
 def test_a_schedule_that_was_not_wrapped_is_refused_with_the_second_lane(before: bool) -> None:
     """It would advance once per lane, and further on a worker with more of them."""
