@@ -40,7 +40,7 @@ LAW: dict[str, list[str]] = {
         "lanes", "source", "padding", "streams", "image_folder", "tables", "cache_file", "cache", "reading", "pipeline",
         "feed", "augment",
     ],
-    "job/state": ["tree", "digest", "codec", "values", "safetensors"],
+    "job/state": ["tree", "kinds", "digest", "codec", "values", "safetensors"],
     "job/reduction": ["layout", "base", "footer", "float32", "bf16", "exact", "pieces", "norms", "registry"],
     "job/frameworks": ["base", "device", "jax", "arrays", "weights", "elementwise", "torch", "choose", "draws"],
     "job/frameworks/jax": [

@@ -51,6 +51,6 @@ def test_each_job_has_its_own_checkpoints_and_the_last_job_has_the_newest(tmp_pa
 def test_a_job_that_the_run_has_done_has_no_more_sums() -> None:
     passing = Passing(lanes=4, workers=3, rank=2, job=1)
     assert not passing.first
-    assert passing.exchange(b"mine") == {2: b"mine"}
+    assert passing.exchange("gather", b"mine") == {2: b"mine"}
     with pytest.raises(JobError):
         next(passing.round(lambda _: None))  # type: ignore[arg-type, return-value]

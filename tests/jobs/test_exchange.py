@@ -72,3 +72,25 @@ def test_a_newcomer_takes_part_in_what_follows_its_first_step(job: Job) -> None:
     assert job.output.count("gathered 8 [0, 2]") == 2, job.output
     assert len({line.split(" ", 2)[2] for line in job.output.splitlines() if "state [" in line}) == 1
     job.assert_clean()
+
+
+ODD = """
+import numpy as np
+import meshmend as mm
+with mm.Job(np.ones((64, 3), np.float32), batch=8, lanes=4) as job:
+    state = job.share(np.zeros(3, np.float32))
+    for step in job.steps(8):
+        state = state + job.sum(lambda lane: lane.sum(0))
+        job.commit(state)
+        if step == 3 and job.first:
+            print("got", job.gather("alone"), flush=True)
+"""
+
+
+def test_a_call_that_only_some_workers_make_ends_the_run(job: Job) -> None:
+    path = job.folder / "made.py"
+    path.write_text(ODD)
+    job.run("-n", "2", script=[path])
+    assert job.status == 2, job.output
+    assert "worker 0 called job.gather where worker 1 called job.sum (step 4): all workers must" in job.output
+    assert "got [" not in job.output

@@ -295,12 +295,15 @@ class Job:
         Every worker calls it at the same point, between two steps. It survives deaths like a sum: who dies before it is
         done is missing in the list, on every worker. A newcomer is in no list that was made before it joined.
         """
-        found = self.training.exchange("gather", to_bytes(value))
+        return self._gathered("gather", value)
+
+    def _gathered(self, word: str, value: Any) -> list[Any]:
+        found = self.training.exchange(word, to_bytes(value))
         return [from_bytes(found[rank]) for rank in sorted(found)]
 
     def broadcast(self, value: Any) -> Any:
         """The value of the first worker, on every worker; otherwise like `gather`."""
-        return self.gather(value)[0]
+        return self._gathered("broadcast", value)[0]
 
     def barrier(self) -> None:
         """Wait until every worker has come here; otherwise like `gather`."""

@@ -62,7 +62,7 @@ class Saver:
         """
         saved = False
         while True:
-            found = session.exchange(b"saved" if saved else b"")
+            found = session.exchange("save" if name else "end", b"saved" if saved else b"")
             self._ledger.confirm()
             if found[min(found)]:
                 break

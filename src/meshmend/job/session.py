@@ -9,20 +9,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NoReturn
 
 from meshmend.base.env import Settings
 from meshmend.base.status import HALTED
 from meshmend.errors import JobError
 from meshmend.job.device.places import Places
-from meshmend.job.exchange import exchange
+from meshmend.job.exchange import Notes, check_calls, exchange, in_turn
 from meshmend.job.faults import Fault, Faults, Point
 from meshmend.job.faults.kinds import COURIER, FLIP
 from meshmend.job.frameworks.base import Accumulator
 from meshmend.job.listener import Export, Listener
 from meshmend.job.message_room import MessageRoom
 from meshmend.job.protocol import Total, divide
-from meshmend.job.reduction.footer import Footer, Note
+from meshmend.job.reduction.footer import MOST_ROUNDS, Call, Footer, Note
 from meshmend.job.shm.mailbox import ALL, WorkerSide
 from meshmend.job.shm.records import Order, PartWanted
 from meshmend.job.shm.segment import WorkerSegment, open_as_worker
@@ -37,6 +38,9 @@ class Unneeded(Exception):
 
 class Slices:
     """What a sharded job has a session do besides: nothing, where a job is not sharded. See `slice_side.py`."""
+
+    word = "sum"
+    """What a script calls in a round that is a step."""
 
     def begin(self) -> None:
         """Be called when the worker is about to be ready."""
@@ -91,6 +95,8 @@ class WorkerSession:
         self.faults: Faults | None = None
         self.account = Total((), {}, 0)
         """Who did what in the last sum."""
+        self._since: int | None = None
+        """The round in which this worker joined, until it has taken part in a sum."""
         self._members: tuple[int, ...] = ()
         """Who took part in the last round."""
         self.last_round = 0
@@ -157,6 +163,7 @@ class WorkerSession:
         self.epoch = Epoch(agent.attempt, courier.world, courier.shrink)
         given = self._side.take_given()
         self._listener.join(given=given is not None)
+        self._since = self._listener.round % MOST_ROUNDS
         return given
 
     def shard(self, made: Callable[[WorkerSegment, Footer, Listener], Slices]) -> None:
@@ -189,7 +196,7 @@ class WorkerSession:
                 total, found, notes = self._take_total()
                 if notes:
                     continue  # others had something to say first; what was computed is brought again
-                self.account = found
+                self.account, self._since = found, None
                 return total
             self.mine = wanted = question.body.lanes
             if not self._have <= set(wanted) or question.body.afresh:
@@ -220,7 +227,10 @@ class WorkerSession:
                 self.places.publish()
             own.inside = False
             save = self._slices.saves(first=self.first)
-            self._footer.write(buffers.part, sorted(self._have), self._segment.rank, self._digest.value(), save=save)
+            call = Call(self._slices.word, self._since)
+            self._footer.write(
+                buffers.part, sorted(self._have), self._segment.rank, self._digest.value(), save=save, call=call
+            )
             if not self.places.copying:
                 side.answer(question)
                 continue
@@ -229,11 +239,11 @@ class WorkerSession:
                 side.copied(numbers)
             side.copied(ALL)
 
-    def exchange(self, data: bytes) -> dict[int, bytes]:
+    def exchange(self, word: str, data: bytes) -> dict[int, bytes]:
         """What every worker brings to this exchange, by rank."""
-        return exchange(data, self._note_round)
+        return exchange(word, data, partial(self._note_round, word))
 
-    def _note_round(self, note: Note) -> dict[int, Note]:
+    def _note_round(self, word: str, note: Note) -> Notes:
         """A round in which this worker brings a note instead of gradients."""
         while True:
             question = self._asked()
@@ -241,7 +251,9 @@ class WorkerSession:
                 return self._take_total()[2]
             self.room.fit_notes()
             part, rank = self._segment.buffers.part, self._segment.rank
-            self._footer.write(part, question.body.lanes, rank, self._digest.value(), note=note)
+            self._footer.write(
+                part, question.body.lanes, rank, self._digest.value(), note=note, call=Call(word, self._since)
+            )
             self._own.progress += 1
             self._side.answer(question)
 
@@ -257,17 +269,20 @@ class WorkerSession:
             if (question := side.question(number)) is not None:
                 return question
 
-    def _take_total(self) -> tuple[Any, Total, dict[int, Note]]:
+    def _take_total(self) -> tuple[Any, Total, Notes]:
         """The total of the round that is done, what its footer says, and the notes in it."""
         number = self.last_round = self._listener.round
         total = self._segment.buffers.total(number)
-        found, notes = self._footer.read(total), self._footer.notes(total)
+        found, notes, calls = self._footer.read(total), self._footer.notes(total), self._footer.calls(total)
         self._members = tuple(found.digests)
         if not notes:
             total = self.places.total(number)
         self.epoch = self._segment.epoch
         self._listener.advance(unchanged=bool(notes))
-        return total, found, notes
+        if not notes:
+            return total, found, {}
+        check_calls(calls, self._step)
+        return total, found, in_turn(calls, notes)
 
     def tick(self) -> None:
         """Make progress known."""
@@ -320,7 +335,8 @@ class WorkerSession:
                 self._take_total()  # a newcomer had something to say before it leaves
             elif question is not None:
                 buffers.part[:] = 0
-                self._footer.write(buffers.part, [], self._segment.rank, self._digest.value(), True)
+                call = Call("end", self._since)
+                self._footer.write(buffers.part, [], self._segment.rank, self._digest.value(), True, call=call)
                 side.answer(question)
         self._close()
 

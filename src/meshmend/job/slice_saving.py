@@ -77,10 +77,10 @@ class SliceSaver(Saver):
     ) -> None:
         """Have every worker write slices while the others wait, and the first the index; if one dies, others do."""
         every = frozenset(range(self._replica.holder.slicing.count))
-        written, done = frozenset[int](), False
+        written, done, word = frozenset[int](), False, "save" if name else "end"
         while True:
             told = Told(frozenset(self._replica.held()), written, done)
-            found = {who: Told.of(data) for who, data in session.exchange(told.to_bytes()).items()}
+            found = {who: Told.of(data) for who, data in session.exchange(word, told.to_bytes()).items()}
             self._ledger.confirm()
             if found[min(found)].done:
                 break

@@ -35,6 +35,8 @@ from meshmend.telemetry import read_description
 class SliceSide(Slices):
     """What one worker does about slices, in one job."""
 
+    word = "update"
+
     def __init__(
         self, segment: WorkerSegment, footer: Footer, listener: Listener, replica: ShardedReplica, buddies: int
     ) -> None:

@@ -49,8 +49,9 @@ class Solo:
         assert self._wire is not None, "there is at least one lane"
         return sums.alone(self._wire)
 
-    def exchange(self, data: bytes) -> dict[int, bytes]:
+    def exchange(self, word: str, data: bytes) -> dict[int, bytes]:
         """Return this worker's data alone."""
+        del word
         return {0: data}
 
     def digested(self, step: int, digest: Later[int]) -> None:
@@ -94,6 +95,7 @@ class Passing(Solo):
         )
         yield 0  # makes it a generator, like the others
 
-    def exchange(self, data: bytes) -> dict[int, bytes]:
+    def exchange(self, word: str, data: bytes) -> dict[int, bytes]:
         """Return this worker's data alone: the others have moved on."""
+        del word
         return {self._rank: data}

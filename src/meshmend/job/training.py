@@ -256,7 +256,7 @@ class Training:
     def exchange(self, word: str, data: bytes) -> dict[int, bytes]:
         """What every worker brings, by rank: see `exchange.py`."""
         self._settle(word)
-        return self.session.exchange(data)
+        return self.session.exchange(word, data)
 
     def evaluated(self, done: Evaluation, result: Any) -> None:
         """An evaluation has this result on all workers: one line of the ledger."""

@@ -65,8 +65,7 @@ def test_the_digest_is_that_of_the_definition_and_of_the_host() -> None:
     before = state.digest()
     state.flip_bit()
     assert state.digest() != before
-    state.commit(({**TREE, "w": TREE["w"].reshape(3, 2)},))
-    assert state.digest() != before
+    assert JaxState({**TREE, "w": TREE["w"].reshape(3, 2)}).digest() != before
 
 
 def test_a_key_is_refused_with_what_to_do() -> None:

@@ -211,3 +211,36 @@ def test_a_wrapped_loop_commits_what_follows_its_last_lane(evaluated: bool, said
                 job.evaluate((X, Y), lambda chunk: len(chunk[1]))
             scheduler.step()
     assert capsys.readouterr().out.count("was changed after job.commit") == said
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler")  # PyTorch's, as no update is made by then
+@pytest.mark.parametrize("before", [False, True])
+def test_a_schedule_that_was_not_wrapped_is_refused_with_the_second_lane(before: bool) -> None:
+    """It would advance once per lane, and further on a worker with more of them."""
+    model, optimizer = network()
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+
+    def body(loss: Any, _model: Any, optimizer: Any) -> None:
+        loss.backward()
+        if before:
+            scheduler.step()
+        optimizer.step()
+        if not before:
+            scheduler.step()
+
+    with pytest.raises(mm.JobError, match="the learning rate changed between two lanes of step 0: give"):
+        wrapped(model, optimizer, body=body)
+
+
+def test_a_rate_may_depend_on_the_step() -> None:
+    model, optimizer = network()
+    rates = []
+    with mm.Job((X, Y), batch=32, lanes=4) as job:
+        mm.torch.wrap(model, optimizer, job)
+        for _ in job.epochs(2):
+            for x, y in mm.torch.Loader(job, num_workers=0):
+                optimizer.param_groups[0]["lr"] = 0.1 / (1 + job.step)
+                cross_entropy(model(x), y).backward()
+                optimizer.step()
+                rates.append(optimizer.param_groups[0]["lr"])
+    assert len(set(rates)) == STEPS

@@ -128,11 +128,18 @@ def _values(tree: Any) -> list[Any]:
 
 def size_of(data: Any) -> int:
     """How many samples the data has; tuples and dicts are columns, which must have the same number."""
-    columns = data.values() if isinstance(data, dict) else data if isinstance(data, tuple) else [data]
-    sizes = {_size_of_column(column) for column in columns}
-    if len(sizes) != 1:
-        raise JobError(f"the columns of the data have {sorted(sizes)} samples; they must all have the same number")
-    return sizes.pop()
+    columns = data if isinstance(data, dict) else dict(enumerate(data if isinstance(data, tuple) else [data]))
+    sizes = {name: _size_of_column(column) for name, column in columns.items()}
+    if not sizes:
+        raise JobError(f"the data is an empty {type(data).__name__}; give it at least one column")
+    if len(set(sizes.values())) != 1:
+        first, *others = sizes.items()
+        name, size = next(((name, size) for name, size in others if size != first[1]))
+        raise JobError(
+            f"column {first[0]!r} of the data has {first[1]} samples, and column {name!r} has {size}; all columns must "
+            "have the same number"
+        )
+    return next(iter(sizes.values()))
 
 
 def samples(data: Any, ids: Ids | np.int64) -> Any:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from meshmend.errors import JobError
 from meshmend.job.frameworks.base import Framework
+from meshmend.job.state.kinds import Kinds
 from meshmend.job.state.tree import Leaves, digest_of, plain_leaves, plain_rebuilt
 
 
@@ -68,7 +69,8 @@ class TreeState(Framework):
     """A tree of arrays."""
 
     def __init__(self, tree: Any) -> None:
-        self.tree = tree
+        self.tree, self._found = tree, leaves_of(tree)
+        self._kinds = Kinds(self._found)
 
     @property
     def shared(self) -> Any:
@@ -77,7 +79,7 @@ class TreeState(Framework):
 
     def leaves(self) -> Leaves:
         """Its arrays on the host."""
-        return [(name, np.asarray(value)) for name, value in leaves_of(self.tree)]
+        return [(name, np.asarray(value)) for name, value in self._found]
 
     def template(self) -> Leaves | None:
         """Every tree must have these leaves."""
@@ -86,23 +88,26 @@ class TreeState(Framework):
     def adopt(self, leaves: Leaves) -> None:
         """Put other arrays into a tree of the same shape."""
         self.tree = adopted(self.tree, [value for _, value in leaves])
+        self._found = leaves_of(self.tree)
 
     def commit(self, state: tuple[Any, ...]) -> None:
         """Take the tree after a step."""
         if len(state) != 1:
             raise JobError(f"job.commit got {len(state)} states; give it one tree, the state after this step")
-        self.tree = state[0]
+        found = leaves_of(state[0])
+        self._kinds.check(found)
+        self.tree, self._found = state[0], found
 
     def snapshot(self) -> Leaves:
         """Copies of the arrays that can change."""
         return [
             (name, np.asarray(value) if is_immutable(value) else np.array(value, order="C"))
-            for name, value in leaves_of(self.tree)
+            for name, value in self._found
         ]
 
     def digest(self, *more: npt.NDArray[Any]) -> int:
         """Return a hash of the leaves as the user gave them; a leaf that is not an array is refused by its type."""
-        return digest_of([*leaves_of(self.tree), *(("", array) for array in more)])
+        return digest_of([*self._found, *(("", array) for array in more)])
 
     def leaves_of(self, tree: Any) -> list[tuple[str, Any]]:
         """The leaves of a lane's tree."""

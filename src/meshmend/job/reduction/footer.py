@@ -1,12 +1,14 @@
 """The last numbers of every message: who counted which lane, whose state has which digest, and notes.
 
-    │ gradients, leaf after leaf │ a count per lane │ a digest per rank, in pieces │ a note per rank │ leaving, save │
+    │ gradients, leaf after leaf │ a count per lane │ a digest per rank, in pieces │ a call and a note per rank │
+    │ leaving, save │
 
 The footer rides in the same message and in the same type of number as the gradients, so its values are small whole
 numbers that every reduction adds exactly: a digest of 48 bits is three pieces of 16, and only its own rank writes it.
 
 A note is what a rank sends besides sums (`job.gather`), or a piece of it. If any rank has a note, the round is not a
-sum: a rank that came to it with gradients brings them again in the next round.
+sum: a rank that came to it with gradients brings them again in the next round. Every rank says with which call of its
+script it came, so that all see in the same total whether they make the same one.
 """
 
 from __future__ import annotations
@@ -25,8 +27,11 @@ WORDS = 128
 """Numbers of 16 bits that a note holds."""
 NOTE = 2 * WORDS
 """Bytes that a note holds."""
-HEAD = 3
-"""Numbers before them: which piece it is, counted from 1 (0: there is no note), and the total length."""
+HEAD = 4
+"""Numbers before them: which piece it is, counted from 1 (0: there is no note), the total length, and the call."""
+CALLS = ("sum", "update", "gather", "broadcast", "barrier", "evaluate", "save", "end")
+"""What a script may call in a round; "end": it has left its `with mm.Job` block."""
+MOST_ROUNDS = 1 << 16
 SAVE = 4096
 """What a member that wants all to write a checkpoint adds to the last number, besides 1 if it leaves."""
 ONCE = 8192
@@ -46,6 +51,32 @@ class Note:
     def of(cls, whole: bytes, piece: int) -> Note:
         """A piece of something; pieces after the last are empty."""
         return cls(piece, len(whole), whole[piece * NOTE : (piece + 1) * NOTE])
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a rank's script called when it came to a round."""
+
+    word: str
+    joined: int | None = None
+    """The round in which this rank joined, modulo `MOST_ROUNDS`, until it has taken part in a sum; then None.
+
+    Ranks of which this is the same have come through the same rounds from the same line of the script.
+    """
+
+    @property
+    def number(self) -> int:
+        """As a number that a footer can hold."""
+        return CALLS.index(self.word) + len(CALLS) * (0 if self.joined is None else 1 + self.joined)
+
+    @classmethod
+    def of(cls, number: int) -> Call:
+        """The call that a number stands for."""
+        joined, word = divmod(number, len(CALLS))
+        return cls(CALLS[word], joined - 1 if joined else None)
+
+
+SUM = Call("sum")
 
 
 @dataclass(frozen=True)
@@ -74,6 +105,7 @@ class Footer:
         leaving: bool = False,
         note: Note | None = None,
         save: bool = False,
+        call: Call = SUM,
     ) -> None:
         """Fill in one member's footer."""
         tail = buffer[len(buffer) - self.size :]
@@ -83,9 +115,10 @@ class Footer:
             tail[self.lanes + PIECES * rank + piece] = digest >> (16 * piece) & 0xFFFF
         # A digest of 0 would look like an empty rank.
         tail[self.lanes + PIECES * rank] += 65536
+        at = self._notes + rank * (HEAD + WORDS)
+        tail[at + HEAD - 1] = call.number
         if note is not None:
-            at = self._notes + rank * (HEAD + WORDS)
-            tail[at : at + HEAD] = note.piece + 1, note.length & 0xFFFF, note.length >> 16
+            tail[at : at + HEAD - 1] = note.piece + 1, note.length & 0xFFFF, note.length >> 16
             words = np.frombuffer(note.data.ljust(-(-len(note.data) // 2) * 2, b"\0"), "<u2")
             tail[at + HEAD : at + HEAD + len(words)] = words
         tail[-1] = leaving + SAVE * save
@@ -100,11 +133,17 @@ class Footer:
         rows = tail[self._notes : -1].reshape(self.ranks, HEAD + WORDS)
         found = {}
         for rank in np.flatnonzero(rows[:, 0]).tolist():
-            piece, low, high = rows[rank, :HEAD].astype(np.int64).tolist()
+            piece, low, high, _ = rows[rank, :HEAD].astype(np.int64).tolist()
             length = low + (high << 16)
             left = min(max(length - (piece - 1) * NOTE, 0), NOTE)
             found[rank] = Note(piece - 1, length, rows[rank, HEAD:].astype("<u2").tobytes()[:left])
         return found
+
+    def calls(self, buffer: npt.NDArray[Any]) -> dict[int, Call]:
+        """What all members called, by rank."""
+        tail = buffer[len(buffer) - self.size :]
+        members = np.flatnonzero(tail[self.lanes : self._notes : PIECES]).tolist()
+        return {rank: Call.of(int(tail[self._notes + rank * (HEAD + WORDS) + HEAD - 1])) for rank in members}
 
     def read(self, buffer: npt.NDArray[Any]) -> Total:
         """What all members' footers add up to."""

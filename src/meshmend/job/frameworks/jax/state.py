@@ -26,6 +26,7 @@ from meshmend.job.frameworks.jax.sums import JaxSums
 from meshmend.job.frameworks.jax.tree import leaves_of, rebuilt
 from meshmend.job.reduction.base import Reduction
 from meshmend.job.state.digest import Facts, Later, finished, opening
+from meshmend.job.state.kinds import Kinds
 from meshmend.job.state.tree import Leaves, OnDevice
 
 
@@ -67,16 +68,19 @@ class JaxState(Framework):
         self._opening = 0
         self._kinds: list[Any] = []
         self._programs: list[tuple[list[int], Begin]] = []
-        self._take(tree)
+        self.tree, self._found = tree, self._checked(tree)
+        self._shared = Kinds(self._found)
 
     @property
     def shared(self) -> Any:
         """The tree."""
         return self.tree
 
-    def _take(self, tree: Any) -> None:
-        self.tree, self._found = tree, leaves_of(tree)
-        for name, leaf in self._found:
+    @staticmethod
+    def _checked(tree: Any) -> list[tuple[str, Any]]:
+        """The leaves of a tree that can be a state."""
+        found = leaves_of(tree)
+        for name, leaf in found:
             if isinstance(leaf, jax.Array) and leaf.is_deleted():
                 raise JobError(
                     f"leaf {name!r} of the committed state was donated to a compiled function; commit what that "
@@ -92,6 +96,7 @@ class JaxState(Framework):
                     f"leaf {name!r} of the state is a {type(leaf).__name__}, not an array; use dicts, lists and tuples "
                     "of arrays, or register its class with JAX (jax.tree_util.register_dataclass)"
                 )
+        return found
 
     def leaves(self) -> Leaves:
         """Return its arrays, which are fetched on first access."""
@@ -112,13 +117,16 @@ class JaxState(Framework):
         """Put other arrays into a tree of the same shape, on the same devices."""
         pairs = zip(self._found, leaves, strict=True)
         found = [host.adopted(value, mine) for (_, mine), (_, value) in pairs]
-        self._take(rebuilt(self.tree, found))
+        self.tree = rebuilt(self.tree, found)
+        self._found = self._checked(self.tree)
 
     def commit(self, state: tuple[Any, ...]) -> None:
         """Take the tree after a step."""
         if len(state) != 1:
             raise JobError(f"job.commit got {len(state)} states; give it one tree, the state after this step")
-        self._take(state[0])
+        found = self._checked(state[0])
+        self._shared.check(found)
+        self.tree, self._found = state[0], found
 
     def holds(self, *, summed: bool) -> bool:
         """Until it is donated."""

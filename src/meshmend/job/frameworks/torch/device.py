@@ -55,6 +55,7 @@ class DeviceTorchState(TorchState):
     def commit(self, state: tuple[Any, ...] = ()) -> None:
         """Copy the buffers, which lanes will change, and list the tensors."""
         del state
+        self._shared.check([*self._every.items()])
         live = {name: value.detach() for name, value in self._live().items()}
         same = {name: (value.shape, value.dtype) for name, value in live.items()}
         if same == {name: (value.shape, value.dtype) for name, value in self._kept.items()}:

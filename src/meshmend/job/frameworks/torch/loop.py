@@ -43,6 +43,8 @@ class Loop:
         self._lane: int | None = None
         self._given = False
         self._metrics: dict[str, Any] | None = None
+        self._rates: list[dict[str, Any]] | None = None
+        """The numbers in the optimizer's groups as the first lane of the step left them."""
         self.updates = 0
         """How many updates this worker has made."""
         self.updating = False
@@ -86,7 +88,9 @@ class Loop:
         if self._given:
             raise JobError(
                 "the loop asked for the next batch before it called optimizer.step() for the last one; call it once "
-                "per batch, without gradient accumulation (lanes do that), and use mm.torch.Loader to read ahead"
+                "per batch, without gradient accumulation (lanes do that), give the DataLoader "
+                "batch_sampler=mm.torch.Sampler(job) and not sampler=, and in place of num_workers= use "
+                "mm.torch.Loader to read ahead"
             )
         if self._round is None:
             self._commit()
@@ -105,18 +109,37 @@ class Loop:
             raise JobError("optimizer.step got a closure; a wrapped loop needs an optimizer that takes none")
         if not self._given or self._round is None:
             raise JobError("optimizer.step() was called without a lane; take the batches from mm.torch.Sampler")
+        self._check_rates()
         tree = self._framework.end(metrics)
         self._given = False
         try:
             self._lane = self._round.send(tree)
         except StopIteration as end:
-            self._round = self._lane = None
+            self._round = self._lane = self._rates = None
             self._metrics = self._framework.take(end.value, self._job.lanes, mean=True)
             self.updating = True
             self._make_update()
             self.updating = False
             self.updates += 1
         return None
+
+    def _check_rates(self) -> None:
+        """Refuse a schedule that advances with every lane, and so further on a worker with more of them."""
+        rates = [
+            {name: value for name, value in group.items() if isinstance(value, int | float)}
+            for group in self._optimizer.param_groups
+        ]
+        if self._rates is None:
+            self._rates = rates
+        for before, now in zip(self._rates, rates, strict=False):
+            for name in now:
+                if now[name] != before.get(name, now[name]):
+                    what = "the learning rate" if name == "lr" else f"{name!r} of the optimizer"
+                    raise JobError(
+                        f"{what} changed between two lanes of step {self._job.step}: give the scheduler to "
+                        "mm.torch.wrap(model, optimizer, job, scheduler), and use the one that it returns, so that it "
+                        "advances once per update"
+                    )
 
     def _make_update(self) -> None:
         """`.grad` holds the mean over lanes."""

@@ -28,6 +28,7 @@ from meshmend.job.frameworks.arrays import leaves_of, rebuilt
 from meshmend.job.frameworks.base import OBJECTS, Framework, Key
 from meshmend.job.frameworks.torch import rng
 from meshmend.job.frameworks.torch.state_dict import Listing, dict_of, restored, tensor_of
+from meshmend.job.state.kinds import Kinds
 from meshmend.job.state.tree import Leaves
 
 
@@ -72,6 +73,7 @@ class TorchState(Framework):
         """The parameters that have gradients, by name."""
         self.listing: list[tuple[str, Any]] = []
         """The tensors of all state dicts, as of the last commit, by the names of their leaves."""
+        self._shared = Kinds([*self._every.items()])  # an optimizer's state grows in the first step
         self._generators: Any = None
         self._tensors: list[bool] = []
         self._kept: dict[str, Any] = {}
@@ -94,6 +96,7 @@ class TorchState(Framework):
     def commit(self, state: tuple[Any, ...] = ()) -> None:
         """Copy the buffers, which lanes will change, and list the arrays."""
         del state  # the objects are known already
+        self._shared.check([*self._every.items()])
         self._kept = {name: value.detach().clone() for name, value in self._live().items()}
         listing = Listing(self._swaps())
         rest = {name: listing.described(dict_of(one), name) for name, one in self._named.items()}
