@@ -214,7 +214,7 @@ def attached_later(*, stopped: bool) -> list[Event]:
     early = [e for e in run([Attempt(0, 4, 3)]) if not (isinstance(e, Committed) and e.step == 3 and e.rank > 0)]
     ended = [Ended(time=0.0, epoch=Epoch(0, 1), status=HALTED)] if stopped else []
     newcomer = replace(opened(0, step=3), epoch=Epoch(0, 2))
-    again = [replace(e, epoch=Epoch(0, 2), by=[[0, 1], [1, 1], [2, 2]] if e.step == 3 else e.by) for e in late]
+    again = [replace(e, epoch=Epoch(0, 2), by=[[0, 1], [2, 3]] if e.step == 3 else e.by) for e in late]
     return [*early, *ended, newcomer, *again]
 
 
