@@ -62,13 +62,13 @@ def main() -> None:
     steps, crowd = int(options.get("steps", 12)), int(options.get("crowd", -1))
     with mm.Job(x, batch=64, lanes=8, reduction="exact") as job:
         if "wrap" in options:
-            mm.torch.wrap(model, optimizer, job, schedule)
+            net, optimizer, schedule = mm.torch.wrap(model, optimizer, job, schedule)
             rows = torch.utils.data.TensorDataset(torch.from_numpy(x))
             loader = torch.utils.data.DataLoader(rows, batch_sampler=mm.torch.Sampler(job))
             for _ in job.epochs(2):
                 for (batch,) in loader:
                     optimizer.zero_grad()
-                    nn.functional.mse_loss(model(batch), batch).backward()
+                    nn.functional.mse_loss(net(batch), batch).backward()
                     optimizer.step()
                     schedule.step()
         else:
@@ -94,7 +94,7 @@ def main() -> None:
                 if step >= 20 and len(job.training.session.account.digests) == crowd:
                     break
         found = hashlib.sha256()
-        for value in model.state_dict().values():
+        for _, value in sorted(model.state_dict().items()):
             found.update(value.numpy().tobytes())
         print(f"weights {found.hexdigest()} after {job.step}", flush=True)
 
