@@ -30,7 +30,7 @@ SMALLEST_CHUNK = 1024
 FILL = 0.015
 """The part of the whole time that chunks may take to pass from hop to hop, beside their latency."""
 DRAIN = 1.08
-"""Of the mesh's diameter: fits schedules in two and three dimensions, with and without holes, within 5 %."""
+"""Of the mesh's diameter: fitted to simulated schedules of small meshes in two and three dimensions."""
 MOST_PACE = 12
 """Slots for a whole link, at most: speeds that would need more are rounded down by less than a tenth."""
 

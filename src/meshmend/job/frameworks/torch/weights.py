@@ -1,7 +1,7 @@
 """The weights of a sharded job of PyTorch: all numbers of its parameters, in one flat array.
 
-A round changes that array, and parameters are copied from it. They cannot be views of it: the last bits of a product
-of matrices depend on where in memory these begin.
+A round changes that array, and parameters are copied from it. They are no views of it: where in memory a matrix begins
+may change the last bits of a product, and a sharded job must have those of the same loop without sharding.
 
 All else that PyTorch's objects hold (buffers, schedules, rates) is the same on all workers, as in any job of PyTorch,
 and travels and is digested beside the weights.
