@@ -32,8 +32,8 @@ class WarmProcesses:
     def refill(self, now: float, *, calm: bool) -> None:
         """Start one, if there are too few: only while all workers train, and never many at once.
 
-        Loading takes processor time from the workers. And where a process ends at once, because its script is broken, it
-        would be started again and again.
+        Loading takes processor time from the workers. And where a process ends at once, because its script is broken,
+        it would be started again and again.
         """
         if not self.wanted or not calm:
             self._again = max(self._again, now + WARM_PAUSE)
