@@ -26,11 +26,15 @@ LAW: dict[str, list[str]] = {
         "cli", "__main__",
     ],
     "job": [
-        "protocol", "sharding", "state", "data", "reduction", "frameworks", "shm", "device", "faults", "measures",
-        "holder", "slice_files", "optimizers", "large_batch", "exchange", "evaluation", "progress", "ledger", "folders",
-        "checkpoints", "config", "listener", "message_room", "session", "solo", "sequence", "saving", "replica",
-        "sharded_replica", "slice_checkpoints", "slice_saving", "slice_side", "call_order", "hints", "training", "job",
-        "first", "loading", "transport", "signals", "courier", "worker", "warm",
+        "protocol", "sharding", "state", "data", "reduction", "frameworks", "shm", "device", "faults", "exchange",
+        "evaluation", "progress", "ledger", "config", "session", "sequence", "checkpoints", "replica", "slices",
+        "call_order", "hints", "training", "job", "first", "loading", "transport", "signals", "courier", "worker",
+        "warm",
+    ],
+    "job/session": ["listener", "message_room", "session", "solo"],
+    "job/checkpoints": ["folders", "checkpoints", "saving"],
+    "job/slices": [
+        "measures", "holder", "files", "optimizers", "large_batch", "replica", "checkpoints", "saving", "answers",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",

@@ -26,12 +26,12 @@ if _typing.TYPE_CHECKING:
     from meshmend.job.first import on_first as on_first
     from meshmend.job.frameworks import torch as torch
     from meshmend.job.job import Job as Job
-    from meshmend.job.large_batch import WarmupDecay as WarmupDecay
-    from meshmend.job.large_batch import lamb as lamb
-    from meshmend.job.large_batch import lars as lars
     from meshmend.job.loading import load_checkpoint as load_checkpoint
-    from meshmend.job.optimizers import clipped as clipped
-    from meshmend.job.optimizers import optimizer as optimizer
+    from meshmend.job.slices.large_batch import WarmupDecay as WarmupDecay
+    from meshmend.job.slices.large_batch import lamb as lamb
+    from meshmend.job.slices.large_batch import lars as lars
+    from meshmend.job.slices.optimizers import clipped as clipped
+    from meshmend.job.slices.optimizers import optimizer as optimizer
     from meshmend.mesh import PRESETS as PRESETS
     from meshmend.mesh import Mesh as Mesh
     from meshmend.mesh.choose import plan as plan
@@ -57,8 +57,8 @@ _NAMES = {
     "job.first": ("on_first",),
     "job.job": ("Job",),
     "job.loading": ("load_checkpoint",),
-    "job.large_batch": ("WarmupDecay", "lamb", "lars"),
-    "job.optimizers": ("clipped", "optimizer"),
+    "job.slices.large_batch": ("WarmupDecay", "lamb", "lars"),
+    "job.slices.optimizers": ("clipped", "optimizer"),
     "mesh": ("Mesh", "PRESETS"),
     "mesh.choose": ("plan",),
     "mesh.planners": ("ALGORITHMS", "Bound", "Flow", "LINKS", "LinkSpeed", "Plan", "bound", "load", "save"),

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from meshmend.errors import JobError
-from meshmend.job.folders import folder_of, job_of, jobs_of, newest
+from meshmend.job.checkpoints.folders import folder_of, job_of, jobs_of, newest
 from meshmend.job.sequence import End, Sequence
-from meshmend.job.solo import Passing
+from meshmend.job.session.solo import Passing
 from meshmend.job.state.safetensors import save
 
 

@@ -16,9 +16,9 @@ import time
 import numpy as np
 
 import meshmend as mm
-from meshmend.job.optimizers import Optimizer
 from meshmend.job.reduction.norms import Blocks, Norm, clipping
 from meshmend.job.reduction.pieces import pieces_of
+from meshmend.job.slices.optimizers import Optimizer
 
 SIZES = {"w": 9000, "b": 3, "u": 2500}
 

@@ -1,4 +1,4 @@
-"""A worker and the memory it shares with its courier: the loop of `job/session.py` and `job/job.py`, as events."""
+"""A worker and the memory it shares with its courier: the loop of `job/session/` and `job/job.py`, as events."""
 
 from __future__ import annotations
 

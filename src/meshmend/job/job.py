@@ -43,8 +43,8 @@ from meshmend.job.evaluation import Chunks, Evaluation
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.frameworks.choose import framework_of, sharded_among, sharded_framework_of, source_of
 from meshmend.job.frameworks.draws import Draws, say_if_different
-from meshmend.job.optimizers import checked, of_torch
-from meshmend.job.sharded_replica import Sharded
+from meshmend.job.slices.optimizers import checked, of_torch
+from meshmend.job.slices.replica import Sharded
 from meshmend.job.state.values import from_bytes, to_bytes
 from meshmend.job.training import Training
 

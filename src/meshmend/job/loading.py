@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from meshmend.base.schema import loads
 from meshmend.errors import JobError, MissingLibrary
-from meshmend.job.folders import folder_of, jobs_of
+from meshmend.job.checkpoints.folders import folder_of, jobs_of
 from meshmend.job.frameworks.arrays import adopted, leaves_of
 from meshmend.job.frameworks.base import OBJECTS
-from meshmend.job.slice_files import weights_in
+from meshmend.job.slices.files import weights_in
 from meshmend.job.state.safetensors import KINDS, latest, load, path_of
 from meshmend.job.state.tree import Leaves
 

@@ -17,8 +17,8 @@ import numpy as np
 from meshmend.job.config import JobConfig
 from meshmend.job.frameworks.base import Accumulator, Framework
 from meshmend.job.reduction.base import Levels, NonFinite
-from meshmend.job.session import WorkerSession
-from meshmend.job.solo import Solo
+from meshmend.job.session.session import WorkerSession
+from meshmend.job.session.solo import Solo
 from meshmend.job.state.codec import decode, encode
 from meshmend.job.state.digest import Later
 

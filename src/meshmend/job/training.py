@@ -29,14 +29,15 @@ from meshmend.base.calls import takes
 from meshmend.base.env import Settings
 from meshmend.errors import JobError, NotFinite
 from meshmend.job.call_order import CallOrder
-from meshmend.job.checkpoints import DIVERGED
+from meshmend.job.checkpoints.checkpoints import DIVERGED
+from meshmend.job.checkpoints.folders import folder_of, job_of
+from meshmend.job.checkpoints.saving import Saver, State, check_name
 from meshmend.job.config import JobConfig
 from meshmend.job.data.cache_file import Place
 from meshmend.job.data.feed import Feed
 from meshmend.job.evaluation import Evaluation, digest_of
 from meshmend.job.faults import Faults, Point
 from meshmend.job.faults.kinds import FLIP
-from meshmend.job.folders import folder_of, job_of
 from meshmend.job.frameworks.base import Framework, Key
 from meshmend.job.frameworks.draws import Draws
 from meshmend.job.frameworks.weights import Weights
@@ -44,15 +45,14 @@ from meshmend.job.hints import Hints
 from meshmend.job.ledger import StepLedger
 from meshmend.job.reduction.base import NonFinite
 from meshmend.job.replica import Replica
-from meshmend.job.saving import Saver, State, check_name
 from meshmend.job.sequence import SCRIPT, End
-from meshmend.job.session import Unneeded, WorkerSession
-from meshmend.job.sharded_replica import Sharded
+from meshmend.job.session.session import Unneeded, WorkerSession
+from meshmend.job.session.solo import Passing, Solo
 from meshmend.job.shm.home import MEMORY
 from meshmend.job.shm.home import folder_of as shared_memory_of
-from meshmend.job.slice_saving import SliceSaver
-from meshmend.job.slice_side import shard
-from meshmend.job.solo import Passing, Solo
+from meshmend.job.slices.answers import shard
+from meshmend.job.slices.replica import Sharded
+from meshmend.job.slices.saving import SliceSaver
 from meshmend.job.state.digest import Later
 
 

@@ -22,7 +22,7 @@ from meshmend.base.clocks import AGENT_POLL, ROOM_POLL
 from meshmend.base.env import log_every
 from meshmend.base.status import ABANDONED, DONE, HALTED
 from meshmend.errors import JobError
-from meshmend.job.folders import newest
+from meshmend.job.checkpoints.folders import newest
 from meshmend.run.agent import messages
 from meshmend.run.agent.agent import Agent
 from meshmend.run.clusters.hosts import spread

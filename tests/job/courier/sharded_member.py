@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from meshmend.job.holder import Copy, Totals
 from meshmend.job.protocol import Total
 from meshmend.job.sharding import ShardedState, Sharding, run_sharded_member
+from meshmend.job.slices.holder import Copy, Totals
 from meshmend.job.transport.base import Hello
-from tests.job.test_holder import ADAM, LEAVES, gradient, start
-from tests.job.test_holder import LANES as LANES
-from tests.job.test_holder import alone as alone
+from tests.job.slices.test_holder import ADAM, LEAVES, gradient, start
+from tests.job.slices.test_holder import LANES as LANES
+from tests.job.slices.test_holder import alone as alone
 
 ROUNDS, SLICES = 6, 4
 DIGEST = 2**30
@@ -35,7 +35,7 @@ class HolderWorker:
     mesh = None
 
     def __init__(self, memory: ShardedState, ranks: int) -> None:
-        from meshmend.job.holder import Holder
+        from meshmend.job.slices.holder import Holder
 
         self.memory, self.rank, self.ranks = memory, memory.rank, ranks
         self.holder = Holder(LEAVES, start(), ADAM, LANES, SLICES)

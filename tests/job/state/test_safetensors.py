@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes
 
 from meshmend.errors import FormatError, JobError
-from meshmend.job.checkpoints import Pace
+from meshmend.job.checkpoints.checkpoints import Pace
 from meshmend.job.frameworks.arrays import TreeState, leaves_of, rebuilt
 from meshmend.job.state import safetensors as checkpoint
 from meshmend.job.state.safetensors import KINDS, Background, latest

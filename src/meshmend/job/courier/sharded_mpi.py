@@ -44,7 +44,7 @@ Stretch = tuple[int, int, int]
 
 
 class HolderPort(WorkerPort, Protocol):
-    """What a courier sees of a worker that holds slices (`job/holder.py`)."""
+    """What a courier sees of a worker that holds slices (`job/slices/holder.py`)."""
 
     @property
     def bounds(self) -> Sequence[int]:

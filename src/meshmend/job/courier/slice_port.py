@@ -11,13 +11,13 @@ from meshmend.base.clocks import STATE_POLL
 from meshmend.errors import JobError
 from meshmend.job.courier.worker_port import WorkerPort
 from meshmend.job.faults import Point
-from meshmend.job.holder import digest_of
 from meshmend.job.protocol import Evicted, Failure, Total
 from meshmend.job.shm import open_to_read
 from meshmend.job.shm.records import Slices
 from meshmend.job.shm.segment import CourierSegment
 from meshmend.job.shm.sharded_memory import ShardedMemory
 from meshmend.job.shm.slices import SliceMemory, Sums
+from meshmend.job.slices.holder import digest_of
 from meshmend.job.transport.base import Buffers, Hello
 from meshmend.job.transport.crew import Crew
 

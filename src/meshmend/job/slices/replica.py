@@ -18,19 +18,19 @@ from meshmend.errors import JobError
 from meshmend.job.config import JobConfig
 from meshmend.job.frameworks.base import Accumulator
 from meshmend.job.frameworks.weights import Weights
-from meshmend.job.holder import Holder, digest_of
-from meshmend.job.optimizers import Sliced
 from meshmend.job.reduction.base import NonFinite
 from meshmend.job.reduction.exact import ExactSum
 from meshmend.job.reduction.float32 import Float32
 from meshmend.job.reduction.layout import Layout
 from meshmend.job.reduction.norms import Blocks, Sums
 from meshmend.job.replica import Replica
-from meshmend.job.session import WorkerSession
+from meshmend.job.session.session import WorkerSession
+from meshmend.job.session.solo import Solo
 from meshmend.job.sharding import cut
 from meshmend.job.sharding.slices import how_many
 from meshmend.job.shm.slices import SliceMemory, Table
-from meshmend.job.solo import Solo
+from meshmend.job.slices.holder import Holder, digest_of
+from meshmend.job.slices.optimizers import Sliced
 from meshmend.job.state.codec import decode, encode
 from meshmend.job.state.digest import Later
 from meshmend.job.state.tree import Leaves, folded

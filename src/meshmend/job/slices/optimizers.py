@@ -31,10 +31,10 @@ from meshmend.job.frameworks.elementwise import (
     try_tensors,
     try_with_norms,
 )
-from meshmend.job.holder import SliceOptimizer, State
 from meshmend.job.reduction.exact import Floats
 from meshmend.job.reduction.norms import clipping
 from meshmend.job.reduction.pieces import Pieces
+from meshmend.job.slices.holder import SliceOptimizer, State
 
 Init = Callable[[Floats], Any]
 Update = Callable[..., Any]

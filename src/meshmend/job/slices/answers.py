@@ -1,4 +1,4 @@
-"""A worker's answers to its courier about slices, beside those of every job (`session.py`).
+"""A worker's answers to its courier about slices, beside those of every job (`session/session.py`).
 
 The main thread makes updates, while it waits for the end of a round. The listener hands out copies of slices while the
 main thread computes. Either holds the listener's lock, so that no slice changes while it is copied.
@@ -15,19 +15,19 @@ from meshmend.base.env import Settings
 from meshmend.errors import JobError
 from meshmend.job.config import JobConfig
 from meshmend.job.frameworks.weights import Weights
-from meshmend.job.holder import Changed, Copy
-from meshmend.job.listener import Listener
 from meshmend.job.protocol import NEVER
 from meshmend.job.reduction.footer import Footer
-from meshmend.job.session import Slices, WorkerSession
-from meshmend.job.sharded_replica import Sharded, ShardedReplica
+from meshmend.job.session.listener import Listener
+from meshmend.job.session.session import Slices, WorkerSession
+from meshmend.job.session.solo import Solo
 from meshmend.job.shm.mailbox import WorkerSide
 from meshmend.job.shm.records import Updated
 from meshmend.job.shm.segment import WorkerSegment
 from meshmend.job.shm.sharded_memory import held_in
 from meshmend.job.shm.slices import SliceMemory
-from meshmend.job.slice_saving import SliceSaver
-from meshmend.job.solo import Solo
+from meshmend.job.slices.holder import Changed, Copy
+from meshmend.job.slices.replica import Sharded, ShardedReplica
+from meshmend.job.slices.saving import SliceSaver
 from meshmend.job.state.codec import decode, encode
 from meshmend.telemetry import read_description
 

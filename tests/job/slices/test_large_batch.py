@@ -11,10 +11,10 @@ import pytest
 import meshmend as mm
 from meshmend.errors import JobError
 from meshmend.job.frameworks import elementwise
-from meshmend.job.holder import Holder
-from meshmend.job.large_batch import PUBLISHED, WarmupDecay
-from meshmend.job.optimizers import Sliced, checked
-from tests.job.test_holder import init, update
+from meshmend.job.slices.holder import Holder
+from meshmend.job.slices.large_batch import PUBLISHED, WarmupDecay
+from meshmend.job.slices.optimizers import Sliced, checked
+from tests.job.slices.test_holder import init, update
 
 TENSORS = [("a", (60, 70)), ("b", (5,)), ("c", (3, 40, 20)), ("d", (1,))]
 SIZES = [int(np.prod(shape)) for _, shape in TENSORS]

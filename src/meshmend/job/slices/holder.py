@@ -20,7 +20,6 @@ import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
 from meshmend.errors import JobError
-from meshmend.job.measures import Stages, Work
 from meshmend.job.protocol import NEVER, Evicted, Failure
 from meshmend.job.reduction.base import Levels
 from meshmend.job.reduction.exact import Exact, Floats, Outcome, Wire
@@ -28,6 +27,7 @@ from meshmend.job.reduction.norms import Blocks, Sums
 from meshmend.job.reduction.pieces import Pieces, Tensor, pieces_of
 from meshmend.job.sharding import cut
 from meshmend.job.sharding.slices import SLICES, cut_between
+from meshmend.job.slices.measures import Stages, Work
 
 State = dict[str, npt.NDArray[Any]]
 Digests = tuple[int, int]

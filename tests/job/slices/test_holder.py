@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pytest
 
 from meshmend.errors import JobError
-from meshmend.job.holder import Copy, Holder
-from meshmend.job.optimizers import of_slices
 from meshmend.job.protocol import NEVER, Evicted, Failure
 from meshmend.job.reduction.exact import Exact
+from meshmend.job.slices.holder import Copy, Holder
+from meshmend.job.slices.optimizers import of_slices
 from tests.job.sharding.test_member import later, points
 from tests.simulators.mpi import Kill
 from tests.simulators.sharded import ShardedWorld, Worker

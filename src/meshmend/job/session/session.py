@@ -20,10 +20,10 @@ from meshmend.job.exchange import Notes, check_calls, exchange, in_turn
 from meshmend.job.faults import Fault, Faults, Point
 from meshmend.job.faults.kinds import COURIER, FLIP
 from meshmend.job.frameworks.base import Accumulator
-from meshmend.job.listener import Export, Listener
-from meshmend.job.message_room import MessageRoom
 from meshmend.job.protocol import Total, divide
 from meshmend.job.reduction.footer import MOST_ROUNDS, Call, Footer, Note
+from meshmend.job.session.listener import Export, Listener
+from meshmend.job.session.message_room import MessageRoom
 from meshmend.job.shm.mailbox import ALL, WorkerSide
 from meshmend.job.shm.records import Order, PartWanted
 from meshmend.job.shm.segment import WorkerSegment, open_as_worker
@@ -37,7 +37,7 @@ class Unneeded(Exception):
 
 
 class Slices:
-    """What a sharded job has a session do besides: nothing, where a job is not sharded. See `slice_side.py`."""
+    """What a sharded job has a session do besides: nothing, where a job is not sharded. See `slices/answers.py`."""
 
     word = "sum"
     """What a script calls in a round that is a step."""

@@ -12,7 +12,7 @@ from meshmend.base.clocks import ROOM_POLL
 from meshmend.base.env import Settings
 from meshmend.base.schema import Range, Real, reader
 from meshmend.errors import FormatError, JobError
-from meshmend.job.folders import folder_of
+from meshmend.job.checkpoints.folders import folder_of
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.ledger import StepLedger
 from meshmend.job.state.safetensors import Background, about_of, latest, load, path_of, save

@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import FormatError, JobError
-from meshmend.job.holder import Digests, Holder, State, digest_of
 from meshmend.job.reduction.base import Levels
+from meshmend.job.slices.holder import Digests, Holder, State, digest_of
 from meshmend.job.state.safetensors import about_of, load, path_of, save
 from meshmend.job.state.tree import Leaves
 

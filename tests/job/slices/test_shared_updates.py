@@ -10,8 +10,8 @@ import pytest
 
 import meshmend as mm
 from meshmend.errors import JobError, NotFinite
-from meshmend.job import slice_checkpoints
-from tests.job.test_holder import init, update
+from meshmend.job.slices import checkpoints as slice_checkpoints
+from tests.job.slices.test_holder import init, update
 
 X = np.random.default_rng(1).normal(size=(40, 5)).astype(np.float32)
 ADAM = mm.optimizer(init, update)

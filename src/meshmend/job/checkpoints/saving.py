@@ -8,11 +8,11 @@ from typing import Any
 
 from meshmend.base.env import Settings
 from meshmend.errors import JobError, MeshmendError
-from meshmend.job.checkpoints import Checkpoints
+from meshmend.job.checkpoints.checkpoints import Checkpoints
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.ledger import StepLedger
-from meshmend.job.session import WorkerSession
-from meshmend.job.solo import Solo
+from meshmend.job.session.session import WorkerSession
+from meshmend.job.session.solo import Solo
 
 State = tuple[Framework, int, dict[str, Any]]
 """What holds the state, how many steps are committed, and what a checkpoint says about its job."""

@@ -16,11 +16,10 @@ import numpy as np
 
 from meshmend.base.clocks import ROOM_POLL, SLICES_POLL, SLICES_WAIT
 from meshmend.base.env import Settings
-from meshmend.job.checkpoints import DIVERGED, Checkpoints
+from meshmend.job.checkpoints.checkpoints import DIVERGED, Checkpoints
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.ledger import StepLedger
-from meshmend.job.sharded_replica import ShardedReplica
-from meshmend.job.slice_files import (
+from meshmend.job.slices.files import (
     SHARDED,
     Snapshot,
     are_there,
@@ -31,6 +30,7 @@ from meshmend.job.slice_files import (
     write_index,
     write_slices,
 )
+from meshmend.job.slices.replica import ShardedReplica
 from meshmend.job.state.safetensors import path_of
 from meshmend.job.state.tree import Leaves
 from meshmend.telemetry import NO_ROOM

@@ -1,4 +1,4 @@
-"""Who saves which slices of a sharded job where all workers do it together: `saving.py` with slices."""
+"""Who saves which slices of a sharded job where all workers do it together: `checkpoints/saving.py` with slices."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from meshmend.base.env import Settings
+from meshmend.job.checkpoints.saving import Saver, State
 from meshmend.job.ledger import StepLedger
-from meshmend.job.saving import Saver, State
-from meshmend.job.session import WorkerSession
-from meshmend.job.sharded_replica import ShardedReplica
+from meshmend.job.session.session import WorkerSession
+from meshmend.job.session.solo import Solo
 from meshmend.job.sharding.placement import in_line
-from meshmend.job.slice_checkpoints import SliceCheckpoints
-from meshmend.job.solo import Solo
+from meshmend.job.slices.checkpoints import SliceCheckpoints
+from meshmend.job.slices.replica import ShardedReplica
 
 
 @dataclass(frozen=True)

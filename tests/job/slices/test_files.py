@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from meshmend.errors import FormatError, JobError
-from meshmend.job.holder import Holder, SliceOptimizer
-from meshmend.job.optimizers import of_slices
 from meshmend.job.sharding import Holdings, placed
-from meshmend.job.slice_files import (
+from meshmend.job.slices.files import (
     are_there,
     drop_unnamed,
     folder_of,
@@ -21,8 +19,10 @@ from meshmend.job.slice_files import (
     write_index,
     write_slices,
 )
+from meshmend.job.slices.holder import Holder, SliceOptimizer
+from meshmend.job.slices.optimizers import of_slices
 from meshmend.job.state.safetensors import latest, save
-from tests.job.test_holder import ADAM, LEAVES, start, update
+from tests.job.slices.test_holder import ADAM, LEAVES, start, update
 
 SLICES, STEP = 4, 7
 

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import JobError
-from meshmend.job.optimizers import Optimizer
 from meshmend.job.reduction.norms import trust_ratio
 from meshmend.job.reduction.pieces import Pieces
+from meshmend.job.slices.optimizers import Optimizer
 
 Floats = npt.NDArray[np.float32]
 Rate = float | Callable[[int], float]

@@ -1,0 +1,1 @@
+"""When a job saves its state, where, and which worker does it."""
