@@ -42,7 +42,7 @@ def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
         process.terminate()
     assert process.returncode == 0, output
     assert "the same, bit for bit, in all" in output
-    assert "audit: clean. 600 steps" in output
+    assert "audit: clean. 1,000 steps" in output
     assert len({*re.findall(r"\b[0-9a-f]{64}\b", output)}) == 1, output
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
     name = NAME.findall(output)[0]

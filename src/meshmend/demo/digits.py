@@ -39,7 +39,7 @@ def load() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
 def init() -> Weights:
     """Random weights, scaled by how many inputs are added up."""
     random = np.random.default_rng(1)
-    shapes = {"conv1": (3, 3, 1, 32), "conv2": (3, 3, 32, 64), "dense": (4 * 4 * 64, 64), "out": (64, 10)}
+    shapes = {"conv1": (3, 3, 1, 16), "conv2": (3, 3, 16, 32), "dense": (4 * 4 * 32, 64), "out": (64, 10)}
     weights = {k: random.normal(0, np.sqrt(2 / np.prod(s[:-1])), s) for k, s in shapes.items()}
     biases = {f"{k}_bias": np.zeros(s[-1]) for k, s in shapes.items()}
     return {k: jnp.asarray(v, jnp.float32) for k, v in (weights | biases).items()}
@@ -50,7 +50,7 @@ def logits(w: Weights, x: jax.Array) -> jax.Array:
     for layer in ("conv1", "conv2"):
         x = jax.lax.conv_general_dilated(x, w[layer], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
         x = jax.nn.relu(x + w[f"{layer}_bias"])
-    x = x.reshape(-1, 4, 2, 4, 2, 64).max((2, 4)).reshape(len(x), -1)
+    x = x.reshape(-1, 4, 2, 4, 2, 32).max((2, 4)).reshape(len(x), -1)
     x = jax.nn.relu(x @ w["dense"] + w["dense_bias"])
     return x @ w["out"] + w["out_bias"]
 

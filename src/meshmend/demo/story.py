@@ -30,7 +30,7 @@ from meshmend.testing import fail_at
 
 SCRIPT = Path(__file__).with_name("digits.py")
 NEEDS = {"jax": "jax", "sklearn": "scikit-learn", "matplotlib": "matplotlib", "rich": "rich"}
-WORKERS, STEPS = 4, 600
+WORKERS, STEPS = 4, 1000
 FIRST, SECOND, SURVIVOR = 2, 0, 1
 """The workers to kill, and one that is left alone."""
 STRIKE = 50
