@@ -20,7 +20,7 @@ from tests.jobs.jobs import processes, wait_for
 from tests.report.made import Attempt, run
 
 DEADLINE = 280
-NAME = re.compile(r"demo-\d{4}-\d{6}")
+NAME = re.compile(r"demo-\d{4}-\d{6}-\d+")
 
 
 def start(folder: Path, steps: int) -> subprocess.Popen[str]:
@@ -85,6 +85,13 @@ def test_a_broken_promise_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[
     for part in ("status 1", "1 kills", "1 incidents", "20 steps", "weights differ", "below 95.0 %"):
         assert part in wrong
     assert "NOT the same" in capsys.readouterr().out
+
+
+def test_a_training_that_could_not_begin_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(story, "_undisturbed", lambda *_: story.Outcome(0, ["a" * 64], 99.0))
+    monkeypatch.setattr(story, "_disturbed", lambda *_: story.Outcome(2))
+    with pytest.raises(JobError, match="ended with status 2"):
+        demo(tmp_path)
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

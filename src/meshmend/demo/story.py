@@ -64,7 +64,7 @@ def demo(folder: Path | str = ".") -> int:
     if missing:
         raise JobError(f"meshmend demo needs {', '.join(missing)}: pip install 'meshmend[demo]'")
     try:
-        return _play(Path(folder), time.strftime("demo-%m%d-%H%M%S"))
+        return _play(Path(folder), f"{time.strftime('demo-%m%d-%H%M%S')}-{os.getpid()}")
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
@@ -88,6 +88,8 @@ def _play(folder: Path, run: str) -> int:
         fail_at(rank=SECOND, step=STRIKE, point="shrink"),
     ):
         disturbed = _disturbed([sys.executable, "-m", "meshmend", *words], folder, run)
+    if not disturbed.weights:
+        raise JobError(f"the training on workers ended with status {disturbed.status}, and what it said is above")
     print("\n3. what became of it\n", flush=True)
     wrong = _verdict(alone, disturbed, folder, run)
     print(f"\n{time.monotonic() - begin:.0f} s in all. Look again: meshmend audit {run}")
