@@ -98,7 +98,9 @@ def test_the_best_of_the_trainer_is_the_best_of_all_attempts() -> None:
 @pytest.mark.jobs
 def test_the_trainer_stops_early_in_the_same_epoch_whoever_dies(job: Job) -> None:
     job.faults = [Fault(rank=0, step=30)]
-    job.run("-n", "2", script=[FOLDER / "trainer_torch.py", "--patience", "1"])
+    # A spare joins in the same step; a replacement might not be there before the training has stopped.
+    options = ["--on-failure", "spare", "--spares", "1", "-n", "2"]
+    job.run(*options, script=[FOLDER / "trainer_torch.py", "--patience", "1"])
     assert job.status == 0, job.output
     rows = [line.split(",") for line in (job.folder / "trainer.csv").read_text().splitlines()]
     losses = [float(loss) for _, _, loss, _ in rows]
