@@ -130,7 +130,8 @@ class HolderWorker:
         head = np.array([copy.version, copy.state["count"]], np.int64)
         return np.concatenate([one.view(np.uint8) for one in (head, copy.state["m"], copy.state["v"])])
 
-    def fill(self, number: int, copy: np.ndarray) -> None:
+    def fill(self, number: int, copy: np.ndarray, look: Any) -> None:
+        look()
         version, count = copy[:16].view(np.int64)
         m, v = np.split(copy[16:].view(np.float32), 2)
         self.holder.fill(number, Copy({"m": m, "v": v, "count": np.asarray(count)}, int(version)))

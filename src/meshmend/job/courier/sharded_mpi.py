@@ -91,8 +91,8 @@ class HolderPort(WorkerPort, Protocol):
     def copies_of(self, slices: Collection[int], look: Callable[[], None]) -> dict[int, Bytes]:
         """Copies of slices, for other holders; `look` raises if a member has died meanwhile."""
 
-    def fill(self, number: int, copy: Bytes) -> None:
-        """Hold a slice from now on."""
+    def fill(self, number: int, copy: Bytes, look: Callable[[], None]) -> None:
+        """Hold a slice from now on; `look` as above."""
 
 
 class ShardedMpi(Mpi):
@@ -170,7 +170,7 @@ class ShardedMpi(Mpi):
                 data = np.empty(int(size[0]), np.uint8)
                 for begin in range(0, len(data), PIECE):
                     patient(self.active.Irecv(data[begin : begin + PIECE], places[fill.source]))
-                self.holder.fill(fill.slice, data)
+                self.holder.fill(fill.slice, data, self.look)
 
     def scatter(self, round: int, slices: Collection[int], takers: Sequence[Collection[int]]) -> Total:
         """Every member sends each slice of its part to all that take it, and adds up what it takes itself."""
