@@ -6,7 +6,8 @@
 By default on one host; with `--hosts N` over so many network namespaces, each with a /dev/shm of its own, that reach
 each other by a real sshd (as root). The next failure strikes as soon as the run has recovered from the last one. With
 `--sharded 1` the update is sharded, with one buddy for each slice, and the undisturbed run is still the unsharded one:
-then the weights are compared, since the optimizer's state is nobody's as a whole.
+then the weights are compared, since the optimizer's state is nobody's as a whole. A worker is struck only when others
+hold all its slices, as no run can survive more; new buddies have them within two steps or three.
 
 Everything happens in mount and process namespaces of its own (`room.py`), so nothing else on the machine is touched.
 """

@@ -94,14 +94,6 @@ class SlicePort(WorkerPort):
             self._neighbours[member.rank, member.born] = found
         return found
 
-    def take(self, round: int, totals: dict[int, npt.NDArray[np.generic]], rest: npt.NDArray[np.generic]) -> Total:
-        """Keep the totals of a round's slices; what its footer says."""
-        total, bounds = self.total(round), self.stretches
-        for number, found in totals.items():
-            total[bounds[number] : bounds[number + 1]] = found
-        total[bounds[-1] :] = rest
-        return self.read(total)
-
     def measure(self, round: int, stage: int) -> tuple[Sums, Sums]:
         """The sums of squares of the slices held here, with 0 for the others, and where those of all slices go."""
         own, every = self._slices.measured[stage], self._slices.squares[stage]
