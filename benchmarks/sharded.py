@@ -36,13 +36,13 @@ def init(weights: Floats) -> dict[str, Any]:
     return {"m": np.zeros_like(weights), "v": np.zeros_like(weights), "count": np.zeros((), np.int64)}
 
 
-def update(weights: Floats, grads: Floats, state: dict[str, Any]) -> tuple[Floats, dict[str, Any]]:
+def update(weights: Floats, grads: Floats, state: dict[str, Any], rate: float = 0.01) -> tuple[Floats, dict[str, Any]]:
     """A step of Adam."""
     count = state["count"] + 1
     m = np.float32(0.9) * state["m"] + np.float32(0.1) * grads
     v = np.float32(0.999) * state["v"] + np.float32(0.001) * grads * grads
     step = m / np.float32(1 - 0.9**count) / (np.sqrt(v / np.float32(1 - 0.999**count)) + np.float32(1e-8))
-    return weights - np.float32(0.01) * step, {"m": m, "v": v, "count": np.asarray(count)}
+    return weights - np.float32(rate) * step, {"m": m, "v": v, "count": np.asarray(count)}
 
 
 def sent() -> int:

@@ -94,6 +94,11 @@ class Evaluation:
         """The results of all chunks as one tree, leaf by leaf."""
         trees = [plain_leaves(self.found[number]) for number in range(self.chunks.count)]
         names = [name for name, _ in trees[0]]
+        if not names:
+            raise JobError(
+                "the function of job.evaluate returned nothing for the first chunk; return a number, an array or a "
+                "dict of them"
+            )
         for number, tree in enumerate(trees):
             if (others := [name for name, _ in tree]) != names:
                 raise JobError(
@@ -122,6 +127,11 @@ def digest_of(result: Any) -> int:
 def _added(arrays: list[npt.NDArray[Any]]) -> Any:
     """Integers stay integers, and everything else is added in double precision."""
     for number, array in enumerate(arrays):
+        if array.dtype.kind not in "biuf":
+            raise JobError(
+                f"the function of job.evaluate returned something of type {array.dtype} for chunk {number}, which has "
+                "no sum; return numbers, or arrays of them"
+            )
         if array.shape != arrays[0].shape:
             raise JobError(
                 f"the function of job.evaluate returned an array of shape {array.shape} for chunk {number} and of "
