@@ -195,8 +195,8 @@ def test_chunks_of_the_dead_are_computed_by_the_others_and_no_others() -> None:
     [
         (lambda chunk: chunk, False, "rows=True"),
         (lambda chunk: {"few": 1} if len(chunk) < 8 else {"many": 1}, False, "the same names"),
-        (lambda chunk: "right", False, "return numbers"),
-        (lambda chunk: None, False, "returned nothing"),
+        (lambda _: "right", False, "return numbers"),
+        (lambda _: None, False, "returned nothing"),
         (lambda chunk: chunk.sum(), True, "one row per sample"),
         (lambda chunk: chunk[:1], True, "one row per sample"),
         (lambda chunk: np.zeros((len(chunk), len(chunk))), True, "one row per sample"),
