@@ -1,7 +1,7 @@
 """What decoding costs, and what a cache saves: real JPEGs of 224x224, made by Pillow.
 
     python benchmarks/input.py            three ways to read them: images per second of one core, and how long a small
-                                          ResNet waits for them, alone and on two workers
+                                          ResNet waits for them, alone and on two workers (--framework jax: in JAX)
 
 Decoded each time, cached as the files are (compressed), and cached as they are decoded (uncompressed); each is cropped
 at random afterwards, and in the last line mirrored half of the time, which costs more than the crop. Images per second
@@ -24,6 +24,7 @@ import numpy as np
 import meshmend as mm
 
 SIDE, CROP = 224, 192
+ONE_THREAD = {**os.environ, "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "JAX_PLATFORMS": "cpu"}
 WAYS = ("decoded each time", "cached compressed", "cached uncompressed", "  and mirrored")
 
 
@@ -107,15 +108,60 @@ with mm.Job(data({way!r}, Path({folder!r})).read_ahead(4, threads=1), batch=32, 
 """
 
 
-def stall(way: str, folder: Path, steps: int, workers: int) -> tuple[float, float]:
+TRAIN_JAX = """
+import sys
+from pathlib import Path
+import jax, jax.numpy as jnp, numpy as np
+import meshmend as mm
+sys.path.insert(0, {here!r})
+from input import data
+
+def conv(x, kernel, stride):
+    return jax.lax.conv_general_dilated(x, kernel, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+def block(x, one):
+    y = conv(x, one["first"], 2)
+    y = jax.nn.relu((y - y.mean((0, 1, 2))) / jnp.sqrt(y.var((0, 1, 2)) + 1e-5))
+    return jax.nn.relu(conv(y, one["second"], 1) + conv(x, one["around"], 2))
+
+def loss(weights, lane):
+    images, labels = lane
+    x = conv(images.astype(jnp.float32) / 255 - 0.5, weights["begin"], 2)
+    for one in weights["blocks"]:
+        x = block(x, one)
+    scores = jax.nn.log_softmax(x.mean((1, 2)) @ weights["end"])
+    return -jnp.take_along_axis(scores, labels[:, None], 1).sum()
+
+random = np.random.default_rng(0)
+def made(*shape):
+    return jnp.asarray(random.normal(size=shape, scale=np.prod(shape[:-1]) ** -0.5).astype(np.float32))
+
+def made_block(n):
+    return dict(first=made(3, 3, n, 2 * n), second=made(3, 3, 2 * n, 2 * n), around=made(1, 1, n, 2 * n))
+
+weights = dict(begin=made(7, 7, 3, 16), end=made(128, 10), blocks=[made_block(n) for n in (16, 32, 64)])
+grad = jax.jit(jax.value_and_grad(loss))
+with mm.Job(data({way!r}, Path({folder!r})).read_ahead(4, threads=1), batch=32, lanes=4) as job:
+    weights = job.share(weights)
+    for step in job.steps({steps}):
+        total, grads = job.sum(lambda lane: jax.block_until_ready(grad(weights, lane)))
+        weights = jax.tree.map(lambda w, g: w - 0.01 / 32 * g, weights, grads)
+        job.commit(weights, loss=total / job.batch)
+"""
+SCRIPTS = {"torch": TRAIN, "jax": TRAIN_JAX}
+
+
+def stall(way: str, folder: Path, steps: int, workers: int, framework: str) -> tuple[float, float]:
     """The share of the steps after the first epoch in which the workers waited for input, and images per second."""
     from meshmend.telemetry import Committed, read
 
     with tempfile.TemporaryDirectory() as place:
         script = Path(place) / "train.py"
-        script.write_text(TRAIN.format(here=str(Path(__file__).parent), way=way, folder=str(folder), steps=steps))
+        script.write_text(
+            SCRIPTS[framework].format(here=str(Path(__file__).parent), way=way, folder=str(folder), steps=steps)
+        )
         command = [sys.executable, "-m", "meshmend", "run", "-n", str(workers), "--name", "input", str(script)]
-        done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=1800, env={**os.environ})
+        done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=1800, env=ONE_THREAD)
         if done.returncode:
             raise SystemExit(done.stdout + done.stderr)
         lines = [event for event in read(Path(place) / "runs" / "input") if isinstance(event, Committed)]
@@ -134,6 +180,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="processor time for each speed")
     parser.add_argument("--steps", type=int, default=40, help="of the ResNet; 0: no training")
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2])
+    parser.add_argument("--framework", choices=SCRIPTS, default="torch")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -143,7 +190,7 @@ def main() -> None:
         for way, images in zip(WAYS, speeds, strict=True):
             line = f"{way:20} {images:9,.0f} images/s per core  {images / speeds[0]:5.1f} times"
             for workers in options.workers if options.steps and way != WAYS[3] else []:
-                share, rate = stall(way, folder, options.steps, workers)
+                share, rate = stall(way, folder, options.steps, workers, options.framework)
                 line += f"  {workers} worker{'s' * (workers > 1)}: stall {100 * share:.2f} %, {rate:,.0f} images/s"
             print(line, flush=True)
 

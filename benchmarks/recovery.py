@@ -1,6 +1,6 @@
 """What a failure costs: from the kill to the next committed step, on this machine.
 
-    python benchmarks/recovery.py [--quick] [--only kill,spare,…]
+    python benchmarks/recovery.py [--quick] [--only kill,spare,…] [--sharded]
 
 Every row is a run of its own with several failures, each compared with the median of the ordinary steps just before
 it; so what else the machine does weighs on both. `beyond` is what a failure adds: its time from the kill to the next
@@ -9,6 +9,9 @@ commit, less one ordinary step, less the time in which the dead worker's lanes w
     kill      SIGKILL of a worker, the others go on      spare     the same, a spare takes over 100 MB of state
     join      its replacement comes in                   mpirun    SIGKILL of mpirun, a new world is formed
     hang      SIGSTOP of a worker                        restart, checkpoint   the policies of others, for comparison
+
+With `--sharded` each row is a phase of a step with sharded updates (Adam, 24 lanes, exact sums), in which a worker, or
+its courier, is killed; in the last row another one dies in the next step, while new buddies are being filled.
 """
 
 from __future__ import annotations
@@ -43,6 +46,11 @@ class Case:
     size: int = 25
     every: int = 15
     """Steps between two failures."""
+    point: str = "compute"
+    buddies: int = 0
+    """0: updates are not sharded."""
+    next_too: bool = False
+    """Whether another worker dies in the step after each failure."""
 
 
 CASES = {
@@ -53,15 +61,20 @@ CASES = {
     "restart": Case(("--on-failure", "restart"), "kill", every=30),
     "checkpoint": Case(("--on-failure", "checkpoint", "--checkpoint-every", "10"), "kill", every=25),
 }
+PHASES = ("compute", "allreduce", "add", "meet", "update", "compare", "give", "take", "commit")
+SHARDED = {phase: Case(("--on-failure", "shrink"), "kill", every=25, point=phase, buddies=1) for phase in PHASES}
+SHARDED["hand-over"] = Case(("--on-failure", "replace"), "kill", every=60, buddies=2, next_too=True)
 
 
 def run(case: Case, failures: int, folder: Path, reduction: str) -> list[Event]:
     """A run with failures, and all its events."""
     steps = case.every * (failures + 1)
     faults = [
-        {"rank": 1 + n % (WORKERS - 1), "step": case.every * (n + 1), "point": "compute", "kind": case.kind}
+        {"rank": 1 + n % (WORKERS - 1), "step": case.every * (n + 1), "point": case.point, "kind": case.kind}
         for n in range(failures)
     ]
+    if case.next_too:
+        faults += [{**fault, "rank": 1 + fault["rank"] % (WORKERS - 1), "step": fault["step"] + 1} for fault in faults]
     if "spare" in case.words:
         for n, fault in enumerate(faults):
             fault["rank"] = n  # whoever has died does not come back
@@ -71,7 +84,8 @@ def run(case: Case, failures: int, folder: Path, reduction: str) -> list[Event]:
     }  # fmt: skip
     line = [sys.executable, "-m", "meshmend", "run", "-n", str(WORKERS), "--name", "bench", *case.words, str(SCRIPT)]
     with (folder / "log").open("w+") as log:
-        job = subprocess.Popen([*line, str(case.size), str(steps), reduction], env=environment, stdout=log, stderr=log)
+        words = [str(case.size), str(steps), reduction, *(["24", str(case.buddies)] if case.buddies else [])]
+        job = subprocess.Popen([*line, *words], env=environment, stdout=log, stderr=log)
         if case.kind == "mpirun":
             kill_mpirun(job, folder / "bench", [fault["step"] for fault in faults])
         if job.wait(timeout=600):
@@ -115,16 +129,21 @@ def show(name: str, found: list[Incident], events: list[Event]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="What a failure costs, from the kill to the next committed step.")
     parser.add_argument("--quick", action="store_true", help="two failures a run")
-    parser.add_argument("--only", default=",".join(CASES))
+    parser.add_argument("--only", default="")
+    parser.add_argument("--sharded", action="store_true", help="phases of a step with sharded updates")
     parser.add_argument("--reduction", default="float")
     chosen = parser.parse_args()
+    cases = SHARDED if chosen.sharded else CASES
+    if chosen.sharded:
+        chosen.reduction = "exact"
     print(f"{WORKERS} workers, {chosen.reduction}; times in ms, medians (and range of the totals)")
     head = f"{'':12}{'failures':>9}{'step':>10}{'total':>10} {'range':>13}{'recompute':>11}"
     print(f"{head}{'beyond':>9}{'steps':>8}{'done':>8}")
-    for name in chosen.only.split(","):
-        case = CASES[name]
+    for name in chosen.only.split(",") if chosen.only else cases:
+        case = cases[name]
+        failures = 2 if chosen.quick or chosen.sharded else 4 if name == "spare" else 6
         with tempfile.TemporaryDirectory() as folder:
-            events = run(case, 2 if chosen.quick else 4 if name == "spare" else 6, Path(folder), chosen.reduction)
+            events = run(case, failures, Path(folder), chosen.reduction)
         account = report.check(events)
         if not account.clean:
             raise SystemExit(report.render(account, report.incidents(events)))

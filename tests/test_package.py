@@ -67,8 +67,8 @@ LAW: dict[str, list[str]] = {
     ],
     "job/faults": ["base", "kinds", "inject"],
     "job/courier": [
-        "timings", "parent", "mpi", "sharded_mpi", "worker_messages", "worker_port", "slice_port", "differences",
-        "courier", "__main__",
+        "timings", "parent", "mpi", "holder_port", "host_routes", "between_hosts_mpi", "sharded_mpi", "worker_messages",
+        "worker_port", "slice_port", "differences", "courier", "__main__",
     ],
     "run": [
         "supervisor", "outlet", "console", "clusters", "spec", "checks", "journal", "heart", "disk", "secret", "probe",

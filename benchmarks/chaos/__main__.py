@@ -1,10 +1,14 @@
 """A thousand failures of all kinds in one run; then its audit, and its states beside those of an undisturbed run.
 
     python benchmarks/chaos [--failures 200] [--hosts N] [--workers 4] [--kinds KINDS] [--seed 0] [--keep FOLDER]
-                            [--minutes 600] [--pause 0.01]
+                            [--minutes 600] [--pause 0.01] [--sharded BUDDIES]
 
 By default on one host; with `--hosts N` over so many network namespaces, each with a /dev/shm of its own, that reach
-each other by a real sshd (as root). The next failure strikes as soon as the run has recovered from the last one.
+each other by a real sshd (as root). The next failure strikes as soon as the run has recovered from the last one. With
+`--sharded 1` the update is sharded, with one buddy for each slice, and the undisturbed run is still the unsharded one:
+then the weights are compared, since the optimizer's state is nobody's as a whole. A worker is struck only when others
+hold all its slices, as no run can survive more; new buddies have them within two steps or three.
+
 Everything happens in mount and process namespaces of its own (`room.py`), so nothing else on the machine is touched.
 """
 
@@ -28,7 +32,7 @@ from torment import Torment
 from meshmend import report
 from meshmend.base.processes import kill
 from meshmend.base.terminal import table
-from meshmend.telemetry import read, steps_done
+from meshmend.telemetry import Committed, Event, read, steps_done
 
 SCRIPT = Path(__file__).parent.parent / "loops" / "torment.py"
 ENDLESS = 10**9
@@ -37,19 +41,29 @@ MORE = 100
 PATIENCE = 300.0
 
 
-def finish(bed: Bed, keeper: Keeper) -> Keeper:
+def finish(bed: Bed, keeper: Keeper, buddies: int) -> Keeper:
     """Stop a run that would never end, and resume it for the last steps; the keeper of those."""
     keeper.closing = True
     kill(keeper.launcher, signal.SIGTERM)
     keeper.join(PATIENCE)
-    words = ["--resume", RUN, str(SCRIPT), str(steps_done(bed.run) + MORE), "0.01"]
+    words = ["--resume", RUN, str(SCRIPT), str(steps_done(bed.run) + MORE), "0.01", str(buddies)]
     last = Keeper(bed, words, keeper.log)
     last.start()
     last.join(PATIENCE)
     return last
 
 
-def verdict(bed: Bed, torment: Torment, lives: list[object], seconds: float, status: int) -> bool:
+def first_other_weights(ours: list[Event], theirs: list[Event]) -> int | None:
+    """The first step after which two runs have other weights, as their scripts wrote to the ledger; None if none."""
+    found = {}
+    for at, events in enumerate((ours, theirs)):
+        for line in events:
+            if isinstance(line, Committed):
+                found.setdefault(line.step, (set(), set()))[at].add(line.metrics["weights"])
+    return min((step for step, (a, b) in found.items() if a != b or len(a) != 1), default=None)
+
+
+def verdict(bed: Bed, torment: Torment, lives: list[object], seconds: float, status: int, *, sharded: bool) -> bool:
     """Say what happened; whether all was well."""
     alone = Path(bed.home) / "alone"
     steps = steps_done(bed.run)
@@ -59,7 +73,8 @@ def verdict(bed: Bed, torment: Torment, lives: list[object], seconds: float, sta
     events = read(bed.run)
     account, incidents = report.check(events), report.incidents(events)
     print(report.render(account, incidents[-5:]))
-    step = report.compare(events, read(bed.disk / "alone"))
+    undisturbed = read(bed.disk / "alone")
+    step = first_other_weights(events, undisturbed) if sharded else report.compare(events, undisturbed)
     rows = [
         [
             kind,
@@ -75,7 +90,8 @@ def verdict(bed: Bed, torment: Torment, lives: list[object], seconds: float, sta
     odd = [life for life in lives if not life.expected]
     print(f"{torment.struck} failures in {seconds:.0f} s and {steps:,} steps; {len(lives)} launchers; status {status}")
     print(
-        "states: " + ("those of the undisturbed run, after every step" if step is None else f"differ after step {step}")
+        f"{'weights' if sharded else 'states'}: "
+        + ("those of the undisturbed run, after every step" if step is None else f"differ after step {step}")
     )
     print("left behind: " + (", ".join(left) or "nothing"))
     for what in [*torment.stuck, *(f"a launcher ended: {life}" for life in odd)]:
@@ -97,6 +113,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=600, help="stop after so long in any case")
     parser.add_argument("--pause", type=float, default=0.01, help="the least length of a step, in seconds")
+    parser.add_argument("--sharded", type=int, default=0, metavar="BUDDIES", help="shard the update; 0: do not")
     parser.add_argument("--keep", help="a folder that the run is copied to at the end")
     chosen = parser.parse_args()
     kinds = chosen.kinds.split(",") if chosen.kinds else [*STRIKES]
@@ -120,16 +137,17 @@ def main() -> int:
             str(SCRIPT),
             str(ENDLESS),
             str(chosen.pause),
+            str(chosen.sharded),
         ]
         keeper = Keeper(bed, words, home / "log")
         keeper.start()
         until = began + 60 * chosen.minutes
         torment = Torment(bed, keeper, kinds, chosen.failures, random.Random(chosen.seed), until)
         torment.run()
-        last = finish(bed, keeper)
+        last = finish(bed, keeper, chosen.sharded)
         lives = [*keeper.lives, *last.lives]
         status = last.lives[-1].status if last.lives else -1
-        good = verdict(bed, torment, lives, time.monotonic() - began, status)
+        good = verdict(bed, torment, lives, time.monotonic() - began, status, sharded=chosen.sharded > 0)
         if not good:
             print(*keeper.log.read_text(errors="replace").splitlines()[-60:], sep="\n")
         return 0 if good and status == DONE else 1

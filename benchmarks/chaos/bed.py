@@ -13,8 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from meshmend.base.processes import kill
+from meshmend.errors import JobError
 from meshmend.job.shm import home as shm
+from meshmend.job.shm import open_to_read
 from meshmend.job.shm.inspect import Member, members
+from meshmend.job.shm.sharded_memory import held_in
 from meshmend.testbed import namespaces
 from meshmend.testbed.namespaces import space_of
 
@@ -61,6 +64,16 @@ class Bed:
         """Those of one host."""
         with self.seeing(host):
             return members(RUN)
+
+    def held(self) -> dict[int, frozenset[int]]:
+        """The slices that each rank holds, where updates are sharded."""
+        found = {}
+        for host in self.hosts:
+            with self.seeing(host):
+                for one in members(RUN):
+                    with contextlib.suppress(JobError, OSError):
+                        found[one.rank] = held_in(open_to_read(RUN, one.rank).courier)
+        return found
 
     @contextlib.contextmanager
     def seeing(self, host: str) -> Iterator[None]:

@@ -76,12 +76,21 @@ class Torment:
             if len(left) >= kind.members and all(one.has_courier for one in left):
                 host = self.dice.choice(self.bed.far or self.bed.hosts)
                 scene = Scene(self.bed, self.keeper, self.dice, self.dice.choice(left), host)
-                if kind.can(scene):
+                if kind.can(scene) and self._has_copies(left, scene.victim):
                     return scene
             time.sleep(LOOK)
         if self.keeper.is_alive():
             self._help(f"nothing could be struck by {kind.name!r} for {DEADLINE:.0f} s")
         return None
+
+    def _has_copies(self, left: list[Member], victim: Member) -> bool:
+        """Whether others hold all slices that the victim holds: with one buddy, nothing could save them otherwise.
+
+        True where updates are not sharded: nobody holds any then.
+        """
+        held = self.bed.held()
+        others = frozenset[int]().union(*(held.get(one.rank, frozenset()) for one in left if one.rank != victim.rank))
+        return held.get(victim.rank, frozenset()) <= others
 
     def _strike(self, kind: Strike, scene: Scene) -> None:
         tally, victim = self.tallies[kind.name], scene.victim

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as some
 
 import meshmend as mm
 from meshmend.job.evaluation import Chunks, Evaluation
+from meshmend.job.state.values import to_bytes
 from tests.processes import DEADLINE
 
 DATA = np.arange(50, dtype=np.float32)
@@ -177,7 +179,7 @@ def test_chunks_of_the_dead_are_computed_by_the_others_and_no_others() -> None:
     chunks = Chunks(DATA, 50, 10)
     meeting: list[Sequence[int]] = [[0, 1, 2], [0, 1], [0, 1]]
     done = Evaluation(chunks)
-    others = iter([{1: b""}, {1: b'{"dict":[[1,10],[4,10]]}'}, {1: b'{"dict":[]}'}])
+    others = iter([{1: b""}, {1: zlib.compress(to_bytes({1: 10, 4: 10}))}, {1: zlib.compress(to_bytes({}))}])
 
     def exchange(data: bytes) -> dict[int, bytes]:
         present, brought = meeting.pop(0), next(others)
@@ -193,6 +195,8 @@ def test_chunks_of_the_dead_are_computed_by_the_others_and_no_others() -> None:
     [
         (lambda chunk: chunk, False, "rows=True"),
         (lambda chunk: {"few": 1} if len(chunk) < 8 else {"many": 1}, False, "the same names"),
+        (lambda _: "right", False, "return numbers"),
+        (lambda _: None, False, "returned nothing"),
         (lambda chunk: chunk.sum(), True, "one row per sample"),
         (lambda chunk: chunk[:1], True, "one row per sample"),
         (lambda chunk: np.zeros((len(chunk), len(chunk))), True, "one row per sample"),

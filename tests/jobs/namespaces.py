@@ -85,7 +85,8 @@ class Hosts:
     def boot(self, host: str) -> None:
         """Make a host reachable for the launch agent; its environment is bare, as with ssh, but for where we are."""
         self.temporary.mkdir(exist_ok=True)
-        bare = {name: os.environ[name] for name in ("PATH", "HOME", "PYTHONPATH") if name in os.environ}
+        kept = ("PATH", "HOME", "PYTHONPATH", "OPENBLAS_CORETYPE")  # the last, or its products have other bits there
+        bare = {name: os.environ[name] for name in kept if name in os.environ}
         bare["TMPDIR"] = str(self.temporary)
         with self._log.open("ab") as log:
             self._servers[host] = subprocess.Popen(

@@ -5,9 +5,11 @@ workers wait until there is a file called `open`; `crowd=N` ends after the first
 part in; `grow=1` makes gradients jump, so that rounds are done again on wider grids; `bad=STEP` makes a gradient of
 that step infinite; `wrong=STEP` raises in that step on every worker; `best=STEP` saves a checkpoint of that name
 after it; `say=1` has workers gather before the first step and after every fourth; `optimizer=NAME` takes another one,
-which needs norms of whole tensors (lars, lamb, clipped) or whole tensors (rows); `reduction=float`.
+which needs norms of whole tensors (lars, lamb, clipped) or whole tensors (rows); `reduction=float`; `full=N`: so many
+times, a worker has no room for a copy of a slice.
 """
 
+import errno
 import hashlib
 import os
 import sys
@@ -18,6 +20,7 @@ import numpy as np
 import meshmend as mm
 from meshmend.job.reduction.norms import Blocks, Norm, clipping
 from meshmend.job.reduction.pieces import pieces_of
+from meshmend.job.shm.files import RankFiles
 from meshmend.job.slices.optimizers import Optimizer
 
 SIZES = {"w": 9000, "b": 3, "u": 2500}
@@ -77,8 +80,23 @@ def alone(name: str, weights: dict, sums: dict, states: dict) -> tuple:
     return new, {one: done[one][1] for one in names}
 
 
+def fill_memory(times: int) -> None:
+    """From now on, so many copies of slices find no room."""
+    write = RankFiles.write_copy
+
+    def fail(files: RankFiles, number: int, pieces: list) -> None:
+        nonlocal times
+        if times:
+            times -= 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(files, number, pieces)
+
+    RankFiles.write_copy = fail  # type: ignore[method-assign]
+
+
 def main() -> None:
     options = dict(word.split("=") for word in sys.argv[1:])
+    fill_memory(int(options.get("full", 0)))
     random = np.random.default_rng(0)
     x = random.normal(size=(500, 20)).astype(np.float32)
     spread = {name: random.normal(size=(20, size)).astype(np.float32) for name, size in SIZES.items()}

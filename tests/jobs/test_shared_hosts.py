@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import meshmend as mm
 from meshmend.job.shm.inspect import members
 from meshmend.testbed import why_not
 from tests.jobs.jobs import Job
@@ -30,6 +31,14 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
         pytest.skip(_why_not())
     with Hosts(tmp_path, ["a", "b"]) as made:
         yield made
+
+
+@pytest.mark.parametrize(("rank", "phase"), [(1, "add"), (0, "take"), (0, "meet"), (1, "give")])
+def test_a_kill_in_every_phase_between_hosts_changes_no_bit(job: Job, hosts: Hosts, rank: int, phase: str) -> None:
+    """Sums of a host, their totals, and weights: each goes on to others of that host, or stops with one that dies."""
+    job.on, job.faults = partial(hosts.line, "a"), [mm.testing.Fault(rank=rank, step=5, point=phase)]
+    words = ["--hosts", "a:2,b:2", "--launch-agent", AGENT, "--on-failure", "shrink", "--log-every", "0"]
+    assert_as_unsharded(job.run(*words, script=[SCRIPT, "grow=1"]), 3, "grow=1")
 
 
 @pytest.mark.parametrize("rank", [0, 3])

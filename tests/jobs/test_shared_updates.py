@@ -85,6 +85,14 @@ def test_a_replacement_takes_weights_from_one_and_slices_from_several(job: Job, 
 
 
 @pytest.mark.jobs
+def test_copies_of_slices_wait_for_room(job: Job) -> None:
+    """A full memory once ended the thread that writes them, and all workers waited for ever."""
+    job.faults = [mm.testing.Fault(rank=1, step=5)]
+    job.run("-n", "3", "--on-failure", "shrink", script=[SCRIPT, "steps=12", "full=2"])
+    assert_as_unsharded(job, 2, "steps=12")
+
+
+@pytest.mark.jobs
 def test_of_two_workers_the_one_whose_weights_changed_is_known(job: Job) -> None:
     """Two states that differ have no majority; but the holders of each slice have agreed on its digest."""
     job.faults = [mm.testing.Fault(rank=0, step=5, point="commit", kind="flip")]

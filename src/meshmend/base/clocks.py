@@ -35,7 +35,7 @@ STATE_POLL = 0.01
 SLICES_POLL = 0.02
 """A worker at slices that others write."""
 ROOM_POLL = 0.5
-"""How often a process that has something to write checks a disk that was full."""
+"""How often a process that has something to write checks a disk or a memory that was full."""
 
 # ── deaths ──
 EXIT_WAIT = 2.0
@@ -106,6 +106,9 @@ HALT_SLICES = 20.0
 """How long workers of a sharded job that have to stop go on, to save the same step. Below HALT and HALT_ALONE."""
 SLICES_WAIT = 10.0
 """How long one that writes the last checkpoint waits for another slice of the others."""
+COPIES_ROOM = 5.0
+"""How long a worker that can write no copies of its slices waits for memory, times its rank and one: each that ends
+makes room for the others."""
 HALT_ALONE = 30.0
 """How long a worker without a launcher may take until it writes its checkpoint."""
 ORPHAN = 600.0

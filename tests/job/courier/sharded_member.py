@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from meshmend.job.protocol import Total
+from meshmend.job.reduction.base import WireFormat
+from meshmend.job.reduction.exact import ExactSum
 from meshmend.job.sharding import ShardedState, Sharding, run_sharded_member
 from meshmend.job.slices.holder import Copy, Totals
 from meshmend.job.transport.base import Hello
@@ -39,10 +41,11 @@ class HolderWorker:
 
         self.memory, self.rank, self.ranks = memory, memory.rank, ranks
         self.holder = Holder(LEAVES, start(), ADAM, LANES, SLICES)
-        self.wire = self.holder.exact.wire()
+        self.own = self.holder.exact.wire()
         self.have: set[int] = set()
         self.part_of, self.judged, self.step = -1, -1, 0
         self.footer = np.zeros(LANES + ranks + 1, np.int32)
+        self.wire = WireFormat(ExactSum, len(self.own) + len(self.footer))
 
     @property
     def bounds(self) -> tuple[int, ...]:
@@ -57,9 +60,9 @@ class HolderWorker:
         self.memory.leaving = round >= ROUNDS
         wanted = set() if self.memory.leaving else set(lanes)
         if self.part_of != round or not self.have <= wanted:
-            self.wire, self.have, self.part_of = self.holder.exact.wire(), set(), round
+            self.own, self.have, self.part_of = self.holder.exact.wire(), set(), round
         for lane in sorted(wanted - self.have):
-            self.holder.exact.add(self.wire, gradient(self.holder.weights, self.step, lane))
+            self.holder.exact.add(self.own, gradient(self.holder.weights, self.step, lane))
             self.have.add(lane)
         self.footer[:] = 0
         self.footer[sorted(self.have)] = 1
@@ -71,16 +74,21 @@ class HolderWorker:
 
     @property
     def part(self) -> np.ndarray:
-        return self.wire[: self.holder.exact.size]
+        return self.own[: self.holder.exact.size]
 
     @property
     def rest(self) -> np.ndarray:
-        return np.concatenate([self.wire[self.holder.exact.size :], self.footer])
+        return np.concatenate([self.own[self.holder.exact.size :], self.footer])
 
-    def take(self, round: int, totals: dict[int, np.ndarray], rest: np.ndarray) -> Total:
-        notes, footer = np.split(rest, [len(rest) - len(self.footer)])
-        unit = self.holder.exact.factors[1]
-        self.holder.totals = Totals(round, totals, notes.reshape(len(self.holder.exact.leaf_of), -1), unit)
+    def total(self, round: int) -> np.ndarray:
+        self.sum_of, self.sum = round, np.zeros(len(self.part) + len(self.rest), np.int32)
+        return self.sum
+
+    def read(self, total: np.ndarray) -> Total:
+        gradients, notes, footer = np.split(total, [len(self.part), len(total) - len(self.footer)])
+        unit, bounds = self.holder.exact.factors[1], self.bounds
+        sums = {number: gradients[bounds[number] : bounds[number + 1]] for number in self.memory.held}
+        self.holder.totals = Totals(self.sum_of, sums, notes.reshape(len(self.holder.exact.leaf_of), -1), unit)
         digests = {rank: int(value) for rank, value in enumerate(footer[LANES:-1]) if value}
         return Total(footer[:LANES].tolist(), digests, int(footer[-1]))
 
@@ -111,9 +119,10 @@ class HolderWorker:
         return [self]
 
     def add(self, round: int, slices: Collection[int], parts: list[HolderWorker]) -> Total:
-        assert parts == [self]
-        bounds = self.bounds
-        return self.take(round, {n: self.part[bounds[n] : bounds[n + 1]].copy() for n in slices}, self.rest)
+        assert parts == [self] and slices == self.memory.held
+        total = self.total(round)
+        total[:] = np.concatenate([self.part, self.rest])
+        return self.read(total)
 
     def copy_weights(self, givers: dict[int, Hello]) -> None:
         assert not givers
@@ -130,7 +139,8 @@ class HolderWorker:
         head = np.array([copy.version, copy.state["count"]], np.int64)
         return np.concatenate([one.view(np.uint8) for one in (head, copy.state["m"], copy.state["v"])])
 
-    def fill(self, number: int, copy: np.ndarray) -> None:
+    def fill(self, number: int, copy: np.ndarray, look: Any) -> None:
+        look()
         version, count = copy[:16].view(np.int64)
         m, v = np.split(copy[16:].view(np.float32), 2)
         self.holder.fill(number, Copy({"m": m, "v": v, "count": np.asarray(count)}, int(version)))

@@ -111,6 +111,12 @@ def test_room_that_is_not_there_is_one_sentence(tmp_path: Path, room: int) -> No
         Cache("a", 1 << 40 if room > 500 else 100, room, None, Place(tmp_path), sample(0))
 
 
+def test_room_that_no_process_can_map_is_one_sentence() -> None:
+    """The samples would fit, so the disk is large enough; the address space is not."""
+    with pytest.raises(JobError, match="less room"):
+        Cache("a", 10, 1 << 50, None, Place(), sample(0))
+
+
 def test_workers_with_other_samples_do_not_share(tmp_path: Path) -> None:
     opened(tmp_path)
     with pytest.raises(JobError):

@@ -184,6 +184,16 @@ def test_tables_are_read_row_by_row(tmp_path: Path, kind: str, cache: bool) -> N
         mm.data.parquet(tmp_path / f"0.{kind}", columns=["z"])[np.array([0])]
 
 
+def test_an_empty_cell_is_named(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"x": [1, None], "y": [1, 2]}), tmp_path / "holes.parquet")
+    with pytest.raises(JobError, match=r"column 'x' of .*holes.parquet has empty cells"):
+        mm.data.parquet(str(tmp_path / "holes.parquet"))[np.array([0])]
+    assert mm.data.parquet(str(tmp_path / "holes.parquet"), columns=["y"])[np.array([1])]["y"].tolist() == [2]
+
+
 def test_a_row_group_is_decoded_once_per_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq

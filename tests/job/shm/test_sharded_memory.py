@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from meshmend.job.shm.files import RankFiles
 from meshmend.job.shm.records import CourierRecord, WritableCourierRecord
 from meshmend.job.shm.sharded_memory import ShardedMemory, held_in
 
@@ -72,3 +77,14 @@ def test_the_next_courier_finds_what_this_one_has_written() -> None:
     after = memory(words)
     assert (after.met, after.totals, after.came, after.joined) == ((3, 2, 0), (4, 2, 1), (2, 1), (2, 0))
     assert after.leaving and not after.wrong
+
+
+def test_a_copy_without_room_leaves_nothing_behind(tmp_path: Path) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b"half of it"
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    files = RankFiles("full", 0, tmp_path)
+    with pytest.raises(OSError, match="space"):
+        files.write_copy(3, pieces())
+    assert not [*tmp_path.iterdir()]

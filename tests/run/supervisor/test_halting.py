@@ -8,7 +8,7 @@ from meshmend.base.clocks import HALT, TOGETHER
 from meshmend.base.status import FAILED, HALTED
 from meshmend.run.supervisor.actions import FindCheckpoint, Finish, Halt, Release
 from meshmend.run.supervisor.messages import BadStart, Halting, HaltReason, Signalled, StateLost, Stopped, TooFew
-from meshmend.run.supervisor.observations import STOPPED, Cause, RankSeen
+from meshmend.run.supervisor.observations import STOPPED, Cause, CourierState, RankSeen
 from meshmend.run.supervisor.state import Phase
 from tests.run.supervisor.story import begun, planned, training
 
@@ -22,6 +22,16 @@ def test_the_first_active_rank_writes_the_checkpoint_and_all_stop() -> None:
     assert orders.said == [Halting(ASKED, checkpoint=True)] and orders.of(Halt) == [Halt(1)]
     run.dies(1, 2, status=HALTED)
     assert run.turn() == [Finish(HALTED, ASKED)]
+
+
+def test_one_whose_courier_is_lost_does_not_write_the_checkpoint_where_another_can() -> None:
+    """The others may have gone on without it: with sharded updates it can save nothing by itself."""
+    run = training("a a")
+    run.see(0, courier=CourierState.LOST)
+    assert run.turn(signal="SIGTERM").of(Halt) == [Halt(1)]
+    run = training("a a")
+    run.see(courier=CourierState.LOST)
+    assert run.turn(signal="SIGTERM").of(Halt) == [Halt(0)]
 
 
 def test_one_that_writes_the_checkpoint_is_given_the_time_for_it() -> None:

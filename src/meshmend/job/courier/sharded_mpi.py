@@ -3,23 +3,22 @@
 Members of one host read each other's memory, as in `transport/shared_memory.py`: whoever takes a slice adds it up from
 all parts, and copies the new weights of the others from those that give them out. MPI only says when, and who died.
 
-Between hosts a slice's stretch of every part goes to all that take it, in one exchange of all with all per piece; the
-notes and the footer, which everybody needs, are added up by MPI. New weights go from their givers to everybody.
+What goes between hosts: `between_hosts_mpi.py`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import pairwise
-from typing import Protocol
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
 from meshmend.base.clocks import EXIT_POLL, EXIT_REST
-from meshmend.job.courier.mpi import Bytes, Mpi, WorkerPort
+from meshmend.job.courier.between_hosts_mpi import BetweenHosts
+from meshmend.job.courier.holder_port import HolderPort
+from meshmend.job.courier.mpi import Mpi
 from meshmend.job.protocol import Record, Total
 from meshmend.job.sharding import (
     Compare,
@@ -36,64 +35,6 @@ from meshmend.job.sharding import (
 from meshmend.job.transport.base import PIECE, Buffers, Hello, patient
 from meshmend.job.transport.choose import check_layouts
 
-Wire = npt.NDArray[np.generic]
-Floats = npt.NDArray[np.float32]
-Sums = npt.NDArray[np.float64]
-Stretch = tuple[int, int, int]
-"""(slice, begin, end): some numbers of a slice."""
-
-
-class HolderPort(WorkerPort, Protocol):
-    """What a courier sees of a worker that holds slices (`job/slices/holder.py`)."""
-
-    @property
-    def bounds(self) -> Sequence[int]:
-        """Where each slice begins in the flat state."""
-
-    @property
-    def stretches(self) -> Sequence[int]:
-        """The same in a message; one that holds no gradients has no slices."""
-
-    @property
-    def rest(self) -> Wire:
-        """What everybody needs of the part: the notes, and the footer."""
-
-    def take(self, round: int, totals: dict[int, Wire], rest: Wire) -> Total:
-        """Keep the totals of a round's slices; what its footer says."""
-
-    def measure(self, round: int, stage: int) -> tuple[Sums, Sums]:
-        """The sums of squares of the slices held here, with 0 for the others, and where those of all slices go."""
-
-    def update(self, round: int, slices: Collection[int]) -> None:
-        """Have slices updated."""
-
-    def digests(self) -> dict[int, tuple[int, int]]:
-        """Of the slices held here."""
-
-    def agree(self, digests: dict[int, tuple[int, int]]) -> None:
-        """All holders have these."""
-
-    def weights(self, number: int) -> Floats:
-        """Of a slice that is held here."""
-
-    def receive(self, number: int, weights: Floats) -> None:
-        """Take the new weights of a slice."""
-
-    def gives(self, slices: Collection[int]) -> None:
-        """The slices that are given out from here in this round."""
-
-    def add(self, round: int, slices: Collection[int], parts: Sequence[Buffers]) -> Total:
-        """Add up these slices, and what all need, of parts on this host; what the footer says."""
-
-    def copy_weights(self, givers: Mapping[int, Hello]) -> None:
-        """Take the new weights of these slices from members of this host."""
-
-    def copies_of(self, slices: Collection[int], look: Callable[[], None]) -> dict[int, Bytes]:
-        """Copies of slices, for other holders; `look` raises if a member has died meanwhile."""
-
-    def fill(self, number: int, copy: Bytes) -> None:
-        """Hold a slice from now on."""
-
 
 class ShardedMpi(Mpi):
     """One courier's place in the group of a sharded job."""
@@ -106,7 +47,11 @@ class ShardedMpi(Mpi):
         self._members: dict[int, Hello] = {}
         self._of: MPI.Comm | None = None
         self._parts: Sequence[Buffers] = ()
-        """The messages of all members, where they are on one host."""
+        """The messages of all members of this host."""
+        self._held: npt.NDArray[np.bool_] = np.zeros((0, slices), np.bool_)
+        """Which member holds which slice, as the last comparison has shown."""
+        self._between: list[BetweenHosts] = []
+        """One per group; something late may still arrive in the memory of past ones."""
 
     def carry_out(self, operation: ShardedOperation) -> object:
         """Do one operation."""
@@ -147,6 +92,13 @@ class ShardedMpi(Mpi):
         """The position of each rank in the present group."""
         return {rank: place for place, rank in enumerate(self.members())}
 
+    def between(self) -> BetweenHosts:
+        """What the present group sends between its hosts."""
+        members = [*self.members().values()]
+        if not self._between or self._between[-1].comm is not self.active:
+            self._between.append(BetweenHosts(self.active, members, self.holder))
+        return self._between[-1]
+
     @property
     def near(self) -> bool:
         """Whether all of them are on one host."""
@@ -170,45 +122,21 @@ class ShardedMpi(Mpi):
                 data = np.empty(int(size[0]), np.uint8)
                 for begin in range(0, len(data), PIECE):
                     patient(self.active.Irecv(data[begin : begin + PIECE], places[fill.source]))
-                self.holder.fill(fill.slice, data)
+                self.holder.fill(fill.slice, data, self.look)
 
     def scatter(self, round: int, slices: Collection[int], takers: Sequence[Collection[int]]) -> Total:
         """Every member sends each slice of its part to all that take it, and adds up what it takes itself."""
         if self.known is not self.active or self.met != self.worker.generation:
             every = self.hellos(self.active)
             check_layouts(every)
-            self._parts = self.holder.neighbours(every) if self.near else ()
+            here = every[self.active.Get_rank()].host
+            self._parts = self.holder.neighbours([member for member in every if member.host == here])
             self.known, self.met = self.active, self.worker.generation
         patient(self.active.Ibarrier())
-        if self._parts:
-            self.holder.before("add")
+        self.holder.before("add")
+        if self.near:
             return self.holder.add(round, slices, self._parts)
-        places, mine = self.places(), self.worker.hello().rank
-        part, members, bounds = self.holder.part, self.active.Get_size(), self.holder.stretches
-        totals = {number: np.zeros(bounds[number + 1] - bounds[number], part.dtype) for number in slices}
-        for some in _pieces(bounds, members):
-            to: list[list[Stretch]] = [[] for _ in range(members)]
-            for one in some:
-                for rank in takers[one[0]]:
-                    to[places[rank]].append(one)
-            sizes = [sum(end - begin for _, begin, end in ones) for ones in to]
-            out = np.concatenate([part[:0], *(part[begin:end] for ones in to for _, begin, end in ones)])
-            own = to[places[mine]]
-            size = sizes[places[mine]]
-            arrived = np.empty((members, size), part.dtype)
-            patient(self.active.Ialltoallv([out, sizes], [arrived, [size] * members]))
-            total, place = np.add.reduce(arrived, axis=0, dtype=part.dtype), 0
-            for number, begin, end in own:
-                if number in totals:
-                    here = slice(begin - bounds[number], end - bounds[number])
-                    totals[number][here] = total[place : place + end - begin]
-                place += end - begin
-        rest = self.holder.rest.copy()
-        summed = np.empty_like(rest)
-        step = PIECE // rest.itemsize
-        for begin in range(0, len(rest), step):
-            patient(self.active.Iallreduce(rest[begin : begin + step], summed[begin : begin + step], MPI.SUM))
-        return self.holder.take(round, totals, summed)
+        return self.between().scatter(round, takers, self._parts)
 
     def measure(self, round: int, stage: int) -> None:
         """All holders of a slice have the same sums of squares, and all others 0: so the largest is the one."""
@@ -227,6 +155,7 @@ class ShardedMpi(Mpi):
         every = np.empty((self.active.Get_size(), *table.shape), np.uint64)
         patient(self.active.Iallgather(table, every))
         ranks, held = list(self.members()), every[:, :, 0] == 1
+        self._held = held
         first = every[held.argmax(axis=0), np.arange(self.slices)]
         differ = (held[:, :, None] & (every != first)).any(axis=(0, 2))
         if not differ.any():
@@ -247,7 +176,7 @@ class ShardedMpi(Mpi):
 
     def give(self, givers: Sequence[int], *, take: bool) -> None:
         """Everyone receives the new weights of all slices."""
-        places, mine, bounds = self.places(), self.worker.hello().rank, self.holder.bounds
+        mine = self.worker.hello().rank
         self.holder.gives([number for number, rank in enumerate(givers) if rank == mine])
         held = self.holder.digests().keys()
         if self.near:
@@ -256,26 +185,7 @@ class ShardedMpi(Mpi):
             group = self.members()
             self.holder.copy_weights({number: group[givers[number]] for number in others})
             return
-        found = {number: np.empty(bounds[number + 1] - bounds[number], np.float32) for number in range(self.slices)}
-        members = self.active.Get_size()
-        for some in _pieces(bounds, members):
-            by: list[list[Stretch]] = [[] for _ in range(members)]
-            for one in some:
-                by[places[givers[one[0]]]].append(one)
-            sizes = [sum(end - begin for _, begin, end in ones) for ones in by]
-            own = [
-                self.holder.weights(number)[begin - bounds[number] : end - bounds[number]]
-                for number, begin, end in by[places[mine]]
-            ]
-            arrived = np.empty(sum(sizes), np.float32)
-            patient(self.active.Iallgatherv(np.concatenate([*own, np.zeros(0, np.float32)]), [arrived, sizes]))
-            place = 0
-            for number, begin, end in (one for ones in by for one in ones):
-                found[number][begin - bounds[number] : end - bounds[number]] = arrived[place : place + end - begin]
-                place += end - begin
-        for number, weights in found.items():
-            if take and number not in held:
-                self.holder.receive(number, weights)
+        self.between().give(givers, self._held, take=take)
 
     def gather(self, record: Record) -> list[Record]:
         """Everyone's record, as numbers."""
@@ -303,20 +213,3 @@ class ShardedMpi(Mpi):
             met=(rest[0], rest[1], rest[2]), held=frozenset(np.flatnonzero(held).tolist()), came=(rest[3], rest[4]),
             joined=(rest[5], rest[6]), leaving=bool(leaving), wrong=frozenset(np.flatnonzero(wrong).tolist()),
         )  # fmt: skip
-
-
-def _pieces(bounds: Sequence[int], members: int) -> Iterator[list[Stretch]]:
-    """All slices in stretches, so many at a time that no message of a member is longer than a piece."""
-    most = max(1, PIECE // 4 // members)
-    some: list[Stretch] = []
-    room = most
-    for number, (begin, end) in enumerate(pairwise(bounds)):
-        while begin < end:
-            stop = min(end, begin + room)
-            some.append((number, begin, stop))
-            room, begin = room - (stop - begin), stop
-            if not room:
-                yield some
-                some, room = [], most
-    if some:
-        yield some

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from meshmend.base.clocks import STATE_POLL
+from meshmend.base.clocks import COPIES_ROOM, ROOM_POLL, STATE_POLL
 from meshmend.errors import JobError
 from meshmend.job.courier.worker_port import WorkerPort
 from meshmend.job.faults import Point
 from meshmend.job.protocol import Evicted, Failure, Total
 from meshmend.job.shm import open_to_read
+from meshmend.job.shm.home import too_small
 from meshmend.job.shm.records import Slices
 from meshmend.job.shm.segment import CourierSegment
 from meshmend.job.shm.sharded_memory import ShardedMemory
@@ -92,14 +94,6 @@ class SlicePort(WorkerPort):
             self._neighbours[member.rank, member.born] = found
         return found
 
-    def take(self, round: int, totals: dict[int, npt.NDArray[np.generic]], rest: npt.NDArray[np.generic]) -> Total:
-        """Keep the totals of a round's slices; what its footer says."""
-        total, bounds = self.total(round), self.stretches
-        for number, found in totals.items():
-            total[bounds[number] : bounds[number + 1]] = found
-        total[bounds[-1] :] = rest
-        return self.read(total)
-
     def measure(self, round: int, stage: int) -> tuple[Sums, Sums]:
         """The sums of squares of the slices held here, with 0 for the others, and where those of all slices go."""
         own, every = self._slices.measured[stage], self._slices.squares[stage]
@@ -170,9 +164,18 @@ class SlicePort(WorkerPort):
             self.segment.courier_bell.wait(STATE_POLL)
         return {number: self.segment.files.take_copy(number) for number in slices}
 
-    def fill(self, number: int, copy: Bytes) -> None:
-        """Have the worker hold a slice from now on."""
-        self.segment.files.put_fill(number, copy)
+    def fill(self, number: int, copy: Bytes, look: Callable[[], None]) -> None:
+        """Have the worker hold a slice from now on; without room for it, wait until there is some, or others fail."""
+        since = time.monotonic()
+        while True:
+            try:
+                return self.segment.files.put_fill(number, copy)
+            except OSError as error:
+                if time.monotonic() - since > COPIES_ROOM * (1 + self.segment.rank):
+                    raise Evicted(f"a slice for worker {self.segment.rank} {too_small(len(copy), error)}") from None
+            look()
+            self._end_with_worker()
+            self.segment.courier_bell.wait(ROOM_POLL)
 
 
 def _runs(slices: Collection[int], bounds: Sequence[int]) -> Iterator[slice]:

@@ -69,7 +69,13 @@ class Cache:
         """Whether there is no room for more."""
         self._own = CacheFile(xxh3_64_intdigest(like.encode()) >> 1, count, room, _size(parts) + ALIGN)
         self._file = self._own.open(name, folder, place)
-        self._map = mmap.mmap(self._file, room)
+        try:
+            self._map = mmap.mmap(self._file, room)
+        except OSError as error:
+            raise JobError(
+                f"a cache of {size_text(room)} cannot be mapped here ({error.strerror}); give it less room: "
+                f"{plural(count, 'sample')} like the first take {size_text(count * _size(parts))}"
+            ) from None
         self._bytes = np.frombuffer(self._map, np.uint8)
         self._words = self._bytes[: HEAD // 8 * 8].view(np.int64)
         self._index = self._bytes[HEAD : HEAD + 8 * count].view(np.int64)

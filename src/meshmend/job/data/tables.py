@@ -80,7 +80,8 @@ class Tables(Source):
             found = self._kept.pop(place, None)
             if found is None:
                 file, group = self._groups[place]
-                found = [(name, _array(column)) for name, column in _read(self._files[file], group, self._columns)]
+                path = self._files[file]
+                found = [(name, _array(column, name, path)) for name, column in _read(path, group, self._columns)]
             self._kept[place] = found
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
@@ -128,13 +129,15 @@ def _check(columns: list[str] | None, names: list[str], path: Path) -> None:
         raise JobError(f"{path} has no column {missing[0]!r}; choose from {', '.join(names)}")
 
 
-def _array(column: Any) -> Any:
+def _array(column: Any, name: str, path: Path) -> Any:
     """A column as something to take rows from; copies, because files of Arrow are mapped only while they are read."""
     import pyarrow as pa
 
     kind = column.type
     if column.null_count:
-        raise JobError("a table has an empty cell (null); fill it, or leave the column out with columns=")
+        raise JobError(
+            f"column {name!r} of {path} has empty cells (null); fill them, or leave the column out with columns="
+        )
     if pa.types.is_fixed_size_list(kind) and not column.flatten().null_count:
         return np.array(column.flatten().to_numpy(zero_copy_only=False)).reshape(len(column), kind.list_size)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):

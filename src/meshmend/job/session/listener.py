@@ -13,14 +13,15 @@ also while the main thread computes. The rules of the lock, `_news`:
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
-from meshmend.base.clocks import OWNER_POLL
+from meshmend.base.clocks import COPIES_ROOM, OWNER_POLL
 from meshmend.job.device.places import Places
 from meshmend.job.protocol import NEVER
-from meshmend.job.shm.home import too_small
+from meshmend.job.shm.home import no_room, too_small
 from meshmend.job.shm.mailbox import WorkerSide
 from meshmend.job.shm.records import StateWanted
 from meshmend.job.shm.segment import WorkerSegment
@@ -48,6 +49,8 @@ class Listener:
         """Gives copies of slices to other workers, in a sharded job."""
         self.stays: Callable[[], bool] = lambda: False
         """Whether this worker has to go on although the run is halted, in a sharded job."""
+        self._full_since: float | None = None
+        """Since when there has been no room for copies of slices."""
         self._closed = False
         self._thread = threading.Thread(target=self._listen, name="meshmend", daemon=True)
 
@@ -111,8 +114,20 @@ class Listener:
                 if request is not None and self._may_export(request.body.round):
                     assert self._export is not None
                     self._give(request, self._export(request.body.on_device))
-                self.hand_out()
+                self._give_copies()
                 self._news.notify_all()
+
+    def _give_copies(self) -> None:
+        """Hand out copies of slices; without room for them, try again later, and in the end be of no use to others."""
+        try:
+            self.hand_out()
+            self._full_since = None
+        except OSError as error:
+            now = time.monotonic()
+            if self._full_since is None:
+                self._full_since = now
+            if now - self._full_since > COPIES_ROOM * (1 + self._segment.rank):
+                self._end(f"handing out copies of its slices needs {no_room(error)}")
 
     def _may_export(self, round: int) -> bool:
         """Whether the state after a round is final, and is this worker's own or one that it has taken over."""

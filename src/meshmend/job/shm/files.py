@@ -133,11 +133,15 @@ class RankFiles:
     def _write(self, suffix: str, pieces: Iterable[Any]) -> None:
         fresh = self.path(f"{suffix}.new")
         file = os.open(fresh, os.O_WRONLY | CREATE, 0o600)
-        with os.fdopen(file, "wb") as out:
-            for piece in pieces:
-                out.write(
-                    np.asarray(piece).data if hasattr(piece, "__array__") else piece
-                )  # fetched where it is on a device
+        try:
+            with os.fdopen(file, "wb") as out:
+                for piece in pieces:
+                    out.write(
+                        np.asarray(piece).data if hasattr(piece, "__array__") else piece
+                    )  # fetched where it is on a device
+        except OSError:
+            fresh.unlink(missing_ok=True)  # half a file would take the room that others wait for
+            raise
         os.replace(fresh, self.path(suffix))
 
     def write_error(self, step: int, error: str, trace: str, *, mistake: bool) -> None:

@@ -98,10 +98,15 @@ def free() -> int:
 
 def too_small(size: int, error: OSError | None = None) -> str:
     """The rest of a sentence about something that needs this many bytes of shared memory."""
+    return f"needs {size / 1e6:.1f} MB of {no_room(error)}"
+
+
+def no_room(error: OSError | None = None) -> str:
+    """The same where nobody knows how much it is."""
     place = os.statvfs(MEMORY)
     why = f" ({os.strerror(error.errno)})" if error is not None and error.errno else ""
     return (
-        f"needs {size / 1e6:.1f} MB of shared memory, but {MEMORY} ({place.f_blocks * place.f_frsize / 1e6:.1f} MB) "
+        f"shared memory, but {MEMORY} ({place.f_blocks * place.f_frsize / 1e6:.1f} MB) "
         f"has no room for that{why}: enlarge it (in a container: --shm-size) or free some"
     )
 

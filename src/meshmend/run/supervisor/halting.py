@@ -8,7 +8,7 @@ from meshmend.base.clocks import HALT, TOGETHER
 from meshmend.base.status import DONE, FAILED, HALTED, MISUSED
 from meshmend.run.supervisor.actions import Halt, NoteHalt
 from meshmend.run.supervisor.messages import Halting, Signalled
-from meshmend.run.supervisor.observations import STOPPED, Cause, RankSeen
+from meshmend.run.supervisor.observations import STOPPED, Cause, CourierState, RankSeen
 from meshmend.run.supervisor.ranks import RankState
 from meshmend.run.supervisor.state import Phase, Turn
 
@@ -38,7 +38,10 @@ def begin_halt(turn: Turn) -> None:
         # Once the last step is done, a worker that has not heard of it was left out of the last steps: its state is
         # useless.
         able = [r for r in run.active() if r.state is not RankState.EXITING and (r.seen.over or not run.over())]
-        run.writer = min((r.number for r in able), default=-1)
+        # One without a courier may have been left out while the others went on: its state may be an old one, and a
+        # checkpoint of slices needs the others.
+        couriered = [r for r in able if r.seen.courier is not CourierState.LOST]
+        run.writer = min((r.number for r in couriered or able), default=-1)
     turn.say(Halting(reason, checkpoint=run.writer >= 0))
     turn.do(NoteHalt(reason, run.writer), Halt(run.writer))
 
