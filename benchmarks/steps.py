@@ -1,13 +1,17 @@
 """Steps of a training loop with `mm.Job` beside the same loop with a bare MPI_Allreduce in the worker's own process.
 
-    python benchmarks/steps.py [--quick] [--jax] [--sizes 25,100] [--turns 20] [--kinds pieces,float,bf16,exact]
+    python benchmarks/steps.py [--quick] [--sizes 25,100] [--turns 20] [--kinds pieces,float,bf16,exact]
+    python benchmarks/steps.py --frameworks numpy,torch,jax --workers 2,4 --kinds float
 
-Each kind beside `one`: both are started, four processes each, and then take turns of a second or two, in which the
+Each kind beside `one`: both are started, as many processes each, and then take turns of a second or two, in which the
 other stands stopped; so whatever else the machine does slows both alike. Trust the ratios.
 
     one      MPI_Allreduce of the whole flat buffer      float   mm.Job
     pieces   the same in pieces of 1 M numbers           bf16    mm.Job(wire="bf16")
                                                          exact   mm.Job(reduction="exact")
+
+In PyTorch `one` sums every gradient in place, as such loops do, and there are no `pieces`; a worker has one lane, where
+it has two or four in numpy and JAX.
 
 `lanes` is the time in the gradients' own computing, `update` that of the update, `other` the rest: packing, summing,
 waiting for the others, unpacking, the digest. A turn's ratio is that of its median step to that of `one` in the same
@@ -31,7 +35,7 @@ from meshmend.run.world.mpirun import ON_HOSTS, OPTIONS, mpirun
 
 HERE = Path(__file__).parent / "loops"
 KINDS = "pieces,float,bf16,exact"
-WORKERS = 4
+FRAMEWORKS = ("numpy", "torch", "jax")
 TURN = {25: 1.3, 100: 2.5}
 """Seconds of a turn."""
 SHORT = (0.5, 1.0, 1.5)
@@ -40,20 +44,21 @@ WARM = 6
 
 
 class Loop:
-    """One kind of loop: four processes, stopped unless it is their turn."""
+    """One kind of loop: its processes, stopped unless it is their turn."""
 
-    def __init__(self, kind: str, framework: str, size: int, folder: str) -> None:
+    def __init__(self, kind: str, framework: str, size: int, workers: int, folder: str) -> None:
         self.kind = kind
         self.times = Path(folder) / kind
         self.times.touch()
         self.turns: list[tuple[float, float]] = []
-        args = [framework, str(size), kind, str(self.times)]
+        args = [framework, str(size), kind, str(self.times), str(workers)]
+        of = "_torch.py" if framework == "torch" else ".py"
         root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
         if kind in ("one", "pieces"):
-            program = [sys.executable, str(HERE / "bare.py"), *args]
-            line = [mpirun(), *root, *OPTIONS, *ON_HOSTS, "-n", str(WORKERS), *program]
+            program = [sys.executable, str(HERE / f"bare{of}"), *args]
+            line = [mpirun(), *root, *OPTIONS, *ON_HOSTS, "-n", str(workers), *program]
         else:
-            line = [sys.executable, "-m", "meshmend", "run", "-n", str(WORKERS), str(HERE / "job.py"), *args]
+            line = [sys.executable, "-m", "meshmend", "run", "-n", str(workers), str(HERE / f"job{of}"), *args]
         # One thread a process: there are already more processes than cores.
         one_thread = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NPROC"), "1")
         one_thread["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
@@ -116,13 +121,13 @@ class Loop:
             self.main.wait()
 
 
-def turns_of(kinds: list[str], framework: str, size: int, turns: int) -> list[list[np.ndarray]]:
+def turns_of(kinds: list[str], framework: str, size: int, workers: int, turns: int) -> list[list[np.ndarray]]:
     """Loops that take turns: for each kind and turn (whole, lanes, update) of its steps."""
     loops: list[Loop] = []
     with tempfile.TemporaryDirectory() as folder:
         try:
             for kind in kinds:
-                loops.append(Loop(kind, framework, size, folder))
+                loops.append(Loop(kind, framework, size, workers, folder))
             # The first turns are short and do not count: to the launcher a stopped worker is one that hangs, until it
             # has seen that this worker makes such pauses.
             for number in range(turns + len(SHORT)):
@@ -147,12 +152,12 @@ def row(kind: str, runs: list[np.ndarray], base: list[np.ndarray]) -> None:
     )
 
 
-def compare(framework: str, size: int, turns: int, kinds: list[str]) -> None:
+def compare(framework: str, size: int, workers: int, turns: int, kinds: list[str]) -> None:
     """Each kind beside `one`."""
-    print(f"\n{size} MB of float32 gradients, {framework}, {WORKERS} processes, {turns} turns each")
+    print(f"\n{size} MB of float32 gradients, {framework}, {workers} processes, {turns} turns each")
     print(f"{'':8}{'steps':>6}{'ms':>9} {'quartiles':>15}{'lanes':>8}{'update':>8}{'other':>8}   ratio  quartiles")
     for kind in kinds:
-        base, runs = turns_of(["one", kind], framework, size, turns)
+        base, runs = turns_of(["one", kind], framework, size, workers, turns)
         row("one", base, base)
         row(kind, runs, base)
 
@@ -160,14 +165,21 @@ def compare(framework: str, size: int, turns: int, kinds: list[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="The time of a step with mm.Job and with a bare MPI_Allreduce.")
     parser.add_argument("--quick", action="store_true", help="six turns each, 25 MB only")
-    parser.add_argument("--jax", action="store_true", help="the model in JAX, not in numpy")
+    parser.add_argument("--frameworks", default="numpy", help=f"of {', '.join(FRAMEWORKS)}")
+    parser.add_argument("--workers", default="4")
     parser.add_argument("--sizes", default="")
     parser.add_argument("--kinds", default=KINDS)
     parser.add_argument("--turns", type=int, default=0)
     chosen = parser.parse_args()
-    for size in chosen.sizes.split(",") if chosen.sizes else ["25"] if chosen.quick else ["25", "100"]:
-        turns = chosen.turns or (6 if chosen.quick else 20)
-        compare("jax" if chosen.jax else "numpy", int(size), turns, chosen.kinds.split(","))
+    turns = chosen.turns or (6 if chosen.quick else 20)
+    sizes = chosen.sizes.split(",") if chosen.sizes else ["25"] if chosen.quick else ["25", "100"]
+    for framework in chosen.frameworks.split(","):
+        if framework not in FRAMEWORKS:
+            parser.error(f"--frameworks {framework}: give some of {', '.join(FRAMEWORKS)}")
+        kinds = [kind for kind in chosen.kinds.split(",") if kind != "pieces" or framework != "torch"]
+        for size in map(int, sizes):
+            for workers in map(int, chosen.workers.split(",")):
+                compare(framework, size, workers, turns, kinds)
 
 
 if __name__ == "__main__":

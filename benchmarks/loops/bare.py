@@ -6,7 +6,7 @@ import numpy as np
 from model import ENDLESS, LANE_SIZE, LANES, Clock, arguments, data, functions, initial
 from mpi4py import MPI
 
-framework, size, kind, out = arguments()
+framework, size, kind, out, _ = arguments()
 world = MPI.COMM_WORLD
 x, y = data()
 gradient, update = functions(framework)

@@ -6,7 +6,7 @@ from model import ENDLESS, LANE_SIZE, LANES, Clock, arguments, data, functions, 
 
 import meshmend as mm
 
-framework, size, kind, out = arguments()
+framework, size, kind, out, _ = arguments()
 gradient, update = functions(framework)
 clock = Clock(out)
 how = {"reduction": "float", "wire": "bf16"} if kind == "bf16" else {"reduction": kind}

@@ -128,10 +128,10 @@ def functions(framework: str) -> tuple[Any, Any]:
     return jax_functions() if framework == "jax" else (numpy_gradient, numpy_update)
 
 
-def arguments() -> tuple[str, int, str, str]:
-    """(framework, size in MB, kind, where to write the times)."""
-    framework, size, kind, out = sys.argv[1:]
-    return framework, int(size), kind, out
+def arguments() -> tuple[str, int, str, str, int]:
+    """(framework, size in MB, kind, where to write the times, how many workers)."""
+    framework, size, kind, out, workers = sys.argv[1:]
+    return framework, int(size), kind, out, int(workers)
 
 
 def first() -> bool:

@@ -23,6 +23,7 @@ FORMS = [
     ("16x16 wrap=xy", Mesh(16, 16, (True, True))),
     ("tpu-v3-512", Mesh(16, 32)),
     ("tpu-v3-1024", Mesh(32, 32)),
+    ("tpu-v3-pod", Mesh(32, 32, (True, True))),
     ("tpu-v3-multipod", Mesh(128, 32, (False, True))),
     ("tpu-v3-512 wrap=xy -chip@0,0", Mesh(16, 32, (True, True), block(0, 0, 1, 1))),
     ("16x32 -4x2@6,12", Mesh(16, 32, dead_chips=block(6, 12, 4, 2))),
@@ -112,7 +113,7 @@ def test_any_mesh_is_read_and_written_back(
     assert str(Mesh.parse(str(mesh))) == str(mesh)
 
 
-BEGINS = "begins with ROWSxCOLS such as 16x32, or a preset (tpu-v3-512, tpu-v3-1024, tpu-v3-multipod, tpu-v4-cube, "
+BEGINS = "begins with ROWSxCOLS such as 16x32, or a preset (tpu-v3-512, tpu-v3-1024, tpu-v3-pod, tpu-v3-multipod, "
 EXPECTED = "expected ROWSxCOLS or a preset, then wrap="
 HOLE = "a hole is -ROWSxCOLS@ROW,COL, -chip@R,C, -link@R,C:R,C, -board@R,C or -host@R,C"
 NEIGHBOURS = "a link joins two neighbouring chips"

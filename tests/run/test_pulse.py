@@ -45,6 +45,30 @@ def test_one_that_is_stopped_does_not_go_on_by_itself() -> None:
     assert set(levels) == {1, STOPPED}
 
 
+def compiled(first: float, pause: float, beats: int) -> tuple[Pulse, float]:
+    """A worker whose first lane took long."""
+    pulse, now = Pulse(), 0.0
+    for beat in range(beats):
+        assert not pulse.still(beat, True, True, now, lambda: ("running", 0.0))
+        now += pause if beat else first
+    return pulse, now - pause
+
+
+@pytest.mark.parametrize(
+    ("what", "limit"),
+    [("stopped", HANG_PATIENCE * 0.1 + HANG_FLOOR["stopped"]), ("waiting", 2 * HANG_PATIENCE * 10)],
+)
+def test_a_slow_first_lane_counts_only_for_one_that_may_continue(what: str, limit: float) -> None:
+    pulse, now = compiled(10.0, 0.1, 20)
+    assert until_hang(pulse, now, lambda _: (what, 0.0)) == pytest.approx(limit, abs=5 * TICK)
+
+
+def test_one_that_was_stopped_for_moments_is_not_blamed_for_all_of_them_together() -> None:
+    """Each is shorter than the floor, and it runs in between."""
+    pulse, now = compiled(10.0, 0.1, 20)
+    assert until_hang(pulse, now, lambda now: ("stopped" if now % 0.1 < 0.06 else "running", 0.0), most=10) == 10
+
+
 @pytest.mark.parametrize("what", ["stopped", "waiting"])
 def test_quick_steps_have_a_floor(what: str) -> None:
     pulse, now = paced(0.001, 50)

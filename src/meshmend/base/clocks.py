@@ -53,7 +53,8 @@ SETTLE = 0.1
 
 # ── hangs: a worker is judged by its own pace (run/agent/pulse.py); these only bound that ──
 HANG_PATIENCE = 1.5
-"""A multiple of its longest pause, not seconds: once on the clock, then once more in its own time unless stopped."""
+"""A multiple of its longest pause, not seconds: once on the clock, then once more in its own time. If it is stopped, a
+multiple of its usual pause."""
 HANG_FLOOR = {"stopped": 0.1, "running": 0.5, "waiting": 5.0}
 """Least own time, by what the worker does: a stopped process does not continue by itself, a read may be slow."""
 HANG_OUTSIDE = 60.0

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 PRESETS = {
     "tpu-v3-512": "16x32",
-    "tpu-v3-1024": "32x32",
+    "tpu-v3-1024": "32x32",  # 1024 chips as a mesh, which is what arXiv 2011.03605 gives figures for
+    "tpu-v3-pod": "32x32 wrap=xy",  # the same 1024 chips as a whole pod, which is a torus
     "tpu-v3-multipod": "128x32 wrap=y",
     # 4x4x4 chips and more are tori, fewer are meshes (cloud.google.com/tpu/docs/v4, v5p, tpu7x)
     "tpu-v4-cube": "4x4x4 wrap=xyz",

@@ -103,6 +103,49 @@ def test_gradients_are_sums_over_all_lanes_and_metrics_too() -> None:
         job.commit(loss=sums["loss"])
 
 
+@pytest.mark.parametrize("reduction", ["float", "exact"])
+def test_sums_take_the_memory_of_the_last_lanes_gradients(reduction: str) -> None:
+    """No new memory for every step, as with DDP; but never memory that belongs to a gradient of an earlier step."""
+    model, seen = network(), []
+
+    def backward(lane: Any) -> None:
+        functional.cross_entropy(model(lane[0]), lane[1], reduction="sum").backward()
+        seen.append([parameter.grad.data_ptr() for parameter in model.parameters()])
+
+    with mm.Job((X, Y), batch=32, lanes=4, reduction=reduction) as job:
+        job.share(model)
+        kept: list[tuple[list[Any], list[Any]]] = []
+        for _ in job.steps(3):
+            job.sum(backward)
+            grads = [parameter.grad for parameter in model.parameters()]
+            assert [one.data_ptr() for one in grads] == seen[-1]
+            kept.append((grads, [one.clone() for one in grads]))
+            job.commit()
+    for grads, before in kept:
+        assert all(torch.equal(one, other) for one, other in zip(grads, before, strict=True))
+
+
+@pytest.mark.parametrize("together", ["same", "overlapping", "strided"])
+def test_gradients_that_share_memory_are_averaged_apart(together: str) -> None:
+    """Autograd gives each parameter memory of its own; a script that sets `.grad` itself may not."""
+
+    def places(row: Any) -> tuple[Any, Any]:
+        found = {"same": (row[:4], row[:4]), "overlapping": (row[:4], row[2:6]), "strided": (row[::2], row[::2])}
+        return found[together]
+
+    rows = torch.arange(8.0)
+    model = nn.ParameterList([nn.Parameter(torch.zeros(4)), nn.Parameter(torch.zeros(4))])
+    with mm.Job((X, Y), batch=96, lanes=4) as job:
+        model, optimizer = mm.torch.wrap(model, torch.optim.SGD(model.parameters(), lr=1.0), job)
+        sampler = mm.torch.Sampler(job)
+        for _ in job.epochs(1):
+            for _ in sampler:
+                model[0].grad, model[1].grad = places(rows.clone())
+                optimizer.step()
+    first, second = places(rows)
+    assert torch.equal(model[0], -first) and torch.equal(model[1], -second)
+
+
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 1, 0, 2]])
 def test_a_lane_does_not_depend_on_those_before_it(order: list[int]) -> None:
     """Statistics, dropout and the random numbers of numpy and Python."""

@@ -22,7 +22,7 @@ from meshmend.errors import JobError
 from meshmend.job.data.feed import Feed
 from meshmend.job.data.lanes import Lanes
 from meshmend.job.reduction.base import Flat, Reduction
-from meshmend.job.reduction.layout import Layout
+from meshmend.job.reduction.layout import Layout, Rooms
 from meshmend.job.state.digest import Later
 from meshmend.job.state.tree import Leaves, digest_of
 
@@ -133,6 +133,11 @@ class Framework(ABC):
     def rebuilt(self, tree: Any, values: Sequence[Any]) -> Any:
         """A tree of the same shape with other leaves."""
 
+    def rooms(self, tree: Any) -> Rooms:
+        """The leaves of a lane's tree whose memory may take the sums, once the lane has been added up."""
+        del tree
+        return ()
+
     def begin(self, key: Key) -> None:  # noqa: B027 (trees need nothing)
         """A lane begins: nothing of the previous lane is left, and random numbers depend on the key alone."""
 
@@ -162,18 +167,22 @@ class HostAccumulator(Accumulator):
     """Adds up lanes as numpy arrays, in the host's memory."""
 
     def __init__(self, framework: Framework, kind: type[Reduction], tree: Any, lanes: int) -> None:
-        self._framework, self._tree = framework, tree
+        self._framework = framework
         layout = Layout(self._arrays(tree), lanes)
+        self._tree = framework.rebuilt(tree, [0] * len(layout.leaves))  # without its arrays, which are as large as all
         if not layout.leaves:
             raise JobError(
                 "the function given to job.sum returned nothing to sum; return gradients, or share a model and its "
                 "optimizer"
             )
         super().__init__(kind(layout, lanes))
+        self._rooms: Rooms = ()
+        """Of the last lane of this round."""
 
     def accumulate(self, tree: Any, buffer: Flat, *, first: bool) -> None:
         """Add one lane, straight into the message where the reduction can."""
         self.reduction.add(buffer, self.reduction.layout.arrays(self._arrays(tree)), first=first)
+        self._rooms = self._framework.rooms(tree)
 
     def export(self, buffer: Flat) -> None:
         """Have the reduction write what it has not written yet."""
@@ -181,10 +190,11 @@ class HostAccumulator(Accumulator):
 
     def finish(self, total: Any, step: int, *, check: bool = False) -> Any | None:
         """The tree of sums, in the shape of the first lane's."""
-        body = total[: self.reduction.size]
+        body, rooms = total[: self.reduction.size], self._rooms
+        self._rooms = ()  # only once: from now on they are the user's
         if check:
             self.reduction.check(body, step)
-        values = self.reduction.finish(body, step)
+        values = self.reduction.finish(body, step, rooms)
         return None if values is None else self._framework.rebuilt(self._tree, values)
 
     def _arrays(self, tree: Any) -> Leaves:

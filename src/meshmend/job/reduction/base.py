@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from meshmend.job.reduction.layout import Layout
+from meshmend.job.reduction.layout import Layout, Rooms
 
 Flat = npt.NDArray[Any]
 Levels = npt.NDArray[np.int16]
@@ -121,8 +121,8 @@ class Reduction(ABC):
         """Raise `NotFinite` if a sum holds NaN or Inf; a kind whose `finish` always does so needs no check."""
 
     @abstractmethod
-    def finish(self, total: Flat, step: int) -> list[Flat] | None:
-        """The summed leaves, as new arrays; None if the round must be repeated with what this one has shown."""
+    def finish(self, total: Flat, step: int, rooms: Rooms = ()) -> list[Flat] | None:
+        """The summed leaves, in new arrays or in these; None: repeat the round with what this one has shown."""
 
     def state(self) -> Levels:
         """What a newcomer or a checkpoint must know to continue with the same bits; part of the training state."""

@@ -48,7 +48,7 @@ from meshmend.base.kernels import kernel
 from meshmend.errors import JobError
 from meshmend.job.data.lanes import MOST_LANES
 from meshmend.job.reduction.base import Flat, Levels, NonFinite, Reduction
-from meshmend.job.reduction.layout import Layout
+from meshmend.job.reduction.layout import Layout, Rooms
 
 Floats = npt.NDArray[np.float32]
 Wire = npt.NDArray[np.int32]
@@ -278,7 +278,7 @@ class ExactSum(Reduction):
         for leaf, array in enumerate(arrays):
             self._exact.add(buffer, array.astype(np.float32, copy=False), leaf)
 
-    def finish(self, total: Flat, step: int) -> list[Flat] | None:
+    def finish(self, total: Flat, step: int, rooms: Rooms = ()) -> list[Flat] | None:
         """The summed leaves; None where the grid was too fine and has been widened."""
         outcome = self._exact.finish(np.ascontiguousarray(total))
         self.layout.check_finite(outcome.bad, step)
@@ -286,7 +286,7 @@ class ExactSum(Reduction):
             return None
         self.layout.check_integers(self.layout.parts(outcome.sums), step)
         self.layout.check_range(self.layout.parts(outcome.sums), step)
-        return self.layout.shaped(self.layout.parts(outcome.sums), copy=True)
+        return self.layout.shaped(self.layout.parts(outcome.sums), copy=True, rooms=rooms)
 
     @property
     def exact(self) -> Exact:

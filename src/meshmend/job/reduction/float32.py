@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from meshmend.job.reduction.base import Flat, NonFinite, Reduction
+from meshmend.job.reduction.layout import Rooms
 
 
 class Float32(Reduction):
@@ -27,10 +28,10 @@ class Float32(Reduction):
         self.layout.check_finite(bad, step)
         self.layout.check_range(self.parts(total), step)
 
-    def finish(self, total: Flat, step: int) -> list[Flat] | None:
+    def finish(self, total: Flat, step: int, rooms: Rooms = ()) -> list[Flat] | None:
         """The summed leaves."""
         self.layout.check_integers(self.parts(total), step)
-        return self.layout.shaped(self.parts(total), copy=True)
+        return self.layout.shaped(self.parts(total), copy=True, rooms=rooms)
 
     def parts(self, total: Flat) -> Iterator[Flat]:
         """The leaves of a total, as flat float32."""

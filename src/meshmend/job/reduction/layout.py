@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ WHOLE = 2**24
 """Whole numbers up to this one are exact as float32."""
 
 Flat = npt.NDArray[Any]
+Rooms = Sequence[Flat | None]
+"""For each leaf memory of its size that is free to be overwritten, or none; empty where there is none at all."""
 
 
 @dataclass(frozen=True)
@@ -109,12 +111,19 @@ class Layout:
         for begin, end in pairwise(self.bounds):
             yield flat[begin:end]
 
-    def shaped(self, parts: Iterable[Flat], *, copy: bool) -> list[Flat]:
-        """Flat arrays in the leaves' own shapes and types; `copy` where they are views of a buffer."""
-        return [
-            part.astype(leaf.dtype, copy=copy).reshape(leaf.shape)
-            for leaf, part in zip(self.leaves, parts, strict=True)
-        ]
+    def shaped(self, parts: Iterable[Flat], *, copy: bool, rooms: Rooms = ()) -> list[Flat]:
+        """Flat arrays in the leaves' own shapes and types; `copy` where they are views of a buffer.
+
+        `rooms` are arrays that may be overwritten: a leaf goes into its own, if that has its shape and type.
+        """
+        found = []
+        for leaf, part, room in zip_longest(self.leaves, parts, rooms):
+            if room is None or room.shape != leaf.shape or room.dtype != leaf.dtype or not copy:
+                found.append(part.astype(leaf.dtype, copy=copy).reshape(leaf.shape))
+            else:
+                np.copyto(room, part.reshape(leaf.shape), casting="unsafe")
+                found.append(room)
+        return found
 
     def check_finite(self, bad: Sequence[int], step: int) -> None:
         """Raise `NotFinite` if there are leaves with NaN or Inf, given by their indices."""

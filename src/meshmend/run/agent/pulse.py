@@ -8,6 +8,9 @@ A busy machine must not look like a hang. So once a pause is longer than any bef
 counts: time in which it is stopped or waits for something other than the processor, and processor time it uses. A
 process that is ready to run but does not get the processor accumulates nothing.
 
+A worker that is stopped does not continue by itself, so its *usual* pause is the measure, the median: the longest one
+is often that of the first rounds, which compile, many times as long as any later one.
+
 The launcher, which sees all workers, decides whether to kill one that hangs: if all of them hang, the cause is outside
 (a file system, an evaluation), and if one after another hangs in the same step, the lane itself may be slow.
 """
@@ -18,6 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import log2
+from statistics import median
 
 from meshmend.base.clocks import COURIER_LOOK, HANG_FIRST, HANG_FLOOR, HANG_LAPSE, HANG_OUTSIDE, HANG_PATIENCE
 from meshmend.run.supervisor.observations import HANGS, STOPPED
@@ -26,7 +30,7 @@ SEEN = 8
 """Signs of progress before a worker is judged."""
 RECENT = 64
 LOOKS = 4
-"""Polls per longest pause of a worker: a hang is detected at most a quarter of that later than by constant polling."""
+"""Polls per usual pause of a worker: a hang is detected at most a quarter of that later than by constant polling."""
 
 
 @dataclass
@@ -51,7 +55,11 @@ class Pulse:
         """How many seconds it may go unpolled: a fraction of its own pace; 0 if that is unknown."""
         if self.signs < SEEN or self._looked is not None:
             return 0.0
-        return max(self.pauses[self.inside], default=0.0) / LOOKS
+        return self._usual(self.inside) / LOOKS
+
+    def _usual(self, inside: bool) -> float:
+        found = self.pauses[inside] or self.pauses[not inside]
+        return median(found) if found else 0.0
 
     def still(self, progress: int, inside: bool, owes: bool, now: float, doing: Callable[[], tuple[str, float]]) -> int:
         """Judge a worker by its progress counter, whether it is inside a lane, and whether its courier waits for it.
@@ -74,9 +82,12 @@ class Pulse:
         known = self.signs >= SEEN
         longest = max(self.pauses[inside], default=max(self.pauses[not inside], default=0.0))
         limit = HANG_PATIENCE * longest if known else HANG_FIRST
-        if now - self.owing <= limit:
+        if now - self.owing <= (HANG_PATIENCE * self._usual(inside) if known else limit):
             return 0
         what, used = doing()
+        if now - self.owing <= limit and what != "stopped":
+            self.own, self._looked = 0.0, None  # it was stopped for a moment
+            return 0
         if not known and what != "stopped":
             return 1
         if self._looked is not None:

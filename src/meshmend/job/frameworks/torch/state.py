@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from meshmend.job.frameworks.arrays import leaves_of, rebuilt
 from meshmend.job.frameworks.base import OBJECTS, Framework, Key
 from meshmend.job.frameworks.torch import rng
 from meshmend.job.frameworks.torch.state_dict import Listing, dict_of, restored, tensor_of
+from meshmend.job.reduction.layout import Rooms
 from meshmend.job.state.kinds import Kinds
 from meshmend.job.state.tree import Leaves
 
@@ -161,6 +163,16 @@ class TorchState(Framework):
         """A tree of the same shape with other leaves."""
         return rebuilt(tree, values)
 
+    def rooms(self, tree: Any) -> Rooms:
+        """The memory of the lane's own gradients, as with DDP: new memory for every sum would have to be paged in.
+
+        Not where one gradient shares memory with another, which autograd never does, but a script may.
+        """
+        found = [value if name.startswith("grads.") else None for name, value in leaves_of(tree)]
+        grads = sorted((value for value in found if value is not None and value.size), key=_address)
+        apart = all(_address(one) + one.nbytes <= _address(other) for one, other in pairwise(grads))
+        return found if apart and all(value.flags.c_contiguous and value.flags.writeable for value in grads) else ()
+
     def begin(self, key: Key) -> None:
         """No gradients, the buffers of the last commit, and random numbers of this lane's own."""
         self._clear()
@@ -201,8 +213,9 @@ class TorchState(Framework):
             parameter = self._every[name]
             if count > 0:
                 grad = total["grads"][name]
-                grad = torch.from_numpy(np.asarray(grad / divisor) if mean else grad)
-                parameter.grad = grad.to(parameter.device, parameter.dtype)
+                if mean:
+                    np.divide(grad, divisor, out=grad)
+                parameter.grad = torch.from_numpy(grad).to(parameter.device, parameter.dtype)
         return self.taken(total, lanes, mean=mean)
 
     def taken(self, total: Any, lanes: int, *, mean: bool) -> Any:
@@ -272,6 +285,10 @@ def _grad(grad: Any, parameter: Any) -> npt.NDArray[Any]:
     dense = grad.detach().to_dense() if grad.is_sparse else grad.detach()
     found: npt.NDArray[Any] = dense.to("cpu", torch.float32).numpy()
     return found
+
+
+def _address(array: npt.NDArray[Any]) -> int:
+    return int(array.ctypes.data)
 
 
 def _metric(value: Any) -> Any:
