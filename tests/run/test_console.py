@@ -31,6 +31,7 @@ MESSAGES: list[tuple[m.Message, list[str]]] = [
     (m.HostLost("node7", (3, 4)), ["node7", "3", "4"]),
     (m.HostLost("node7", ()), ["node7", "no workers"]),
     (m.HostBack("node7"), ["node7"]),
+    (m.HostAdded("node8", (4, 5)), ["node8", "4", "5"]),
     (m.Split(("node7", "node8"), (3, 4), (5,)), ["node7", "node8", "3", "4", "5"]),
     (m.Halting(m.Signalled("SIGTERM"), checkpoint=True), ["SIGTERM", "checkpoint", "Ctrl-C"]),
     (m.Halting(m.Signalled("SIGTERM"), checkpoint=False), ["SIGTERM", "without another checkpoint"]),

@@ -25,6 +25,7 @@ from meshmend.run.supervisor.messages import (
     GivenUp,
     Halting,
     HaltReason,
+    HostAdded,
     HostBack,
     HostGone,
     HostLost,
@@ -157,6 +158,8 @@ def sentence(message: Message) -> str:
             return f"lost host {host} with {workers(ranks)}"
         case HostBack(host=host):
             return f"host {host} is back"
+        case HostAdded(host=host, ranks=ranks):
+            return f"host {host} was added; starting {workers(ranks)} there"
         case Split(hosts=hosts, far=far, near=near):
             return f"{_unreachable(hosts)}; stopping {workers(far)}, continuing with {workers(near)}"
         case Halting(reason=reason, checkpoint=True):

@@ -230,6 +230,14 @@ class HostBack:
 
 
 @dataclass(frozen=True)
+class HostAdded:
+    """A new host is part of the run from now on, and has these ranks."""
+
+    host: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Split:
     """mpirun cannot reach these hosts; the workers there are stopped, and the others continue."""
 
@@ -263,5 +271,5 @@ class RestartsExhausted:
 
 Message = (
     WorkerEnded | WorkerRaised | StartFailed | JoinFailed | GivenUp | AllStill | FirstBusy | AgentReplaced | HostLost
-    | HostBack | Split | Halting | Restarting | RestartsExhausted
+    | HostBack | HostAdded | Split | Halting | Restarting | RestartsExhausted
 )  # fmt: skip
