@@ -149,7 +149,7 @@ class NoteDeath:
     member: bool
     """Whether it had joined a world: if not, its death delays no other worker."""
     step: int
-    """The step that it was in or, if it was not a member, that the members were in; -1: there are no members."""
+    """The step that it was in or, if it had no state yet, that the others were in; -1: none of them had it."""
 
 
 @dataclass(frozen=True)
