@@ -41,7 +41,7 @@ PRINTED = {
 }
 """What is given for each option, and what must then be in the text for a cluster."""
 FLAGS = {"quiet": "--log-every never", "verbose": "--verbose"}
-NOT_PRINTED = {"script", "resume", "attach", "print_"}
+NOT_PRINTED = {"add_host", "script", "resume", "attach", "print_"}
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_every_option_is_in_the_text_for_a_cluster(kind: str, folder: Path, caps
     assert '":3" : ":2"' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", ["--resume x", "--attach x"])
+@pytest.mark.parametrize("words", ["--resume x", "--attach x", "--add-host c:1"])
 def test_what_a_text_for_a_cluster_cannot_hold(words: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     del folder
     assert main(f"{words} --print slurm train.py") == 2

@@ -479,3 +479,13 @@ def test_the_fold_can_follow_a_run() -> None:
 )
 def test_causes_in_words(event: Event, words: str) -> None:
     assert only(event).what == [words]
+
+
+def test_a_worker_that_dies_before_it_has_the_state_is_not_in_step_0() -> None:
+    incident = only(
+        formed(4.0, SECOND, Why.JOIN),
+        Died(time=4.1, epoch=SECOND, what=Part.WORKER, how=How.SIGNAL, value=9, rank=2, process=7, step=0),
+        repaired(0, 4.11, 4.2, [0, 1], SECOND, Epoch(0, 2, 1)),
+        *commits(steady(END, END + 5, 4.3), (0, 1), Epoch(0, 2, 1)),
+    )
+    assert incident.step == END

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -115,7 +116,9 @@ def test_an_agent_takes_over_the_ranks_that_can_be_read(tmp_path: Path) -> None:
 def test_a_start_that_is_told_nonsense_is_one_that_failed(tmp_path: Path) -> None:
     agent = Agent(RUN, tmp_path)
     try:
-        agent.act(messages.Start(rank=0, wanted=1, ranks=1, attempt=0, resume="\0", every="", script=["a.py"]))
+        agent.act(
+            messages.Start(rank=0, founders=1, wanted=1, ranks=1, attempt=0, resume="\0", every="", script=["a.py"])
+        )
         assert [(seen.rank, bool(seen.unstarted)) for seen in agent.look()] == [(0, True)]
     finally:
         agent.act(messages.Remove())
@@ -131,10 +134,12 @@ def test_an_attempt_ends_what_the_one_before_has_left_in_ranks_it_does_not_have(
     agent = Agent(RUN, tmp_path)
     try:
         for rank in range(3):
-            ended.act(messages.Start(rank=rank, wanted=3, ranks=3, attempt=0, resume="", every="", script=script))
+            ended.act(
+                messages.Start(rank=rank, founders=3, wanted=3, ranks=3, attempt=0, resume="", every="", script=script)
+            )
         container = create_as_agent(RUN, 3)
         container.agent.worker = replace(Identity.of(os.getpid()), space=1)
-        agent.act(messages.Start(rank=0, wanted=1, ranks=1, attempt=1, resume="", every="", script=script))
+        agent.act(messages.Start(rank=0, founders=1, wanted=1, ranks=1, attempt=1, resume="", every="", script=script))
         for worker in ended.workers.values():
             assert worker.child is not None and worker.child.wait(60) == -signal.SIGKILL
         assert ranks_of(RUN) == [0, 3]
@@ -181,7 +186,7 @@ def test_memory_of_worlds_that_are_over_is_given_back(worker: LocalWorker, tmp_p
     agent.workers[0] = worker
     for number in range(1, 5):
         (world_folder(RUN, number) / "segment").write_bytes(bytes(1000))
-    agent.act(messages.Enter(world=3, mpirun=1, formed=0, fresh=False))
+    agent.act(messages.Enter(world=3, mpirun=1, formed=0, fresh=False, wanted=1))
     folder = worker.segment.files.folder
     assert sorted(path.name for path in folder.glob("world-*")) == ["world-3", "world-4"]  # 4 is being prepared
 
@@ -292,7 +297,7 @@ def test_a_worker_that_hangs_writes_its_stack_before_it_is_killed(
     agent = Agent(RUN, tmp_path)
     try:
         script = [str(tmp_path / "script.py")]
-        agent.act(messages.Start(rank=0, wanted=1, ranks=1, attempt=0, resume="", every="", script=script))
+        agent.act(messages.Start(rank=0, founders=1, wanted=1, ranks=1, attempt=0, resume="", every="", script=script))
         wait_for((tmp_path / "began").exists)
         agent.act(messages.Kill(rank=0, cause=Cause.HANG))
         wait_for(lambda: agent.look()[0].status is not None)
@@ -308,7 +313,7 @@ def test_a_worker_is_killed_for_a_cause(tmp_path: Path) -> None:
     agent = Agent(RUN, tmp_path)
     try:
         script = [str(tmp_path / "script.py")]
-        agent.act(messages.Start(rank=0, wanted=1, ranks=1, attempt=3, resume="", every="", script=script))
+        agent.act(messages.Start(rank=0, founders=1, wanted=1, ranks=1, attempt=3, resume="", every="", script=script))
         assert agent.workers[0].segment.agent.attempt == 3
         agent.act(messages.Kill(rank=0, cause=Cause.HANG))
         deadline = time.monotonic() + 60
@@ -324,8 +329,8 @@ def test_a_worker_is_killed_for_a_cause(tmp_path: Path) -> None:
 COMMANDS: list[Command] = [
     messages.Adopt(ranks=[1, 2]), messages.Clear(only=None), messages.Beat(), messages.Remove(),
     messages.Halt(writer=-1),
-    messages.Kill(rank=1, cause=Cause.CUT_OFF), messages.Enter(world=2, mpirun=7, formed=1, fresh=False),
-    messages.Start(rank=0, wanted=1, ranks=2, attempt=0, resume="", every="auto", script=["a.py"]),
+    messages.Kill(rank=1, cause=Cause.CUT_OFF), messages.Enter(world=2, mpirun=7, formed=1, fresh=False, wanted=2),
+    messages.Start(rank=0, founders=1, wanted=1, ranks=2, attempt=0, resume="", every="auto", script=["a.py"]),
     messages.Release(rank=3), messages.Open(world=2), messages.KeepWarm(count=1, script=["a.py"]),
     messages.Secret(secret="00ff" * 16),
 ]  # fmt: skip
@@ -381,3 +386,20 @@ def test_an_agent_sees_that_a_worker_stops(worker: LocalWorker) -> None:
     assert not worker.observe().halts
     open_as_worker(RUN, 0).worker.orphaned = True
     assert worker.observe().halts
+
+
+def test_a_line_of_output_takes_the_room_of_a_line(worker: LocalWorker, tmp_path: Path) -> None:
+    """A launcher reads output every second for weeks: with a large buffer each time, its heap grew by megabytes."""
+    path = tmp_path / "worker-0.log"
+    path.write_text("step 1\n")
+    worker.read_output(path)
+    with path.open("a") as file:
+        file.write("step 2\nste")
+    tracemalloc.start()
+    try:
+        assert worker.read_output(path) == ["step 2"]
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+    path.write_bytes(path.read_bytes() + b"x" * 3_000_000)
+    assert sum(len(line) for line in worker.read_output(path)) >= 1_000_000

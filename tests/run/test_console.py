@@ -7,7 +7,8 @@ from typing import Any, get_args
 
 import pytest
 
-from meshmend.run.console import CAUSES, FEW, Console, ending, halt_reason, sentence, workers, world_reason
+from meshmend.base.units import FEW, workers
+from meshmend.run.console import CAUSES, Console, ending, halt_reason, sentence, world_reason
 from meshmend.run.supervisor import messages as m
 from meshmend.run.supervisor.observations import Cause, WorkerError
 
@@ -31,6 +32,8 @@ MESSAGES: list[tuple[m.Message, list[str]]] = [
     (m.HostLost("node7", (3, 4)), ["node7", "3", "4"]),
     (m.HostLost("node7", ()), ["node7", "no workers"]),
     (m.HostBack("node7"), ["node7"]),
+    (m.Replacing(5), ["5"]),
+    (m.HostAdded("node8", (4, 5)), ["node8", "4", "5"]),
     (m.Split(("node7", "node8"), (3, 4), (5,)), ["node7", "node8", "3", "4", "5"]),
     (m.Halting(m.Signalled("SIGTERM"), checkpoint=True), ["SIGTERM", "checkpoint", "Ctrl-C"]),
     (m.Halting(m.Signalled("SIGTERM"), checkpoint=False), ["SIGTERM", "without another checkpoint"]),

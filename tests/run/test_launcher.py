@@ -119,7 +119,7 @@ def test_agents_are_told(launcher: Launcher, action: Action, a: list[Any], b: li
 def test_a_start_is_told_and_written_down(launcher: Launcher) -> None:
     act(launcher, actions.Start(2, "b", attempt=1, resume="step-4"))
     start = messages.Start(
-        rank=2, wanted=3, ranks=3, attempt=1, resume="step-4", every="", script=["train.py"], log_every="0"
+        rank=2, founders=3, wanted=3, ranks=11, attempt=1, resume="step-4", every="", script=["train.py"], log_every="0"
     )  # as tests/conftest.py has it
     assert told(launcher, "b") == [start] and told(launcher, "a") == []
     (event,) = read(launcher.spec.folder)
@@ -130,8 +130,8 @@ def test_a_world_is_entered_on_all_hosts_and_killed(launcher: Launcher, capsys: 
     memory = launcher.spec.folder / "memory"
     memory.mkdir(parents=True)
     world = launcher._worlds[2] = mpirun(2, memory)
-    act(launcher, actions.EnterWorld(2, fresh=False, reason=m.HostGone("c"), ranks=(0, 2)))
-    enter = messages.Enter(world=2, mpirun=world.process.pid, formed=5, fresh=False)
+    act(launcher, actions.EnterWorld(2, fresh=False, reason=m.HostGone("c"), ranks=(0, 2), wanted=3))
+    enter = messages.Enter(world=2, mpirun=world.process.pid, formed=5, fresh=False, wanted=3)
     assert told(launcher, "a") == told(launcher, "b") == [enter]
     (event,) = read(launcher.spec.folder)
     assert isinstance(event, Formed) and (event.epoch, event.ranks, event.why) == (Epoch(0, 2), [0, 2], Why.HOST_LOST)

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from meshmend.run import probe
-from meshmend.run.probe import MOST, Probe, ProbeListener
+from meshmend.run.listener import MOST
+from meshmend.run.probe import Probe, ProbeListener
 from meshmend.run.secret import AGENT, LAUNCHER, NUMBER, SIZE, new_number, new_secret, proof, proves
 
 SECRET = new_secret()

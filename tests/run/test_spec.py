@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -166,3 +167,25 @@ def test_what_cannot_be_run_is_one_sentence(options: dict[str, object], names: l
         with pytest.raises(MeshmendError) as refused:
             begin(spec)
         assert all(name in str(refused.value) for name in names) and "\n" not in str(refused.value)
+
+
+def test_an_added_host_changes_no_rank_of_the_others() -> None:
+    hosts = [Host("a", 2), Host("b", 1)]
+    before = RunSpec(run="mine", script=["train.py"], workers=3, spares=2, hosts=hosts)
+    after = replace(before, added=[Host("c", 2)])
+    assert [*after.host_of] == [*before.host_of, "c", "c"]
+    assert (after.members, after.ranks, after.room) == (5, 7, before.room)
+    anew = after.without_additions()
+    assert (anew.members, anew.ranks, len(anew.host_of)) == (5, 7, 7) and not anew.added
+    assert before.without_additions() == before
+
+
+def test_numbers_that_are_given_anew_are_of_all_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    hosts, added = [Host("a", 2), Host("b", 2)], [Host("c", 2)]
+    RunSpec(run="mine", script=["train.py"], workers=4, hosts=hosts, added=added).save()
+    assert load_spec("mine").members == 6
+    assert load_spec("mine", workers=5).members == 5
+    assert [host.name for host in load_spec("mine", workers=5).places] == ["a", "b", "c"]
+    assert load_spec("mine", workers=1, hosts=[Host("z", 1)]).places == (Host("z", 1),)

@@ -101,8 +101,9 @@ class Courier(Member):
             self.inside, self.memory = True, worker.memory
             worker.afresh = worker.afresh or not (worker.fresh or self.mpirun.repair)
             hosts = [list(ranks) for ranks in self.mpirun.members.values()]
+            lanes = self.model.case.lanes
             self.steps = run_member(
-                self.memory, self.model.case.lanes, self.model.case.workers, world=self.mpirun.number,
+                self.memory, lanes, min(worker.wanted, lanes), world=self.mpirun.number,
                 fresh=worker.fresh, repair=self.mpirun.repair, hosts=hosts,
             )  # fmt: skip
             self.model.net.advance(self, None)

@@ -48,6 +48,8 @@ class Kind(Enum):
     LAUNCHER = auto()
     """The launcher is killed, and another one attaches, or never does."""
     SIGNAL = auto()
+    ADD = auto()
+    """Nothing that fails: somebody adds the host of that number, with as many workers as it `lasts`."""
 
 
 ON_RANKS = (Kind.KILL, Kind.EXIT, Kind.RAISE, Kind.HANG, Kind.STOP, Kind.SLOW, Kind.COURIER, Kind.COURIER_STOP)
@@ -88,7 +90,7 @@ class Fault:
     """Until it is over; 0: never."""
 
     def __repr__(self) -> str:
-        rest = [f"target={self.target}"] if self.kind in (*ON_RANKS, *ON_HOSTS) else []
+        rest = [f"target={self.target}"] if self.kind in (*ON_RANKS, *ON_HOSTS, Kind.ADD) else []
         rest += [f"{name}={value}" for name, value in (("after", self.after), ("lasts", self.lasts)) if value]
         return f"Fault({', '.join([f'Kind.{self.kind.name}', str(self.at), *rest])})"
 
@@ -96,11 +98,14 @@ class Fault:
 def strike(model: Model, fault: Fault) -> None:
     """Bring it about."""
     model.note("FAULT", fault)
-    model.last_fault = model.clock.now + (fault.lasts or 0.0)
+    model.last_fault = model.clock.now + (fault.lasts if fault.kind is not Kind.ADD else 0.0)
     if fault.kind in ON_RANKS:
         _strike_rank(model, fault)
     elif fault.kind in ON_HOSTS:
-        _strike_host(model, fault, list(model.hosts.values())[fault.target])
+        if fault.target < len(model.hosts):
+            _strike_host(model, fault, list(model.hosts.values())[fault.target])
+    elif fault.kind is Kind.ADD:
+        model.add(fault.target, int(fault.lasts))
     elif fault.kind is Kind.LAUNCHER:
         model.kill_launcher()
         if fault.lasts:

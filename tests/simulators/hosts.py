@@ -149,10 +149,11 @@ class Agent:
         for seat in self.seats.values():
             seat.worker.opened = world
 
-    def enter(self, world: int, fresh: bool, job: int) -> None:
+    def enter(self, world: int, fresh: bool, job: int, wanted: int) -> None:
         self.clear()
         for seat in self.seats.values():
-            seat.worker.fresh, seat.worker.world, seat.worker.world_job = fresh, world, job
+            seat.worker.fresh, seat.worker.wanted = fresh, wanted
+            seat.worker.world, seat.worker.world_job = world, job
         for mpirun in self.model.mpiruns:
             if mpirun.number == world:  # of whichever launcher: couriers know no other difference
                 for courier in mpirun.couriers:
@@ -357,6 +358,9 @@ class Line(Remote):
     def close(self) -> None:
         self.drop()
 
+    def why(self) -> str:
+        return "it does not answer"
+
     def drop(self) -> None:
         self.closed = True
         if self.agent is not None and self.agent.alive:
@@ -379,7 +383,7 @@ class SimulatedPool(Pool):
 
     def call_all(self) -> None:
         """As `Pool.open`, without waiting."""
-        for host in self.model.hosts:
+        for host in [*self.model.hosts][: self.model.case.hosts] + [place.name for place in self.model.added]:
             self.agents[host] = self._agent(host)
 
     @property

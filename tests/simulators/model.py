@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from meshmend.run.clusters.hosts import Host as Place
+from meshmend.run.supervisor import RunState
 from meshmend.run.supervisor.actions import Finish
 from meshmend.run.supervisor.messages import HaltReason, Minority, WrongSide
 from tests.simulators.clock import Clock
@@ -66,6 +68,8 @@ class Model:
         self.ledger = Ledger(truths(case.jobs, case.steps, case.lanes))
         self.leavers_look_dead = self.dice.random() < 0.5
         self.hosts = {f"h{n}": Host(self, f"h{n}", here=n == 0 and not case.apart) for n in range(case.hosts)}
+        self.added: list[Place] = []
+        """Hosts that were added and have had an agent: they are in the run's `run.json`, which other launchers read."""
         self.side = self.sides = 0
         """The launcher's side of the network, and the last one that came apart."""
         self.mpiruns: list[Mpirun] = []
@@ -77,6 +81,8 @@ class Model:
         self.halt: tuple[HaltReason, int] | None = None
         """Why the run is being halted and who writes the checkpoint: in its events too."""
         self.finish: Finish | None = None
+        self.launcher_state: RunState | None = None
+        """That of the last launcher, at the end."""
         self.raised_after_job = False
         self.moves = self.turns = 0
         self.did: Counter[type] = Counter()
@@ -172,6 +178,20 @@ class Model:
 
         if self.launcher is None and self.finish is None:
             self.launcher = Launcher(self, attached=True)
+
+    def add(self, number: int, workers: int) -> None:
+        """Somebody adds a host: it is up, and the launcher is told of it."""
+        name = f"h{number}"
+        if number >= self.case.hosts and name not in self.hosts:
+            self.hosts[name] = Host(self, name, here=False)
+        if self.launcher is not None:
+            self.launcher.pool.invite(Place(name, workers))
+            self.launcher.nudge()
+
+    @property
+    def places(self) -> list[str]:
+        """The host of each rank, as a launcher that begins now has to know it."""
+        return [*spread(self.case), *(place.name for place in self.added for _ in range(place.slots))]
 
     def signal(self) -> None:
         """SIGTERM."""

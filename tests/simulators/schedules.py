@@ -55,6 +55,8 @@ def faults_at(case: Case, at: int) -> list[Fault]:
     """Everything that can go wrong at one point: on the launcher's host, an agent and the network do not fail alone."""
     found = []
     for kind in Kind:
+        if kind is Kind.ADD:
+            continue  # it needs hosts that the case does not have: see `new_hosts`
         first = 0 if kind in (Kind.STALL, Kind.FULL) or case.apart else 1
         targets = range(case.workers + case.spares) if kind in ON_RANKS else range(1)
         if kind in ON_HOSTS:
@@ -93,6 +95,28 @@ def pairs(stride: int = 1, seed: int = 1) -> Iterator[Case]:
                 yield replace(base, faults=faults, seed=number)
 
 
+def new_hosts(stride: int = 1, jobs: int = 1) -> Iterator[Case]:
+    """A host is added at every point, alone and with everything else that can happen to it or to the others then."""
+    number = 0
+    for base in bases(jobs):
+        if base.hosts == 1:
+            continue  # a run without --hosts has no other hosts
+        moves = simulate(base).moves
+        bigger = replace(base, hosts=base.hosts + 1, workers=base.workers + 2)
+        others = [None, *faults_at(bigger, 0)]
+        others += [Fault(Kind.ADD, 0, target, lasts=2.0) for target in (base.hosts, base.hosts + 1, 1)]
+        for at in range(1, moves + 1):
+            for other in others:
+                number += 1
+                if number % stride:
+                    continue
+                dice = random.Random(number)
+                added = Fault(Kind.ADD, at, base.hosts, lasts=float(dice.choice([1, 2])))
+                later, after = dice.randrange(LATER), dice.choice([0.0, 0.0, 0.1, 2.0, 12.0])
+                faults = (added,) if other is None else (added, replace(other, at=at + later, after=after))
+                yield replace(base, faults=faults, seed=number, steps=dice.choice([3, 60]))
+
+
 def random_case(seed: int) -> Case:
     """Several failures at once or one after another, in a run of any shape."""
     dice = random.Random(seed)
@@ -121,6 +145,7 @@ def check(outcome: Outcome) -> None:
     """Whether a run ended as promised."""
     case, ledger, status = outcome.case, outcome.ledger, outcome.status
     kinds = {fault.kind for fault in case.faults}
+    failures = [fault for fault in case.faults if fault.kind is not Kind.ADD]
     if status == DONE:
         # A script that exits with status 0 between two jobs cannot be told from one that has no second job.
         last = max((job for job, *_ in ledger.written), default=1) if Kind.EXIT in kinds else case.jobs
@@ -141,8 +166,10 @@ def check(outcome: Outcome) -> None:
         _require(fine, outcome, "the run failed, but some worker could have continued")
     if status == MISUSED:
         _require(kinds & {Kind.STALL, Kind.MPIRUN, *ON_HOSTS}, outcome, "nobody misused anything")
-    if len(case.faults) == 1 and case.least == 1 and not case.apart:
-        promised = ENDS[case.faults[0].kind] | ({FAILED} if outcome.model.raised_after_job else set())
+    if kinds == {Kind.ADD}:
+        _require(status == DONE, outcome, "nothing failed")
+    if len(failures) == 1 and case.least == 1 and not case.apart:
+        promised = ENDS[failures[0].kind] | ({FAILED} if outcome.model.raised_after_job else set())
         if isinstance(outcome.reason, BadStart):
             promised = {FAILED}
         if isinstance(outcome.reason, Stopped):

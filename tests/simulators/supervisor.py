@@ -19,7 +19,7 @@ from meshmend.run.supervisor.observations import Observations
 from tests.simulators.couriers import Mpirun
 from tests.simulators.hosts import Agent, Knock, Line, SimulatedPool
 from tests.simulators.ledger import Ledger, Violation
-from tests.simulators.model import Case, Model, spread
+from tests.simulators.model import Case, Model
 
 IDLE = 6
 """Turns without news after which the launcher looks less often: simulated time is cheap, turns are not."""
@@ -37,8 +37,9 @@ class Launcher:
         self.model, self.alive = model, True
         case = model.case
         here = frozenset(name for name, host in model.hosts.items() if host.here)
+        more = sum(place.slots for place in model.added)
         config = RunConfig(
-            hosts=spread(case), policy=POLICIES[case.policy], workers=case.workers, least=case.least, here=here
+            hosts=model.places, policy=POLICIES[case.policy], workers=case.workers + more, least=case.least, here=here
         )
         self.state = RunState(config, phase=Phase.ATTACHING if attached else Phase.BEGINNING, attempt=model.attempt)
         if attached:
@@ -111,6 +112,8 @@ class Launcher:
 
     def _observe(self) -> Observations:
         changes = self.pool.look()
+        arrived, _ = self.pool.arrivals()
+        self.model.added += arrived
         reachable = frozenset(host for host in self.pool.agents if self.pool.has(host))
         signal, self.signalled = self.signalled, ""
         expelled, self._expelled = self._expelled, {}
@@ -122,6 +125,7 @@ class Launcher:
             lost=frozenset(self.pool.lost),
             hosts_known=self.pool.sure,
             changes=tuple(changes),
+            added=tuple((place.name, place.slots) for place in arrived),
             signal=signal,
             unreachable=self._probed(),
             expelled=expelled,
@@ -164,8 +168,8 @@ class Launcher:
                 self._tell_all("open", world=number)
                 self._worlds[number] = Mpirun(model, number, members, repair=repair)
                 model.mpiruns.append(self._worlds[number])
-            case actions.EnterWorld(number=number, fresh=fresh, job=job):
-                self._tell_all("enter", world=number, fresh=fresh, job=job)
+            case actions.EnterWorld(number=number, fresh=fresh, job=job, wanted=wanted):
+                self._tell_all("enter", world=number, fresh=fresh, job=job, wanted=wanted)
             case actions.KillWorld(number=number):
                 self._worlds.pop(number).die()
             case actions.Expel(host=host):
@@ -185,6 +189,7 @@ class Launcher:
         self._tell_all("remove")
         self.pool.close()
         self.alive, self.model.launcher, self.model.finish = False, None, finish
+        self.model.launcher_state = self.state
         for host in self.model.hosts.values():
             if host.here:
                 for agent in host.agents:

@@ -46,6 +46,7 @@ class Worker:
         self.owner: Agent | None = None
         # the agent's words
         self.halt, self.fresh, self.opened, self.world, self.world_job = 0, False, 0, 0, 1
+        self.wanted = 0
         # its own
         self.saving = self.raised = False
         self.asked = self.answered = 0

@@ -8,12 +8,14 @@
 | frequency | 0.08%/day, 0.3/year | – | events per hour |
 | share | 15%, 0.15 | 15.0 % | a part of 1 |
 | count | – | 1 worker, 2 workers | |
+| ranks | – | workers 1 and 2, workers 0 to 7 | |
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 from meshmend.errors import MeshmendError
 
@@ -99,6 +101,19 @@ def percent(share: float, digits: int | None = None, *, sign: bool = False) -> s
     if digits is None:
         digits = 0 if abs(share) >= 1 else 1 if abs(share) >= 0.1 else 2
     return f"{100 * share:{'+' * sign}.{digits}f} %"
+
+
+FEW = 4
+"""How many ranks are named one by one if they follow each other."""
+
+
+def workers(ranks: Sequence[int]) -> str:
+    """Name workers, as in "worker 3", "workers 1 and 2", "workers 0 to 7", "no workers"."""
+    if len(ranks) < 2:
+        return f"worker {ranks[0]}" if ranks else "no workers"
+    if len(ranks) > FEW and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
+        return f"workers {ranks[0]} to {ranks[-1]}"
+    return f"workers {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:

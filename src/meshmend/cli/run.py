@@ -49,6 +49,7 @@ def run(
     name: str | None = None,
     resume: str | None = None,
     attach: str | None = None,
+    add_host: str | None = None,
     print_: Annotated[Scheduler | None, Parameter(name="--print")] = None,
     log_every: str | None = None,
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")] = False,
@@ -94,6 +95,9 @@ def run(
         is left alone unless another script, or other arguments, are given.
     attach
         Take over this run, whose launcher was killed, from the memory of its workers, with its own options.
+    add_host
+        With --attach: a host that joins the run, such as c:4, with as many new workers. If the run has a launcher, that
+        one takes the host in, and this command ends; it can be given on any host that sees the run's folder.
     print_
         Print a job that runs this on a cluster, with all options, and run nothing: slurm (a script for sbatch), k8s
         (an MPIJob for Kubernetes) or jobset (a JobSet for Kubernetes).
@@ -125,7 +129,9 @@ def run(
             raise JobError(
                 f"--attach {attach} takes over a run with its own options: leave out the script and all other options"
             )
-        return launch.attach(launch.load_spec(attach, **given))
+        return launch.attach(launch.load_spec(attach, **given), launch.parse_hosts(add_host) if add_host else [])
+    if add_host:
+        raise JobError(f"--add-host {add_host} needs --attach and the run to add it to: --attach RUN --add-host c:4")
     if print_:
         words = {
             "--name": name, "--resume": resume, "--spares": spares, "--warm": warm, "--min-workers": given.get("least"),

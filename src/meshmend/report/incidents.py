@@ -86,7 +86,8 @@ def _measure(state: State, group: Group, pace: Pace) -> Incident:
         ),
         default=0.0,
     )
-    steps = [min(victim.steps) for victim in group.victims if victim.steps]
+    # Step 0 is also what a worker is in that has not been given the state yet.
+    steps = [min(filter(None, victim.steps)) for victim in group.victims if any(victim.steps)]
     step = min(steps, default=timeline.top(group.was) + 1)
     if group.apart:
         end = timeline.first_since(group.was.attempt, step, begin)

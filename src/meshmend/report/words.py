@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshmend.base.units import duration_text, plural, size_text
+from meshmend.base.units import duration_text, plural, size_text, workers
 from meshmend.report.incidents import WHY
 from meshmend.report.victims import Victim
 from meshmend.telemetry import (
@@ -42,17 +42,17 @@ def sentence(event: Event) -> str:
         case Opened():
             return f"worker {event.rank} takes part from step {event.step} on"
         case Formed(why=Why.JOIN):
-            return f"world {event.epoch.world} was entered: {workers(event.joined)} join"
+            return f"world {event.epoch.world} was entered: {workers(sorted(event.joined))} join"
         case Formed():
             why = WHY.get(event.why, "couriers stopped")
-            return f"world {event.epoch.world} of {workers(event.ranks)} was entered: {why}"
+            return f"world {event.epoch.world} of {workers(sorted(event.ranks))} was entered: {why}"
         case Struck():
             return f"injected on purpose: {Victim([event]).words()} ({event.fault})"
         case Died():
             return f"noticed: {Victim([event]).words()}"
         case Repaired():
             total = duration_text(sum(event.times.values()))
-            left = workers(event.active)
+            left = workers(sorted(event.active))
             return f"the courier of worker {event.rank} had repaired its group after {total}: {left} take part"
         case Committed():
             return f"worker {event.rank} committed step {event.step}"
@@ -77,11 +77,3 @@ def sentence(event: Event) -> str:
             return f"{event.slices} of {plural(event.of, 'slice')} have one copy alone"
         case _:
             return type(event).__name__
-
-
-def workers(ranks: list[int]) -> str:
-    """Such as "workers 1, 2 and 3"."""
-    if not ranks:
-        return "no workers"
-    *most, last = [str(rank) for rank in sorted(ranks)]
-    return f"workers {', '.join(most)} and {last}" if most else f"worker {last}"

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from meshmend.base.units import FEW, workers
 from meshmend.run.outlet import Outlet
 from meshmend.run.supervisor.messages import (
     AgentReplaced,
@@ -25,6 +26,7 @@ from meshmend.run.supervisor.messages import (
     GivenUp,
     Halting,
     HaltReason,
+    HostAdded,
     HostBack,
     HostGone,
     HostLost,
@@ -37,6 +39,7 @@ from meshmend.run.supervisor.messages import (
     NoCourierEver,
     NoProgress,
     RepairStuck,
+    Replacing,
     Restarted,
     Restarting,
     RestartsExhausted,
@@ -56,8 +59,6 @@ from meshmend.run.supervisor.observations import Cause
 
 MANY = 100
 """The most lines in one write."""
-FEW = 4
-"""How many hosts or workers a message lists one by one."""
 SLOW = "wrap slow code in `with job.pause():`, or divide it among all workers with `job.evaluate`"
 SHOWN = 16
 """How many processes a message lists."""
@@ -147,6 +148,8 @@ def sentence(message: Message) -> str:
             return f"{who} (output/couriers.log has what mpirun printed); trying again"
         case GivenUp(rank=rank, attempts=attempts):
             return f"worker {rank} failed {attempts} times without completing a step; continuing without it"
+        case Replacing(rank=rank):
+            return f"starting a new worker {rank} in its place"
         case AllStill():
             return "no worker is making progress; waiting (press Ctrl-C to stop)"
         case FirstBusy(rank=rank):
@@ -157,6 +160,8 @@ def sentence(message: Message) -> str:
             return f"lost host {host} with {workers(ranks)}"
         case HostBack(host=host):
             return f"host {host} is back"
+        case HostAdded(host=host, ranks=ranks):
+            return f"host {host} was added; starting {workers(ranks)} there"
         case Split(hosts=hosts, far=far, near=near):
             return f"{_unreachable(hosts)}; stopping {workers(far)}, continuing with {workers(near)}"
         case Halting(reason=reason, checkpoint=True):
@@ -240,15 +245,6 @@ def ending(status: int) -> str:
         return signal.Signals(-status).name
     except ValueError:
         return f"signal {-status}"
-
-
-def workers(ranks: Sequence[int]) -> str:
-    """Name workers, as in "worker 3", "workers 1 and 2", "no workers"."""
-    if len(ranks) < 2:
-        return f"worker {ranks[0]}" if ranks else "no workers"
-    if len(ranks) > FEW and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
-        return f"workers {ranks[0]} to {ranks[-1]}"
-    return f"workers {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 
 
 def processes(found: Mapping[int, int]) -> str:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from meshmend.base.processes import Identity, is_here
+from meshmend.base.units import plural
 from meshmend.errors import JobError
 from meshmend.job.shm import clean_stale, manage, ranks_of
 from meshmend.job.shm.inspect import waiting
 from meshmend.run.checks import check
+from meshmend.run.clusters.hosts import Host
 from meshmend.run.doctor.checks import require_tolerance
+from meshmend.run.door import announce, is_open
 from meshmend.run.heart import beating, require_alone
+from meshmend.run.hosts.newcomers import refusal
 from meshmend.run.journal import halted_before
 from meshmend.run.launcher import Launcher
 from meshmend.run.spec import VERSION, RunSpec, begun, load_saved
@@ -49,6 +54,7 @@ def _failed_at_once(folder: Path) -> bool:
 
 def resume(spec: RunSpec) -> int:
     """Resume a run from its last checkpoint, in new processes; a finished run only if its script has changed."""
+    spec = spec.without_additions()
     check(spec)
     own(spec.folder)
     clean_stale()
@@ -86,17 +92,23 @@ def _attached_instead(launcher: Launcher) -> int:
     launcher.pool.close()
     where = ", ".join(f"{_processes(numbers)} on {host}" for host, numbers in living.items())
     saved = load_saved(spec.run)
-    if saved.version != VERSION or RunSpec(**saved.values) != spec:
+    before = RunSpec(**saved.values)
+    if saved.version != VERSION or before.without_additions() != spec:
         raise JobError(
             f"run {spec.run!r} still has live workers, whose state is newer than any checkpoint ({where}): continue "
             f"with --attach {spec.run}, or kill them first with kill -9"
         )
     launcher.console.say(f"run {spec.run} still has live workers ({where}): attaching to them instead of resuming")
-    return _attached(spec)
+    return _attached(before)
 
 
-def attach(spec: RunSpec) -> int:
-    """Take over a run whose launcher was killed, with the workers that are alive."""
+def attach(spec: RunSpec, add: Sequence[Host] = ()) -> int:
+    """Take over a run whose launcher was killed, with the workers that are alive.
+
+    With hosts to add: if the launcher is alive, only ask it to add them.
+    """
+    if add and is_open(spec.folder):
+        return _announced(spec, add)
     check(spec)
     own(spec.folder)
     version = load_saved(spec.run).version
@@ -113,10 +125,20 @@ def attach(spec: RunSpec) -> int:
         if not left and not spec.hosts:
             raise JobError(f"run {spec.run!r} has no live workers on this host: continue it with --resume {spec.run}")
         with beating(spec.folder):
-            return _attached(spec)
+            return _attached(spec, add)
 
 
-def _attached(spec: RunSpec) -> int:
+def _announced(spec: RunSpec, add: Sequence[Host]) -> int:
+    """Announce hosts to the launcher of a run."""
+    for host in add:
+        if reason := announce(spec.folder, host):
+            raise JobError(f"run {spec.run!r} cannot add host {host.name}: {reason}")
+        print(f"meshmend: run {spec.run} starts {plural(host.slots, 'worker')} on {host.name}; its launcher reports "
+              "when they join", file=sys.stderr)  # fmt: skip
+    return 0
+
+
+def _attached(spec: RunSpec, add: Sequence[Host] = ()) -> int:
     events = read(spec.folder, "launcher")
     attempt = max((event.epoch.attempt for event in events if isinstance(event, Began)), default=0)
     launcher = Launcher(spec, attempt=attempt, attached=True, halted=halted_before(events))
@@ -131,6 +153,11 @@ def _attached(spec: RunSpec) -> int:
                 f"run {spec.run!r} has no live workers on any of its hosts that can be reached{but}: continue it "
                 f"with --resume {spec.run}"
             )
+        for host in add:
+            if reason := refusal(spec, host):
+                launcher.console.say(f"cannot add host {host.name}: {reason}")
+            else:
+                launcher.pool.invite(host)
         return _summarized(launcher, launcher.run())
 
 

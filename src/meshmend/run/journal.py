@@ -60,7 +60,7 @@ class Journal:
     """The launcher's events, each with the epoch as far as the launcher knows it: it does not see couriers shrink."""
 
     def __init__(self, spec: RunSpec, attempt: int) -> None:
-        self._spec, self._log = spec, Log(spec.folder, "launcher")
+        self.spec, self._log = spec, Log(spec.folder, "launcher")
         self.epoch = Epoch(attempt)
 
     def note(self, action: actions.Action) -> None:
@@ -107,9 +107,9 @@ class Journal:
         return self._log.flush()
 
     def _begin(self, begin: actions.NoteAttempt) -> None:
-        spec, self.epoch = self._spec, Epoch(begin.attempt)
+        spec, self.epoch = self.spec, Epoch(begin.attempt)
         self._write(
-            Began(epoch=self.epoch, workers=spec.workers, spares=spec.spares, on_failure=spec.on_failure,
+            Began(epoch=self.epoch, workers=spec.members, spares=spec.spares, on_failure=spec.on_failure,
                   attached=begin.attached, restarted=begin.restarted)
         )  # fmt: skip
 

@@ -25,9 +25,9 @@ from meshmend.errors import JobError
 from meshmend.job.checkpoints.folders import newest
 from meshmend.run.agent import messages
 from meshmend.run.agent.agent import Agent
-from meshmend.run.clusters.hosts import spread
 from meshmend.run.console import Console, processes, world_reason
 from meshmend.run.disk import DiskWatch
+from meshmend.run.hosts.newcomers import NewHosts
 from meshmend.run.hosts.pool import Pool
 from meshmend.run.journal import Journal
 from meshmend.run.probe import Probe
@@ -48,10 +48,10 @@ class Launcher:
     ) -> None:  # fmt: skip
         self.spec, self.console, self.pool = spec, Console(spec.folder / "output" / "launcher.log"), Pool(spec)
         self._journal = Journal(spec, attempt)
-        hosts = [host.name for host in spread(spec.places, spec.ranks)]
+        self.new_hosts = NewHosts(self.pool, self.console.say)
         here = frozenset(place.name for place in spec.places if place.here)
         config = RunConfig(
-            hosts=hosts, policy=POLICIES[spec.on_failure], workers=spec.workers, least=spec.least, here=here
+            hosts=spec.host_of, policy=POLICIES[spec.on_failure], workers=spec.members, least=spec.least, here=here
         )
         phase = Phase.ATTACHING if attached else Phase.BEGINNING
         self.state = RunState(config, attempt=attempt, resume=resume, phase=phase)
@@ -77,6 +77,7 @@ class Launcher:
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
             signal.signal(signal.SIGHUP, self._lost_terminal)
         try:
+            self.new_hosts.open()
             finish = self._watch()
         except Exception as error:
             return self._abandon(error)
@@ -100,6 +101,7 @@ class Launcher:
             f"state: continue with meshmend run --attach {self.spec.run}"
         )
         with contextlib.suppress(Exception):
+            self.new_hosts.close()
             self.pool.close()
         return ABANDONED
 
@@ -144,7 +146,8 @@ class Launcher:
         if self._hung_up:
             self._hung_up = False
             self.console.say(f"received SIGHUP; continuing without a terminal, see {self.console.outlet.path}")
-        changes = self.pool.look()
+        changes, added = self.pool.look(), self.new_hosts.look()
+        self.spec = self._journal.spec = self.pool.spec
         reachable = frozenset(host for host in self.pool.agents if self.pool.has(host))
         self._keep_warm(reachable, {host for host, _ in changes})
         number, self._signal = self._signal, 0
@@ -159,6 +162,7 @@ class Launcher:
             lost=frozenset(self.pool.lost),
             hosts_known=self.pool.sure,
             changes=tuple(changes),
+            added=added,
             signal=signal.Signals(number).name if number else "",
             unreachable=self._probed(),
             expelled=expelled,
@@ -249,8 +253,8 @@ class Launcher:
     def _start(self, start: actions.Start) -> None:
         spec = self.spec
         message = messages.Start(
-            rank=start.rank, wanted=spec.workers, ranks=spec.ranks, attempt=start.attempt, resume=start.resume,
-            every=spec.every, script=spec.script, log_every=spec.log_every or log_every(),
+            rank=start.rank, founders=spec.workers, wanted=spec.members, ranks=spec.room, attempt=start.attempt,
+            resume=start.resume, every=spec.every, script=spec.script, log_every=spec.log_every or log_every(),
             passed=start.passed,
         )  # fmt: skip
         self._tell(start.host, message)
@@ -275,8 +279,9 @@ class Launcher:
         self._journal.entered(enter)
         formed = 0 if enter.fresh else began
         message = messages.Enter(
-            world=enter.number, mpirun=world.process.pid, formed=formed, fresh=enter.fresh, job=enter.job
-        )
+            world=enter.number, mpirun=world.process.pid, formed=formed, fresh=enter.fresh, job=enter.job,
+            wanted=enter.wanted,
+        )  # fmt: skip
         self._tell_all(message)
 
     def _tell(self, host: str, command: messages.Command) -> None:
@@ -290,6 +295,7 @@ class Launcher:
 
     def _stop(self) -> None:
         """Kill everything that is left, and leave nothing behind."""
+        self.new_hosts.close()
         for world in self._worlds.values():
             if world is not None:
                 with contextlib.suppress(OSError):

@@ -15,7 +15,7 @@ SIZE = 32
 """Bytes of a secret, and of a proof."""
 NUMBER = 16
 """Bytes of a number that is used once."""
-LAUNCHER, AGENT = b"launcher", b"agent"
+LAUNCHER, AGENT, NEW_HOST = b"launcher", b"agent", b"new host"
 
 
 def new_secret() -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,15 @@ from typing import Any
 from meshmend.base.schema import field_values
 from meshmend.errors import FormatError, JobError
 from meshmend.job.progress import seconds_between
-from meshmend.run.clusters.hosts import HERE, Host, parse_hosts
+from meshmend.run.clusters.hosts import HERE, Host, parse_hosts, spread
 from meshmend.run.supervisor.policies import POLICIES
 from meshmend.telemetry import FORMAT, check_name, damaged, folder_of, read_description, unwritable
 
 MOST_RANKS = 1 << 16
 MOST_WARM = 64
-LATER = ("log_every", "verbose", "warm")
+LITTLE = 8
+"""Ranks that can be added even to a small run; each takes half a kilobyte of every message."""
+LATER = ("log_every", "verbose", "warm", "added")
 """Options that runs of earlier versions did not have."""
 VERSION = metadata.version("meshmend")
 
@@ -43,6 +45,8 @@ class RunSpec:
     on_failure: str = "replace"
     """The name of a policy."""
     hosts: Sequence[Host] = ()
+    added: Sequence[Host] = field(default_factory=list)
+    """Hosts that were added while the run went on; their ranks come after all others."""
     launch_agent: str = "ssh"
     every: str = ""
     """How often a checkpoint is written."""
@@ -62,7 +66,7 @@ class RunSpec:
             raise JobError(f"{self.workers} workers and {self.spares} spares: at least 1 worker is needed")
         if not 0 <= self.warm <= MOST_WARM:
             raise JobError(f"--warm {self.warm}: expected a number from 0 to {MOST_WARM}, of processes on each host")
-        if max(self.ranks, sum(host.slots for host in self.hosts)) > MOST_RANKS:
+        if max(self.ranks, sum(host.slots for host in self.places)) > MOST_RANKS:
             raise JobError(f"{self.workers} workers and {self.spares} spares: a run can have at most {MOST_RANKS:,}")
         if not 1 <= self.least <= self.workers:
             raise JobError(
@@ -83,14 +87,35 @@ class RunSpec:
         return folder_of(self.run).absolute()
 
     @property
+    def members(self) -> int:
+        """How many workers take part in sums, with those of hosts that were added."""
+        return self.workers + sum(host.slots for host in self.added)
+
+    @property
     def ranks(self) -> int:
         """The number of workers and spares."""
-        return self.workers + self.spares
+        return self.members + self.spares
+
+    @property
+    def room(self) -> int:
+        """The ranks that messages have room for: hosts can be added only to a run whose hosts have names."""
+        first = self.workers + self.spares
+        return max(2 * first, first + LITTLE) if self.hosts else first
 
     @property
     def places(self) -> Sequence[Host]:
         """The hosts, with room for the workers."""
-        return self.hosts or (Host(HERE, self.workers),)
+        return (*self.hosts, *self.added) or (Host(HERE, self.workers),)
+
+    @property
+    def host_of(self) -> Sequence[str]:
+        """The host of each rank; adding a host changes none of them."""
+        first = spread(self.hosts or self.places, self.workers + self.spares)
+        return [host.name for host in (*first, *(host for host in self.added for _ in range(host.slots)))]
+
+    def without_additions(self) -> RunSpec:
+        """The same run as one that is started with all its hosts from the beginning."""
+        return replace(self, hosts=[*self.hosts, *self.added], workers=self.members, added=[])
 
     def save(self) -> None:
         """Write `run.json`."""
@@ -120,7 +145,10 @@ def begun(run: str) -> bool:
 
 def load_spec(run: str, **changes: Any) -> RunSpec:
     """Read the options of a run, and replace some."""
-    values = {**load_saved(run).values, **changes}
+    values = load_saved(run).values
+    if changes.keys() & {"workers", "hosts"}:  # then the numbers are of all hosts
+        values |= {"hosts": [*values["hosts"], *values.pop("added", [])]}
+    values |= changes
     name, script = values["run"], values["script"]
     if "script" not in changes and not os.path.exists(script[0]):
         raise JobError(
@@ -146,9 +174,11 @@ def load_saved(run: str) -> Saved:
     del values["format"]
     try:
         found = field_values(RunSpec, values)
-        if missing := [field.name for field in fields(RunSpec) if field.name not in {*found, *LATER}]:
+        if missing := [one.name for one in fields(RunSpec) if one.name not in {*found, *LATER}]:
             raise FormatError(f"{missing[0]} is missing")
-        if (hosts := found["hosts"]) and parse_hosts(",".join(f"{one.name}:{one.slots}" for one in hosts)) != hosts:
+        if (hosts := [*found["hosts"], *found.get("added", [])]) and parse_hosts(
+            ",".join(f"{one.name}:{one.slots}" for one in hosts)
+        ) != hosts:
             raise FormatError("hosts have names that --hosts does not take")
         RunSpec(**found)
     except (FormatError, JobError) as error:

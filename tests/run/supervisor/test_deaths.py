@@ -6,7 +6,7 @@ import pytest
 
 from meshmend.base.clocks import HEAD_START
 from meshmend.run.supervisor.actions import NoteDeath, Start
-from meshmend.run.supervisor.messages import GivenUp, WorkerEnded, WorkerRaised
+from meshmend.run.supervisor.messages import GivenUp, Replacing, WorkerEnded, WorkerRaised
 from meshmend.run.supervisor.observations import Cause
 from meshmend.run.supervisor.ranks import RankState
 from meshmend.run.supervisor.state import RESTARTS
@@ -19,7 +19,7 @@ def test_a_new_worker_is_started_after_the_step_that_was_cut_short(how: str) -> 
     orders = run.dies(2).turn()
     (death,) = orders.of(NoteDeath)
     assert (death.seen.rank, death.seen.status, death.seen.cause) == (2, KILLED, Cause.NONE) and death.member
-    assert orders.said == [WorkerEnded(2, KILLED, Cause.NONE)]
+    assert orders.said == [WorkerEnded(2, KILLED, Cause.NONE), Replacing(2)]
     assert run.turn().started == [] and run.halting is None  # one that will be started is not missing
     if how == "a step":
         run.see(0, step=6)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from meshmend.base.clocks import STANDSTILL
-from meshmend.run.supervisor.messages import AllStill, FirstBusy, Halting, Standstill, WorkerEnded
+from meshmend.run.supervisor.messages import AllStill, FirstBusy, Halting, Replacing, Standstill, WorkerEnded
 from meshmend.run.supervisor.observations import HANGS, STOPPED, Cause, RankSeen
 from meshmend.run.supervisor.patience import FIRST_ALONE, HangJudge
 from meshmend.run.supervisor.ranks import within
@@ -89,7 +89,8 @@ def test_the_others_wait_for_the_first_one_that_is_busy_between_two_steps() -> N
     orders = looks(run, HANGS + FIRST_ALONE - 1, 0, 0)
     assert orders.killed == [] and orders.said == []
     assert looks(run, HANGS + FIRST_ALONE, 0, 0).killed == [(0, Cause.HANG)]
-    assert run.dies(0, cause=Cause.HANG).turn().said == [WorkerEnded(0, KILLED, Cause.HANG, outside=True)]
+    ended = WorkerEnded(0, KILLED, Cause.HANG, outside=True)
+    assert run.dies(0, cause=Cause.HANG).turn().said == [ended, Replacing(0)]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from meshmend.run.supervisor import POLICIES
 from tests.simulators.faults import SIMULATED, Fault, Kind
 from tests.simulators.ledger import Violation
 from tests.simulators.model import Case
-from tests.simulators.schedules import bases, check, pairs, random_case, random_jobs, singles
+from tests.simulators.schedules import bases, check, new_hosts, pairs, random_case, random_jobs, singles
 from tests.simulators.supervisor import simulate
 
 SCHEDULES = int(os.environ.get("MESHMEND_SCHEDULES", "20000"))
@@ -106,6 +106,24 @@ def test_random_schedules(block: int) -> None:
         check(simulate(random_case(seed)))
 
 
+def test_a_host_that_is_added_takes_part() -> None:
+    """All five hold the state in the end; a spare still waits."""
+    for policy in POLICIES:
+        case = Case(policy=policy, hosts=2, spares=int(policy == "spare"), steps=120, lanes=5)
+        outcome = simulate(replace(case, faults=(Fault(Kind.ADD, 60, target=2, lasts=2.0),)))
+        check(outcome)
+        state = outcome.model.launcher_state
+        assert outcome.status == DONE and len(state.config.hosts) == 5 + case.spares
+        assert sum(rank.seen.active for rank in state.ranks.values()) == 5, policy
+
+
+def test_a_host_is_added_at_any_point() -> None:
+    for case in new_hosts(stride=4001):
+        check(simulate(case))
+    for case in new_hosts(stride=40009, jobs=2):
+        check(simulate(case))
+
+
 def test_two_jobs_one_after_another() -> None:
     for case in bases(jobs=2):
         outcome = simulate(case)
@@ -166,6 +184,14 @@ def test_every_single_failure(block: int) -> None:
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_every_single_failure_of_two_jobs(block: int) -> None:
     for case in islice(singles(stride=7, jobs=2), block, None, BLOCKS):
+        check(simulate(case))
+
+
+@pytest.mark.explore
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_a_host_is_added_at_every_point(block: int) -> None:
+    for case in islice(new_hosts(stride=3), block, None, BLOCKS):
         check(simulate(case))
 
 

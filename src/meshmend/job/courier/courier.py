@@ -174,7 +174,7 @@ class Courier:
         """A member of a job in which every worker has the whole state, and who carries its operations out."""
         agent, lanes = self.segment.agent, self.segment.worker.lanes
         steps = run_member(
-            self.memory, lanes, agent.wanted, world=self.record.world, fresh=agent.fresh, repair=repair,
+            self.memory, lanes, min(agent.wanted, lanes), world=self.record.world, fresh=agent.fresh, repair=repair,
             hosts=self.hosts,
         )  # fmt: skip
         return Mpi(self.port, lanes, self.over), steps
@@ -184,7 +184,8 @@ class Courier:
         agent, worker = self.segment.agent, self.segment.worker
         assert isinstance(self.memory, ShardedMemory) and isinstance(self.port, SlicePort)
         fills = max(FILLS, FILL_NUMBERS * worker.slices // max(worker.weights, 1))
-        sharding = Sharding(worker.slices, worker.buddies, worker.lanes, agent.wanted, fills, worker.measures)
+        wanted = min(agent.wanted, worker.lanes)
+        sharding = Sharding(worker.slices, worker.buddies, worker.lanes, wanted, fills, worker.measures)
         steps = run_sharded_member(
             self.memory, sharding, world=self.record.world, fresh=agent.fresh, repair=repair, hosts=self.hosts
         )

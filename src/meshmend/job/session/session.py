@@ -79,9 +79,10 @@ class WorkerSession:
         self._segment = open_as_worker(settings.run, settings.rank)
         self._side = WorkerSide(self._segment)
         self._own = self._segment.worker
-        self.wanted = wanted = self._segment.agent.wanted
-        if lanes < wanted:
-            raise JobError(f"{lanes} lanes are too few for {wanted} workers: each needs at least one")
+        founders = self._segment.agent.founders
+        if lanes < founders:
+            raise JobError(f"{lanes} lanes are too few for {founders} workers: each needs at least one")
+        self.wanted = wanted = min(self._segment.agent.wanted, lanes)  # those of new hosts wait if there are too few
         self._footer = Footer(lanes, self._segment.agent.ranks)
         self.places = Places(self._segment, self._footer.size, self._end)
         """Where parts go and totals come from."""

@@ -211,10 +211,12 @@ class AgentRecord(Record):
     """The agent; a worker whose owner stays away for long ends."""
     attempt = Int()
     """How often the run has been resumed from a checkpoint."""
+    founders = Int()
+    """Members that the run was started with: hosts that were added later bring more."""
     wanted = Int()
-    """Members that the job should have."""
+    """Members that the job should have, in this world and later ones."""
     ranks = Int()
-    """Ranks of the run, spares included."""
+    """Ranks that messages have room for: those of the run, spares included, and of hosts that may be added."""
     worker = Process()
     """The worker."""
     shown = Int()
@@ -230,7 +232,7 @@ class AgentRecord(Record):
     job = Int()
     """Which job of the script this world is for."""
     world = Int()
-    """The world whose couriers may work; written after the four fields above."""
+    """The world whose couriers may work; written after the fields above, from `formed` on, and `wanted`."""
     cleared = Int()
     """Worlds up to this one are over: their couriers are dead or have to die."""
     order = Mailbox(AgentOrder)

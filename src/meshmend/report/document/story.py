@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from meshmend.base.units import duration_text, percent, plural, size_text
+from meshmend.base.units import duration_text, percent, plural, size_text, workers
 from meshmend.report.audit import Account
 from meshmend.report.costs import Cost
 from meshmend.report.document.blocks import Bars, Block, Bullets, Heading, Paragraph, Picture, Table
@@ -13,7 +13,7 @@ from meshmend.report.fold import Level
 from meshmend.report.history import History, JobHistory
 from meshmend.report.incidents import PHASES, Incident
 from meshmend.report.text import LEVELS, summary
-from meshmend.report.words import sentence, workers
+from meshmend.report.words import sentence
 from meshmend.telemetry import Event, Repaired
 
 MOST = 100
@@ -182,7 +182,8 @@ def _repairs(repairs: Sequence[Repaired]) -> list[tuple[float, str]]:
     return [
         (
             max(one.time for one in own),
-            f"the couriers of {workers([one.rank for one in own])} had a group again, with {workers(own[0].active)}",
+            f"the couriers of {workers(sorted(one.rank for one in own))} had a group again, with "
+            f"{workers(sorted(own[0].active))}",
         )
         for own in groups.values()
     ]

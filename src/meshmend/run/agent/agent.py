@@ -39,7 +39,7 @@ class Agent:
         self.run, self.folder = run, folder
         self.alone = alone
         """Whether there is nothing but these workers to poll."""
-        self._one_host = one_host
+        self.one_host = one_host
         """Whether the run is on this host alone: then its couriers have a network of their own."""
         self.workers: dict[int, LocalWorker] = {}
         self._unstarted: dict[int, str] = {}
@@ -126,7 +126,8 @@ class Agent:
         segment = create_as_agent(self.run, rank)
         agent = segment.agent
         agent.owner = Identity.of(os.getpid())
-        agent.wanted, agent.ranks, agent.attempt = start.wanted, start.ranks, start.attempt
+        agent.founders, agent.wanted, agent.ranks = start.founders, start.wanted, start.ranks
+        agent.attempt = start.attempt
         settings = Settings(
             run=self.run, rank=rank, folder=self.folder, attempt=start.attempt, resume=start.resume, every=start.every,
             log_every=start.log_every, passed=start.passed,
@@ -149,7 +150,7 @@ class Agent:
         for worker in self.workers.values():
             agent = worker.segment.agent
             agent.formed, agent.fresh, agent.mpirun = enter.formed / 1e9, enter.fresh, enter.mpirun
-            agent.job = enter.job
+            agent.job, agent.wanted = enter.job, enter.wanted
             agent.world = enter.world
         remove_worlds(self.run, before=enter.world)
 
@@ -168,7 +169,7 @@ class Agent:
         deadline, mine = time.monotonic() + COURIER_EXIT, (self.run, str(self.folder))
         while not ranks_of(self.run) and time.monotonic() < deadline:
             # including couriers that were just starting, and first of all the daemons that start them
-            couriers = running("meshmend.job.courier", *mine, any_network=self._one_host)
+            couriers = running("meshmend.job.courier", *mine, any_network=self.one_host)
             left = [Identity.of(one) for one in [*self._daemons(), *couriers]]
             for one in left:
                 one.kill()

@@ -22,7 +22,7 @@ from meshmend.errors import FormatError
 from meshmend.run.secret import SIZE
 from meshmend.run.supervisor.observations import Cause, RankSeen
 
-VERSION = 7
+VERSION = 8
 LONGEST = 16 << 20
 """The largest number of bytes in a line."""
 PRINTED = 1 << 20
@@ -84,6 +84,7 @@ class Start(Command):
     """Start a worker."""
 
     rank: int
+    founders: int
     wanted: int
     ranks: int
     attempt: int
@@ -135,6 +136,7 @@ class Enter(Command):
     """When the old world was lost, in nanoseconds since 1970; 0 if there was none."""
     fresh: bool
     job: int = 1
+    wanted: int
 
 
 @dataclass(frozen=True, kw_only=True)

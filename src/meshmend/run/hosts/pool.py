@@ -11,6 +11,7 @@ from meshmend.base.sockets import address_towards, common_network
 from meshmend.errors import JobError
 from meshmend.run.agent.agent import Agent
 from meshmend.run.agent.messages import Remove
+from meshmend.run.clusters.hosts import Host
 from meshmend.run.hosts.remote import NoAgent, Remote
 from meshmend.run.probe import Probe
 from meshmend.run.secret import new_secret
@@ -39,6 +40,8 @@ class Pool:
     """Lost hosts whose agents answered although mpirun could not reach them."""
     _calls: dict[str, Call] = field(default_factory=dict)
     """Hosts where an agent is being started."""
+    _invited: dict[Host, Call] = field(default_factory=dict)
+    """Hosts that are new to the run, where an agent is being started."""
     _secret: bytes = field(default_factory=new_secret, repr=False)
     """What only this launcher and its agents know."""
 
@@ -60,9 +63,8 @@ class Pool:
             )
 
     def _agent(self, host: str) -> Agent | Remote:
-        here = next(place.here for place in self.spec.places if place.name == host)
-        if here:
-            one = len(self.spec.places) == 1
+        if any(place.here for place in self.spec.places if place.name == host):
+            one = len(self.spec.places) == 1  # a host that is added changes that: see `arrivals`
             return Agent(self.spec.run, self.spec.folder, alone=one, one_host=one)
         return Remote(self.spec.run, self.spec.folder, host, self.spec.launch_agent, self._secret)
 
@@ -100,13 +102,15 @@ class Pool:
         ]
 
     def _call(self, host: str, until: float) -> None:
-        agent: Agent | Remote | NoAgent
+        self._calls[host] = Call(self._called(host), until)
+
+    def _called(self, host: str) -> Remote | NoAgent:
         try:
             agent = self._agent(host)
-        except (OSError, JobError):  # it cannot be called now; this counts as an unanswered call
-            agent = NoAgent(time.monotonic())
+        except (OSError, JobError) as error:  # it cannot be called now; this counts as an unanswered call
+            return NoAgent(time.monotonic(), str(error))
         assert not isinstance(agent, Agent)
-        self._calls[host] = Call(agent, until)
+        return agent
 
     def _answered(self, host: str, call: Call, now: float) -> HostChange | None:
         """Return the outcome of a call, if there is one now."""
@@ -128,6 +132,36 @@ class Pool:
             agent.drop()
             self._call(host, call.until)
         return None
+
+    def invite(self, host: Host) -> None:
+        """Start an agent on a host that is new to the run."""
+        if host.name not in self.agents and host.name not in self.lost and host not in self._invited:
+            self._invited[host] = Call(self._called(host.name), time.monotonic() + HOST_FIRST)
+
+    def arrivals(self) -> tuple[list[Host], list[tuple[Host, str]]]:
+        """Return the invited hosts that have an agent now; and those that cannot be used, each with the reason."""
+        arrived, refused = [], []
+        for host, call in list(self._invited.items()):
+            agent = call.agent
+            if isinstance(agent, Remote) and agent.ready and not agent.closed:
+                for other in self.agents.values():
+                    if isinstance(other, Agent):
+                        other.alone = other.one_host = False
+                self.agents[host.name] = agent
+                arrived.append(host)
+            elif agent.closed or time.monotonic() > call.until:
+                refused.append((host, agent.why()))
+                agent.drop()
+            else:
+                continue
+            del self._invited[host]
+        return arrived, refused
+
+    def dismiss(self, host: str) -> None:
+        """Drop the agent of a host that cannot join after all."""
+        agent = self.agents.pop(host)
+        assert isinstance(agent, Remote)
+        agent.close()
 
     def probe(self, hosts: Iterable[str]) -> list[Probe]:
         """Probe hosts on mpirun's network, except hosts that never answered a probe: a firewall may be the reason."""
@@ -158,5 +192,5 @@ class Pool:
         for agent in self.agents.values():
             if isinstance(agent, Remote):
                 agent.close()
-        for call in self._calls.values():
+        for call in [*self._calls.values(), *self._invited.values()]:
             call.agent.drop()

@@ -42,9 +42,14 @@ class NoAgent:
     """Stands in for an agent that could not even be called: a full process table, no launch agent."""
 
     called: float
+    reason: str
     ready: ClassVar[bool] = False
     closed: ClassVar[bool] = True
     first: ClassVar[None] = None
+
+    def why(self) -> str:
+        """Say why there is no agent."""
+        return self.reason
 
     def drop(self) -> None:
         """Do nothing: there is no connection."""

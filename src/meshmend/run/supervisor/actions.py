@@ -6,7 +6,7 @@ An action that could not be carried out (its host was just lost) is not an error
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from meshmend.run.supervisor.messages import HaltReason, Message, WorldReason
@@ -63,6 +63,8 @@ class EnterWorld:
     ranks: tuple[int, ...]
     job: int = 1
     """Which job of the script it is for."""
+    wanted: int = field(default=0, compare=False)
+    """How many members are to take part in sums; the others are spares."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ class NoteDeath:
     member: bool
     """Whether it had joined a world: if not, its death delays no other worker."""
     step: int
-    """The step that it was in or, if it was not a member, that the members were in; -1: there are no members."""
+    """The step that it was in or, if it had no state yet, that the others were in; -1: none of them had it."""
 
 
 @dataclass(frozen=True)

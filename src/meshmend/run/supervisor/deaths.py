@@ -5,7 +5,7 @@ from __future__ import annotations
 from meshmend.base.clocks import HEAD_START, RELEASE
 from meshmend.base.status import DONE, HALTED, MISUSED
 from meshmend.run.supervisor.actions import Finish, NoteDeath
-from meshmend.run.supervisor.messages import GivenUp, StartFailed, WorkerEnded, WorkerRaised
+from meshmend.run.supervisor.messages import GivenUp, Replacing, StartFailed, WorkerEnded, WorkerRaised
 from meshmend.run.supervisor.observations import Cause, CourierState
 from meshmend.run.supervisor.patience import start_pause
 from meshmend.run.supervisor.ranks import Rank, RankState, Sign
@@ -26,7 +26,8 @@ def mind_death(turn: Turn, rank: Rank) -> None:
     if seen.status in (DONE, HALTED) and (seen.over or run.halt_reason or not seen.ready):
         return
     member = seen.agreed > 0 or (run.world is not None and run.world.has(rank))
-    steps = [seen.step] if member else [one.seen.step for one in run.active()]
+    # Before it has the state it does not know the step; the others do.
+    steps = [seen.step] if member and seen.active else [one.seen.step for one in run.active()]
     turn.do(NoteDeath(seen, member, max(steps, default=-1)))
     if seen.error is not None:
         turn.say(WorkerRaised(rank.number, seen.error))
@@ -74,6 +75,7 @@ def replace(turn: Turn, rank: Rank, *, at_once: bool = False) -> None:
     rank.joining = not early
     if early and run.world is not None:
         end_world(turn)  # it was opened for the worker that died, and the others must not begin without its successor
+    turn.say(Replacing(rank.number))
     if at_once or early:
         turn.start(rank)
     else:

@@ -3,8 +3,8 @@
 No clocks, no processes, no sentences: `run/launcher.py` observes and acts, `run/console.py` words the messages, and
 tests/simulators drives this very code through failures at every point. One turn, in order:
 
-    what was seen ─► hosts ─► deaths ─► next job? ─► bad start ─► halt, restart, or: hangs ─► due starts ─► worlds
-    ─► size ─► over?
+    what was seen ─► hosts ─► new hosts ─► deaths ─► next job? ─► bad start ─► halt, restart, or: hangs ─► due starts
+    ─► worlds ─► size ─► over?
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from meshmend.run.supervisor.health import mind_hangs, mind_size, mind_start
 from meshmend.run.supervisor.hosts import mind_hosts
 from meshmend.run.supervisor.jobs import mind_jobs
 from meshmend.run.supervisor.messages import Attached, BadStart, Minority, Signalled, Stopped
+from meshmend.run.supervisor.newcomers import mind_new_hosts
 from meshmend.run.supervisor.observations import Observations
 from meshmend.run.supervisor.ranks import Rank
 from meshmend.run.supervisor.restart import begin_attempt, mind_restart
@@ -29,6 +30,7 @@ from meshmend.run.supervisor.worlds import mind_world, prepare_next
 def decide(run: RunState, seen: Observations, now: float) -> list[Action]:
     """Return the actions to carry out now, in order; updates `run`."""
     turn = Turn(run, seen, now)
+    run.new_hosts += seen.added
     if run.phase is Phase.BEGINNING:
         begin_attempt(turn)
         return turn.actions
@@ -41,6 +43,7 @@ def decide(run: RunState, seen: Observations, now: float) -> list[Action]:
     if run.phase is Phase.FINISHED:
         return turn.actions
     mind_hosts(turn)
+    mind_new_hosts(turn)
     for rank in deaths:
         mind_death(turn, rank)
     if run.phase is Phase.RUNNING and run.halt_reason is None:

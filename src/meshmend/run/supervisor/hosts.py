@@ -86,7 +86,8 @@ def _lose(turn: Turn, host: str) -> None:
         members |= run.restarting  # workers that we killed ourselves still count towards a majority
     gone = _bury(turn, host)
     turn.say(HostLost(host, tuple(sorted(gone))))
-    if not run.over():
+    untouched = run.world is not None and not gone & run.world.members.keys()  # all its workers were only starting
+    if not run.over() and not untouched:
         run.unsure |= members & gone
         _continue_without(turn, members - gone, HostGone(host))
 

@@ -196,6 +196,13 @@ class GivenUp:
 
 
 @dataclass(frozen=True)
+class Replacing:
+    """A new worker is being started in place of a dead one."""
+
+    rank: int
+
+
+@dataclass(frozen=True)
 class AllStill:
     """No worker is making progress; the run waits."""
 
@@ -227,6 +234,14 @@ class HostBack:
     """A lost host answers again."""
 
     host: str
+
+
+@dataclass(frozen=True)
+class HostAdded:
+    """A new host is part of the run from now on, and has these ranks."""
+
+    host: str
+    ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -262,6 +277,6 @@ class RestartsExhausted:
 
 
 Message = (
-    WorkerEnded | WorkerRaised | StartFailed | JoinFailed | GivenUp | AllStill | FirstBusy | AgentReplaced | HostLost
-    | HostBack | Split | Halting | Restarting | RestartsExhausted
+    WorkerEnded | WorkerRaised | StartFailed | JoinFailed | GivenUp | Replacing | AllStill | FirstBusy | AgentReplaced
+    | HostLost | HostBack | HostAdded | Split | Halting | Restarting | RestartsExhausted
 )  # fmt: skip

@@ -139,6 +139,8 @@ class Observations:
     hosts_known: bool = True
     """Whether every host is known to be either reachable or lost: none is silent or being retried."""
     changes: tuple[tuple[str, HostChange], ...] = ()
+    added: tuple[tuple[str, int], ...] = ()
+    """Hosts that are new to the run, each with the number of workers it has room for; their agents have reported."""
     signal: str = ""
     """The name of a signal that asks the run to stop, such as SIGTERM."""
     unreachable: frozenset[str] | None = None

@@ -64,7 +64,7 @@ class RunConfig:
     """The options of the run that decisions depend on."""
 
     hosts: Sequence[str]
-    """The host of each rank."""
+    """The host of each rank; a host that is added later has the ranks after the last."""
     policy: Policy
     workers: int
     """How many workers take part in sums; the other ranks are spares."""
@@ -147,6 +147,8 @@ class RunState:
     cut_off: frozenset[str] = frozenset()
     """Hosts that mpirun's network did not reach, until it is known whether their agents still answer."""
     cut_off_at: float = 0.0
+    new_hosts: list[tuple[str, int]] = field(default_factory=list)
+    """Hosts that were added, and their workers, until these can join others that train."""
     expelling: set[str] = field(default_factory=set)
     expelled: dict[str, bool] = field(default_factory=dict)
 

@@ -162,7 +162,8 @@ def _open(turn: Turn, reason: WorldReason) -> World:
 def _enter(turn: Turn, world: World) -> None:
     run = turn.run
     run.world = world
-    turn.do(EnterWorld(world.number, run.fresh, world.reason, tuple(sorted(world.members)), run.job))
+    ranks, wanted = tuple(sorted(world.members)), run.config.workers
+    turn.do(EnterWorld(world.number, run.fresh, world.reason, ranks, run.job, wanted))
 
 
 def _abandon(turn: Turn) -> None:

@@ -1,0 +1,92 @@
+"""Hosts that join a run while it goes on: who asks for that, whether it is possible, and what the run remembers of it.
+
+A host is announced at the door (door.py). If the run can have it, an agent is started there; once that has reported,
+the host is in `run.json`, so that every later launcher knows it, and then the supervisor hears of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+
+from meshmend.base.sockets import LOOPBACK, address_towards
+from meshmend.errors import JobError
+from meshmend.run.clusters.hosts import HERE, Host, address_of
+from meshmend.run.door import Door
+from meshmend.run.hosts.pool import Pool
+from meshmend.run.spec import RunSpec
+
+
+def refusal(spec: RunSpec, host: Host) -> str:
+    """Say why a host cannot join a run; empty if it can."""
+    again = f"stop the run and use --resume {spec.run} --hosts with all of them"
+    names = [place.name for place in spec.places]
+    if not spec.hosts or {HERE, "127.0.0.1"} & {*names}:
+        return f"it runs on {names[0]!r}, which other hosts cannot reach by this name; {again}"
+    if spec.mesh:
+        return f"its workers are the chips of --mesh {spec.mesh}, and there are no more of those"
+    if host.name in names:
+        return f"host {host.name} is already part of it"
+    if host.here:
+        return f"{host.name} is its launcher's own host, which was not named in --hosts; {again}"
+    if (left := spec.room - spec.ranks) < host.slots:
+        return f"its messages have room for {left} more workers, and {host.name}:{host.slots} has more; {again}"
+    return ""
+
+
+class NewHosts:
+    """The hosts that join one run."""
+
+    def __init__(self, pool: Pool, say: Callable[[str], None]) -> None:
+        self._pool, self._say = pool, say
+        self._door: Door | None = None
+
+    def open(self) -> None:
+        """Let hosts announce themselves, if the run's hosts have names by which others can reach this one."""
+        spec = self._pool.spec
+        if spec.hosts:
+            with contextlib.suppress(OSError):  # no port, or no room for the note: then nobody can be announced
+                self._door = Door(spec.folder, _own_address(spec), lambda host: refusal(self._pool.spec, host))
+
+    def close(self) -> None:
+        """Let no more hosts join."""
+        if self._door is not None:
+            self._door.close()
+
+    def look(self) -> tuple[tuple[str, int], ...]:
+        """Return the hosts that have become part of the run since the last call, and how many workers each has."""
+        door = self._door
+        while door is not None and door.strangers:
+            self._say(f"refused a host that announced itself from {door.strangers.popleft()}: it does not know the "
+                      "run's secret")  # fmt: skip
+        while door is not None and door.hosts:
+            self._pool.invite(door.hosts.popleft())
+        arrived, failed = self._pool.arrivals()
+        for host, why in failed:
+            self._say(f"cannot add host {host.name}: no agent could be started there ({why})")
+        return tuple((host.name, host.slots) for host in arrived if self._remember(host))
+
+    def _remember(self, host: Host) -> bool:
+        """Write a host down for later launchers; return whether it can join now."""
+        spec = self._pool.spec
+        why = refusal(spec, host)  # another one may have taken the room meanwhile
+        spec = replace(spec, added=[*spec.added, host])
+        if not why:
+            try:
+                spec.save()
+            except JobError as error:
+                why = str(error)
+        if why:
+            self._say(f"cannot add host {host.name}: {why}")
+            self._pool.dismiss(host.name)
+            return False
+        self._pool.spec = spec
+        return True
+
+
+def _own_address(spec: RunSpec) -> str:
+    """Return an address of this host at which the others can reach it."""
+    own = next((address_of(host.name) for host in spec.places if host.here), "")
+    found = own or address_towards(address_of(spec.places[0].name))
+    return found if found and not found.startswith(LOOPBACK) else "127.0.0.1"

@@ -1,0 +1,129 @@
+"""The door of a run: whoever knows its secret may announce a host, and nobody else is heard."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshmend.run.clusters.hosts import HERE, Host
+from meshmend.run.door import NAME, NOTE, Door, announce, is_open
+from meshmend.run.hosts.newcomers import refusal
+from meshmend.run.secret import NEW_HOST, NUMBER, SIZE, new_number, proof
+from meshmend.run.spec import RunSpec
+from tests.processes import wait_for
+
+HOST = Host("c", 4)
+SPEC = RunSpec(run="mine", script=["train.py"], workers=4, hosts=[Host("a", 2), Host("b", 2)])
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Iterator[Door]:
+    made = Door(tmp_path, "127.0.0.1", lambda host: "there is no room" if host.slots > 4 else "")
+    yield made
+    made.close()
+
+
+def test_a_host_that_knows_the_secret_is_let_in(door: Door, tmp_path: Path) -> None:
+    assert is_open(tmp_path)
+    assert announce(tmp_path, HOST) == ""
+    assert announce(tmp_path, Host("d", 5)) == "there is no room"
+    assert [*door.hosts] == [HOST] and not door.strangers
+
+
+@pytest.mark.usefixtures("door")
+def test_only_the_user_can_read_the_secret_and_each_launcher_has_another(tmp_path: Path) -> None:
+    first = (tmp_path / NOTE).read_text()
+    assert stat.S_IMODE((tmp_path / NOTE).stat().st_mode) == 0o600
+    other = Door(tmp_path, "127.0.0.1", lambda _: "")
+    assert json.loads((tmp_path / NOTE).read_text())["secret"] != json.loads(first)["secret"]
+    other.close()
+    assert not (tmp_path / NOTE).exists() and not is_open(tmp_path)
+    assert announce(tmp_path, HOST) == "its launcher has just ended"
+
+
+def test_a_wrong_secret_is_refused_and_reported_once(door: Door, tmp_path: Path) -> None:
+    note = json.loads((tmp_path / NOTE).read_text())
+    (tmp_path / NOTE).write_text(json.dumps({**note, "secret": "00" * SIZE}))
+    for _ in range(3):
+        assert "does not know the secret" in announce(tmp_path, HOST)
+    assert not door.hosts and [*door.strangers] == ["127.0.0.1"]
+
+
+def test_what_was_said_once_cannot_be_said_again_by_others(door: Door, tmp_path: Path) -> None:
+    """A message that was seen on the network is of no use in another connection, nor with another name."""
+    note = json.loads((tmp_path / NOTE).read_text())
+    name = b"c:4".ljust(NAME, b"\0")
+
+    def call(make: bytes | None) -> tuple[bytes, bytes]:
+        with socket.create_connection((note["address"], note["port"]), 60) as line:
+            numbers = line.recv(NUMBER) + new_number()
+            proved = proof(bytes.fromhex(note["secret"]), NEW_HOST, numbers + name)
+            message = make or numbers[NUMBER:] + proved + name
+            line.sendall(message)
+            return message, line.recv(4096)
+
+    message, answer = call(None)
+    assert len(answer) > SIZE
+    assert call(message)[1] == b""
+    assert call(message[: NUMBER + SIZE] + b"evil:9".ljust(NAME, b"\0"))[1] == b""
+    assert [*door.hosts] == [HOST]
+
+
+def test_an_impostor_at_the_door_is_not_believed(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        note = {"address": "127.0.0.1", "port": server.getsockname()[1], "secret": "11" * SIZE}
+        (tmp_path / NOTE).write_text(json.dumps(note))
+        child = os.fork()
+        if not child:
+            line, _ = server.accept()
+            line.sendall(new_number() + bytes(SIZE + 512))
+            line.recv(4096)
+            os._exit(0)
+        assert "is not its launcher" in announce(tmp_path, HOST)
+        os.waitpid(child, 0)
+
+
+@given(st.binary(max_size=80))
+def test_any_note_is_a_note_or_none(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    folder = tmp_path_factory.mktemp("door")
+    (folder / NOTE).write_bytes(data)
+    assert not is_open(folder) and announce(folder, HOST)
+
+
+@pytest.mark.usefixtures("door")
+def test_strangers_that_say_nothing_or_anything_keep_nobody_out(tmp_path: Path) -> None:
+    note = json.loads((tmp_path / NOTE).read_text())
+    lines = [socket.create_connection((note["address"], note["port"]), 60) for _ in range(100)]
+    for number, line in enumerate(lines[50:]):
+        line.send(bytes(number))
+    wait_for(lambda: announce(tmp_path, HOST) == "")
+    for line in lines:
+        line.close()
+
+
+@pytest.mark.parametrize(
+    ("spec", "host", "words"),
+    [
+        (SPEC, HOST, ""),
+        (SPEC, Host("b", 1), "already part"),
+        (replace(SPEC, added=[HOST]), HOST, "already part"),
+        (SPEC, Host("c", 9), "room for 8 more"),
+        (replace(SPEC, added=[HOST]), Host("d", 5), "room for 4 more"),
+        (replace(SPEC, hosts=()), HOST, "--resume mine --hosts"),
+        (replace(SPEC, hosts=[Host(HERE, 4)]), HOST, "cannot reach"),
+        (replace(SPEC, mesh="2x2"), HOST, "--mesh 2x2"),
+        (SPEC, Host(socket.gethostname(), 1), "launcher's own host"),
+    ],
+)
+def test_which_hosts_can_join(spec: RunSpec, host: Host, words: str) -> None:
+    found = refusal(spec, host)
+    assert words in found and bool(words) == bool(found)
