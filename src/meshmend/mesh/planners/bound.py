@@ -97,7 +97,11 @@ def bound(mesh: Mesh) -> Bound:
 def weakest(mesh: Mesh, units: Ints) -> tuple[Ints, int]:
     """The partition of the live chips with the least ratio, and its crossing links, each counted as `units[link]`."""
     near, back = live_neighbours(mesh)
-    units = units.reshape(mesh.size, -1)[mesh.live]
+    inwards = _inwards(mesh)
+    rank: Ints = np.full(len(near) + 1, -1)  # of -1, which is no chip, too
+    rank[inwards] = np.arange(len(near))
+    near, back = rank[near[inwards]], back[inwards]
+    units = units.reshape(mesh.size, -1)[mesh.live][inwards]
     part: Ints = np.arange(len(near))
     links = int(units.sum()) // 2
     while len(near) > 1:
@@ -108,7 +112,17 @@ def weakest(mesh: Mesh, units: Ints) -> tuple[Ints, int]:
         if new_links * (parts - 1) >= links * (new_parts - 1):
             break
         part, links = tighter, new_links
-    return part, links
+    return part[rank[:-1]], links
+
+
+def _inwards(mesh: Mesh) -> Ints:
+    """The live chips from the rims inwards: chips on rims have room for the units of those within.
+
+    In any order the bound is the same; in this one the room that the search looks for is near.
+    """
+    places = zip(mesh.positions(mesh.live), mesh.dims, mesh.wrap, strict=True)
+    apart = [np.minimum(place, side - 1 - place) for place, side, wrapped in places if not wrapped]
+    return np.argsort(np.min(apart, 0), kind="stable") if apart else np.arange(len(mesh.live))
 
 
 def live_neighbours(mesh: Mesh) -> tuple[Ints, Ints]:
