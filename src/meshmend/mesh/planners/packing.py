@@ -21,6 +21,11 @@ from meshmend.mesh import Mesh
 
 Ints = npt.NDArray[np.int64]
 Ways = npt.NDArray[np.int8]
+Places = npt.NDArray[np.int32]
+LARGE = 2048
+"""Chips from which on a search need not look at every tree."""
+ENOUGH = 1 << 15
+"""Chips that a search looks at before it takes the best exchange so far: all that there are on small meshes."""
 
 
 def number_links(mesh: Mesh) -> Ints:
@@ -58,15 +63,27 @@ def grow(near: Ints, back: Ints, root: int, cost: Ints) -> Ways:
     return up
 
 
-@kernel
 def balance(near: Ints, back: Ints, number: Ints, room: Ints, up: Ways, limit: int) -> int:
     """Exchange links of the trees `up`, in place, until none is in more trees than its room; move roots to the middle.
 
     Returns how much some link is over its room: 0 unless the room is below what so many trees need.
     """
-    (trees, n), ways, links = up.shape, near.shape[1], len(room)
+    load, ends = _uses(near, number, up, len(room))
+    depth = _depths(near, back, up)
+    over = load - room
+    for level in range(int(over.max(initial=0)), 0, -1):
+        for worst in np.flatnonzero(over >= level).tolist():
+            limit = _relieve(near, back, number, ends, room, load, up, depth, worst, level, limit)
+    _centre(near, back, up)
+    return max(0, int((load - room).max()))
+
+
+@kernel
+def _uses(near: Ints, number: Ints, up: Ways, links: int) -> tuple[Ints, Ints]:
+    """How many trees each link is in, and one of its ends: a chip and the way from it."""
+    (trees, n), ways = up.shape, near.shape[1]
     load = np.zeros(links, np.int64)
-    ends = np.zeros((links, 2), np.int64)  # a chip and the way from it
+    ends = np.zeros((links, 2), np.int64)
     for chip in range(n):
         for way in range(ways):
             if near[chip, way] >= 0:
@@ -75,159 +92,210 @@ def balance(near: Ints, back: Ints, number: Ints, room: Ints, up: Ways, limit: i
         for tree in range(trees):
             if up[tree, chip] >= 0:
                 load[number[chip, up[tree, chip]]] += 1
+    return load, ends
 
-    # Each tree in preorder: a chip's subtree is order[first : first + size].
-    order = np.zeros((trees, n), np.int64)
-    first = np.zeros((trees, n), np.int64)
-    size = np.zeros((trees, n), np.int64)
-    depth = np.zeros((trees, n), np.int64)
-    stack = np.zeros(n, np.int64)
-    high = np.zeros(n, np.int64)  # the two longest ways down from each chip, and through which child the first goes
-    second = np.zeros(n, np.int64)
-    through = np.zeros(n, np.int64)
-    outside = np.zeros(n, np.int64)  # the longest way from each chip that begins with its parent, in the same subtree
 
-    def walk(tree: int) -> None:
-        top = 0
-        for chip in range(n):
-            if up[tree, chip] < 0:
-                stack[0] = chip
-                depth[tree, chip] = 0
-                top = 1
-        count = 0
-        while top > 0:
-            top -= 1
-            chip = stack[top]
-            order[tree, count] = chip
-            first[tree, chip] = count
-            size[tree, chip] = 1
-            count += 1
-            for way in range(ways):
-                child = near[chip, way]
-                if child >= 0 and up[tree, child] == back[chip, way]:
-                    depth[tree, child] = depth[tree, chip] + 1
-                    stack[top] = child
-                    top += 1
-        for i in range(n - 1, 0, -1):
-            chip = order[tree, i]
-            size[tree, near[chip, up[tree, chip]]] += size[tree, chip]
+@kernel
+def _gather(near: Ints, back: Ints, up: Ways, top: int, order: Places, stack: Places) -> int:
+    """Put the chips of a tree that hang on `top` into `order`, parents before children; how many they are."""
+    stack[0] = top
+    waiting, count = 1, 0
+    while waiting > 0:
+        waiting -= 1
+        chip = stack[waiting]
+        order[count] = chip
+        count += 1
+        for way in range(near.shape[1]):
+            child = near[chip, way]
+            if child >= 0 and up[child] == back[chip, way]:
+                stack[waiting] = child
+                waiting += 1
+    return count
 
-    def measure(tree: int, top: int) -> None:
-        begin, end = first[tree, top], first[tree, top] + size[tree, top]
-        for i in range(begin, end):
-            chip = order[tree, i]
-            high[chip], second[chip], through[chip] = 0, 0, -1
-        for i in range(end - 1, begin, -1):
-            chip = order[tree, i]
-            parent = near[chip, up[tree, chip]]
-            way_down = high[chip] + 1
-            if way_down > high[parent]:
-                second[parent], high[parent], through[parent] = high[parent], way_down, chip
-            elif way_down > second[parent]:
-                second[parent] = way_down
-        outside[top] = 0
-        for i in range(begin + 1, end):
-            chip = order[tree, i]
-            parent = near[chip, up[tree, chip]]
-            other = second[parent] if through[parent] == chip else high[parent]
-            outside[chip] = 1 + max(other, outside[parent])
 
-    def lower_end(tree: int, link: int) -> int:
-        chip, way = ends[link, 0], ends[link, 1]
-        if up[tree, chip] == way:
-            return int(chip)
-        if up[tree, near[chip, way]] == back[chip, way]:
-            return int(near[chip, way])
-        return -1
-
-    def hang(tree: int, chip: int, way: int, top: int) -> None:
-        # Turn the path from chip to top round and hang it on chip's neighbour in this way (-1: chip becomes the root).
-        while True:
-            old = up[tree, chip]
-            up[tree, chip] = way
-            if chip == top:
-                break
-            chip, way = near[chip, old], back[chip, old]
-        walk(tree)
-
+@kernel
+def _depths(near: Ints, back: Ints, up: Ways) -> Places:
+    """[tree, chip]: hops to the root."""
+    trees, n = up.shape
+    depth = np.zeros((trees, n), np.int32)
+    order, stack = np.zeros(n, np.int32), np.zeros(n, np.int32)
     for tree in range(trees):
-        walk(tree)
-    came = np.zeros(links, np.int64)
-    through_tree = np.zeros(links, np.int64)
-    queue = np.zeros(links, np.int64)
-    hopeless = np.zeros(links, np.bool_)
+        root = 0
+        while up[tree, root] >= 0:
+            root += 1
+        for i in range(1, _gather(near, back, up[tree], root, order, stack)):
+            depth[tree, order[i]] = depth[tree, near[order[i], up[tree, order[i]]]] + 1
+    return depth
+
+
+@kernel
+def _longest_ways(near: Ints, up: Ways, order: Places, count: int, longest: Places, work: Places) -> None:
+    """longest[chip]: hops from each of the gathered chips to the farthest other of them, along the tree."""
+    down, second = work[0], work[1]  # the two longest ways down from each chip,
+    through = work[2]  # and through which child the first goes
+    outside = work[3]  # the longest way that begins with the parent
+    for i in range(count):
+        down[order[i]], second[order[i]], through[order[i]], outside[order[i]] = 0, 0, -1, 0
+    for i in range(count - 1, 0, -1):
+        chip = order[i]
+        parent, way_down = near[chip, up[chip]], down[chip] + 1
+        if way_down > down[parent]:
+            second[parent], down[parent], through[parent] = down[parent], way_down, chip
+        elif way_down > second[parent]:
+            second[parent] = way_down
+    for i in range(count):
+        chip = order[i]
+        if i > 0:
+            parent = near[chip, up[chip]]
+            other = second[parent] if through[parent] == chip else down[parent]
+            outside[chip] = 1 + max(other, outside[parent])
+        longest[chip] = max(down[chip], outside[chip])
+
+
+@kernel
+def _lower_end(near: Ints, back: Ints, up: Ways, chip: int, way: int) -> int:
+    """The end of a link that hangs on its other end in a tree; -1 if the tree does not use the link."""
+    if up[chip] == way:
+        return chip
+    there = near[chip, way]
+    return there if up[there] == back[chip, way] else -1
+
+
+@kernel
+def _hang(near: Ints, back: Ints, up: Ways, chip: int, way: int, top: int) -> None:
+    """Turn the path from chip to top round and hang it on chip's neighbour in this way (-1: chip becomes the root)."""
     while True:
-        worst, most = -1, 0
-        for link in range(links):
-            if load[link] - room[link] > most and not hopeless[link]:
-                worst, most = link, load[link] - room[link]
-        if worst < 0:
+        old = up[chip]
+        up[chip] = way
+        if chip == top:
             break
-        came[:] = -2
-        came[worst] = -1
-        queue[0] = worst
-        head, tail, best, best_score, best_out, best_tree = 0, 1, -1, 0, -1, -1
-        while head < tail and best < 0:
-            out = queue[head]
-            head += 1
-            for tree in range(trees):
-                top = lower_end(tree, out)
-                if top < 0:
-                    continue
-                begin, end = first[tree, top], first[tree, top] + size[tree, top]
-                measure(tree, top)
-                for i in range(begin, end):
-                    chip = order[tree, i]
-                    for way in range(ways):
-                        there = near[chip, way]
-                        if there < 0 or begin <= first[tree, there] < end:
-                            continue
-                        link = number[chip, way]
-                        deep = depth[tree, there] + 1 + max(high[chip], outside[chip])
-                        if deep > limit or link == out:
-                            continue
-                        if load[link] < room[link]:
-                            score = (load[link] - room[link]) * 100000 + deep
-                            if best < 0 or score < best_score:
-                                best, best_score, best_out, best_tree = link, score, out, tree
-                        elif came[link] == -2:
-                            came[link] = out
-                            through_tree[link] = tree
-                            queue[tail] = link
-                            tail += 1
-        if best < 0:
-            if limit < n:
-                limit += max(1, limit // 4)
-            else:
-                hopeless[worst] = True
+        chip, way = near[chip, old], back[chip, old]
+
+
+@kernel
+def _search(
+    near: Ints, back: Ints, number: Ints, ends: Ints, room: Ints, load: Ints, up: Ways, depth: Places, worst: int,
+    limit: int, came: Ints, through_tree: Ints,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Breadth first, the nearest exchange that ends in a link with room: (that link, the one it replaces, the tree).
+
+    `came[link]` is the link that this one would replace in `through_tree[link]`, and so on up to the worst. No link:
+    (-1, -1, -1).
+    """
+    (trees, n), ways = up.shape, near.shape[1]
+    queue = np.empty(len(room), np.int64)
+    order, stack, longest = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
+    work = np.empty((4, n), np.int32)
+    inside = np.full(n, -1, np.int32)
+    stamp, looked = 0, 0
+    came[:] = -2
+    came[worst] = -1
+    queue[0] = worst
+    head, tail, best, best_score, best_out, best_tree = 0, 1, -1, 0, -1, -1
+    while head < tail and best < 0:
+        out = queue[head]
+        head += 1
+        for step in range(trees):
+            # Where many trees use the link, each search begins with another one, so that none bears all exchanges.
+            tree = (worst + step) % trees if n > LARGE else step
+            if best >= 0 and looked > ENOUGH:
+                break
+            top = _lower_end(near, back, up[tree], ends[out, 0], ends[out, 1])
+            if top < 0:
+                continue
+            count = _gather(near, back, up[tree], top, order, stack)
+            looked += count
+            stamp += 1
+            for i in range(count):
+                inside[order[i]] = stamp
+            _longest_ways(near, up[tree], order, count, longest, work)
+            for i in range(count):
+                chip = order[i]
+                for way in range(ways):
+                    there = near[chip, way]
+                    if there < 0 or inside[there] == stamp:
+                        continue
+                    link = number[chip, way]
+                    deep = depth[tree, there] + 1 + longest[chip]
+                    if deep > limit or link == out:
+                        continue
+                    if load[link] < room[link]:
+                        score = (load[link] - room[link]) * 100000 + deep
+                        if best < 0 or score < best_score:
+                            best, best_score, best_out, best_tree = link, score, out, tree
+                    elif came[link] == -2:
+                        came[link] = out
+                        through_tree[link] = tree
+                        queue[tail] = link
+                        tail += 1
+    return best, best_out, best_tree
+
+
+@kernel
+def _relieve(
+    near: Ints, back: Ints, number: Ints, ends: Ints, room: Ints, load: Ints, up: Ways, depth: Places, worst: int,
+    level: int, limit: int,
+) -> int:  # fmt: skip
+    """Exchange a link until it is over its room by less than `level`, or cannot be; the limit of depth, as it now is.
+
+    No exchange takes another link above its room, so that links that are over it only become fewer.
+    """
+    n = up.shape[1]
+    came, through_tree = np.zeros(len(room), np.int64), np.zeros(len(room), np.int64)
+    order, stack = np.zeros(n, np.int32), np.zeros(n, np.int32)
+    inside = np.zeros(n, np.bool_)
+    while load[worst] - room[worst] >= level:
+        into, out, tree = _search(
+            near, back, number, ends, room, load, up, depth, worst, limit, came, through_tree
+        )  # fmt: skip
+        if into < 0:
+            if limit >= n:
+                break
+            limit += max(1, limit // 4)
             continue
-        into, out, tree = best, best_out, best_tree
         while True:
             # The search used the trees as they were; after an exchange an earlier step may no longer fit. Stopping
             # there is safe: room has moved along the path, and the next search continues from there.
-            top = lower_end(tree, out)
+            top = _lower_end(near, back, up[tree], ends[out, 0], ends[out, 1])
             if top < 0:
                 break
-            begin, end = first[tree, top], first[tree, top] + size[tree, top]
+            count = _gather(near, back, up[tree], top, order, stack)
+            for i in range(count):
+                inside[order[i]] = True
             chip, way = ends[into, 0], ends[into, 1]
-            inside = begin <= first[tree, chip] < end
-            if inside == (begin <= first[tree, near[chip, way]] < end):
+            here, there = inside[chip], inside[near[chip, way]]
+            for i in range(count):
+                inside[order[i]] = False
+            if here == there:
                 break
-            if not inside:
+            if not here:
                 chip, way = near[chip, way], back[chip, way]
             load[out] -= 1
             load[into] += 1
-            hang(tree, chip, way, top)
+            _hang(near, back, up[tree], chip, way, top)
+            for i in range(_gather(near, back, up[tree], chip, order, stack)):
+                depth[tree, order[i]] = depth[tree, near[order[i], up[tree, order[i]]]] + 1
             if came[out] < 0:
                 break
             into, out, tree = out, came[out], through_tree[out]
+    return limit
+
+
+@kernel
+def _centre(near: Ints, back: Ints, up: Ways) -> None:
+    """Move the root of every tree to its middle."""
+    trees, n = up.shape
+    order, stack, longest = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
+    work = np.empty((4, n), np.int32)
     for tree in range(trees):
-        root = order[tree, 0]
-        measure(tree, root)
+        root = 0
+        while up[tree, root] >= 0:
+            root += 1
+        count = _gather(near, back, up[tree], root, order, stack)
+        _longest_ways(near, up[tree], order, count, longest, work)
         middle = root
         for chip in range(n):
-            if max(high[chip], outside[chip]) < max(high[middle], outside[middle]):
+            if longest[chip] < longest[middle]:
                 middle = chip
         if middle != root:
-            hang(tree, middle, -1, root)
-    return max(0, int((load - room).max()))
+            _hang(near, back, up[tree], middle, -1, root)
