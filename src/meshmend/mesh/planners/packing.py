@@ -13,6 +13,8 @@ Trees here are arrays over the live chips without gaps (`live_neighbours`), hold
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -63,24 +65,65 @@ def grow(near: Ints, back: Ints, root: int, cost: Ints) -> Ways:
     return up
 
 
+class Net(NamedTuple):
+    """The links between live chips, what room they have, and how many trees they are in."""
+
+    near: Ints
+    back: Ints
+    number: Ints
+    ends: Ints
+    """[link]: one of its ends, as a chip and the way from it."""
+    room: Ints
+    load: Ints
+
+
+class Work(NamedTuple):
+    """Arrays that every search writes again: allocated once, which on large meshes takes longer than most searches."""
+
+    order: Places
+    stack: Places
+    inside: npt.NDArray[np.bool_]
+    longest: Places
+    down: Places
+    """The longest way down from each chip,"""
+    second: Places
+    """the longest through another child,"""
+    through: Places
+    """and the child through which the first goes."""
+    outside: Places
+    """The longest way that begins with the parent."""
+    queue: Ints
+    """Links."""
+    came: Ints
+    """[link]: the link that it would replace; -1 at the one where the search began, -2 where it has not been."""
+    tree: Ints
+    """[link]: the tree in which it would replace it."""
+
+
 def balance(near: Ints, back: Ints, number: Ints, room: Ints, up: Ways, limit: int) -> int:
     """Exchange links of the trees `up`, in place, until none is in more trees than its room; move roots to the middle.
 
     Returns how much some link is over its room: 0 unless the room is below what so many trees need.
     """
-    load, ends = _uses(near, number, up, len(room))
-    depth = _depths(near, back, up)
-    over = load - room
+    links, n = len(room), len(near)
+    ends, load = _uses(near, number, up, links)
+    net = Net(near, back, number, ends, room, load)
+    work = Work(
+        *np.zeros((2, n), np.int32), np.zeros(n, np.bool_), *np.zeros((5, n), np.int32), np.zeros(links, np.int64),
+        np.full(links, -2), np.zeros(links, np.int64),
+    )  # fmt: skip
+    depth = _depths(near, back, up, work)
+    over = net.load - room
     for level in range(int(over.max(initial=0)), 0, -1):
         for worst in np.flatnonzero(over >= level).tolist():
-            limit = _relieve(near, back, number, ends, room, load, up, depth, worst, level, limit)
-    _centre(near, back, up)
-    return max(0, int((load - room).max()))
+            limit = _relieve(net, up, depth, worst, level, limit, work)
+    _centre(near, back, up, work)
+    return max(0, int((net.load - room).max(initial=0)))
 
 
 @kernel
 def _uses(near: Ints, number: Ints, up: Ways, links: int) -> tuple[Ints, Ints]:
-    """How many trees each link is in, and one of its ends: a chip and the way from it."""
+    """One end of each link, a chip and the way from it, and how many trees the link is in."""
     (trees, n), ways = up.shape, near.shape[1]
     load = np.zeros(links, np.int64)
     ends = np.zeros((links, 2), np.int64)
@@ -92,12 +135,13 @@ def _uses(near: Ints, number: Ints, up: Ways, links: int) -> tuple[Ints, Ints]:
         for tree in range(trees):
             if up[tree, chip] >= 0:
                 load[number[chip, up[tree, chip]]] += 1
-    return load, ends
+    return ends, load
 
 
 @kernel
-def _gather(near: Ints, back: Ints, up: Ways, top: int, order: Places, stack: Places) -> int:
-    """Put the chips of a tree that hang on `top` into `order`, parents before children; how many they are."""
+def _gather(near: Ints, back: Ints, up: Ways, top: int, work: Work) -> int:
+    """Put the chips of a tree that hang on `top` into `work.order`, parents before children; how many they are."""
+    order, stack = work.order, work.stack
     stack[0] = top
     waiting, count = 1, 0
     while waiting > 0:
@@ -114,26 +158,28 @@ def _gather(near: Ints, back: Ints, up: Ways, top: int, order: Places, stack: Pl
 
 
 @kernel
-def _depths(near: Ints, back: Ints, up: Ways) -> Places:
+def _root(up: Ways) -> int:
+    root = 0
+    while up[root] >= 0:
+        root += 1
+    return root
+
+
+@kernel
+def _depths(near: Ints, back: Ints, up: Ways, work: Work) -> Places:
     """[tree, chip]: hops to the root."""
-    trees, n = up.shape
-    depth = np.zeros((trees, n), np.int32)
-    order, stack = np.zeros(n, np.int32), np.zeros(n, np.int32)
-    for tree in range(trees):
-        root = 0
-        while up[tree, root] >= 0:
-            root += 1
-        for i in range(1, _gather(near, back, up[tree], root, order, stack)):
-            depth[tree, order[i]] = depth[tree, near[order[i], up[tree, order[i]]]] + 1
+    depth = np.zeros(up.shape, np.int32)
+    for tree in range(len(up)):
+        for i in range(1, _gather(near, back, up[tree], _root(up[tree]), work)):
+            chip = work.order[i]
+            depth[tree, chip] = depth[tree, near[chip, up[tree, chip]]] + 1
     return depth
 
 
 @kernel
-def _longest_ways(near: Ints, up: Ways, order: Places, count: int, longest: Places, work: Places) -> None:
-    """longest[chip]: hops from each of the gathered chips to the farthest other of them, along the tree."""
-    down, second = work[0], work[1]  # the two longest ways down from each chip,
-    through = work[2]  # and through which child the first goes
-    outside = work[3]  # the longest way that begins with the parent
+def _longest_ways(near: Ints, up: Ways, count: int, work: Work) -> None:
+    """work.longest[chip]: hops from each of the gathered chips to the farthest other of them, along the tree."""
+    order, down, second, through, outside = work.order, work.down, work.second, work.through, work.outside
     for i in range(count):
         down[order[i]], second[order[i]], through[order[i]], outside[order[i]] = 0, 0, -1, 0
     for i in range(count - 1, 0, -1):
@@ -149,16 +195,17 @@ def _longest_ways(near: Ints, up: Ways, order: Places, count: int, longest: Plac
             parent = near[chip, up[chip]]
             other = second[parent] if through[parent] == chip else down[parent]
             outside[chip] = 1 + max(other, outside[parent])
-        longest[chip] = max(down[chip], outside[chip])
+        work.longest[chip] = max(down[chip], outside[chip])
 
 
 @kernel
-def _lower_end(near: Ints, back: Ints, up: Ways, chip: int, way: int) -> int:
+def _lower_end(net: Net, up: Ways, link: int) -> int:
     """The end of a link that hangs on its other end in a tree; -1 if the tree does not use the link."""
+    chip, way = net.ends[link, 0], net.ends[link, 1]
     if up[chip] == way:
         return chip
-    there = near[chip, way]
-    return there if up[there] == back[chip, way] else -1
+    there = net.near[chip, way]
+    return there if up[there] == net.back[chip, way] else -1
 
 
 @kernel
@@ -173,129 +220,112 @@ def _hang(near: Ints, back: Ints, up: Ways, chip: int, way: int, top: int) -> No
 
 
 @kernel
-def _search(
-    near: Ints, back: Ints, number: Ints, ends: Ints, room: Ints, load: Ints, up: Ways, depth: Places, worst: int,
-    limit: int, came: Ints, through_tree: Ints,
-) -> tuple[int, int, int]:  # fmt: skip
-    """Breadth first, the nearest exchange that ends in a link with room: (that link, the one it replaces, the tree).
+def _search(net: Net, up: Ways, depth: Places, worst: int, limit: int, work: Work) -> tuple[int, int, int, int]:
+    """Breadth first, the nearest exchange that ends in a link with room: that link, the one it replaces, the tree.
 
-    `came[link]` is the link that this one would replace in `through_tree[link]`, and so on up to the worst. No link:
-    (-1, -1, -1).
+    The fourth number is how many links have a `work.came`, the first ones in the queue. No link: -1.
     """
-    (trees, n), ways = up.shape, near.shape[1]
-    queue = np.empty(len(room), np.int64)
-    order, stack, longest = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
-    work = np.empty((4, n), np.int32)
-    inside = np.full(n, -1, np.int32)
-    stamp, looked = 0, 0
-    came[:] = -2
+    trees, (n, ways) = len(up), net.near.shape
+    order, inside, queue, came = work.order, work.inside, work.queue, work.came
     came[worst] = -1
     queue[0] = worst
-    head, tail, best, best_score, best_out, best_tree = 0, 1, -1, 0, -1, -1
+    head, tail, best, best_score, best_out, best_tree, looked = 0, 1, -1, 0, -1, -1, 0
     while head < tail and best < 0:
         out = queue[head]
         head += 1
         for step in range(trees):
-            # Where many trees use the link, each search begins with another one, so that none bears all exchanges.
+            # A search that ends early begins with another tree each time, so that no tree bears all exchanges.
             tree = (worst + step) % trees if n > LARGE else step
             if best >= 0 and looked > ENOUGH:
                 break
-            top = _lower_end(near, back, up[tree], ends[out, 0], ends[out, 1])
+            top = _lower_end(net, up[tree], out)
             if top < 0:
                 continue
-            count = _gather(near, back, up[tree], top, order, stack)
+            count = _gather(net.near, net.back, up[tree], top, work)
             looked += count
-            stamp += 1
+            _longest_ways(net.near, up[tree], count, work)
             for i in range(count):
-                inside[order[i]] = stamp
-            _longest_ways(near, up[tree], order, count, longest, work)
+                inside[order[i]] = True
             for i in range(count):
                 chip = order[i]
                 for way in range(ways):
-                    there = near[chip, way]
-                    if there < 0 or inside[there] == stamp:
+                    there = net.near[chip, way]
+                    if there < 0 or inside[there]:
                         continue
-                    link = number[chip, way]
-                    deep = depth[tree, there] + 1 + longest[chip]
+                    link = net.number[chip, way]
+                    deep = depth[tree, there] + 1 + work.longest[chip]
                     if deep > limit or link == out:
                         continue
-                    if load[link] < room[link]:
-                        score = (load[link] - room[link]) * 100000 + deep
+                    if net.load[link] < net.room[link]:
+                        score = (net.load[link] - net.room[link]) * 100000 + deep
                         if best < 0 or score < best_score:
                             best, best_score, best_out, best_tree = link, score, out, tree
                     elif came[link] == -2:
                         came[link] = out
-                        through_tree[link] = tree
+                        work.tree[link] = tree
                         queue[tail] = link
                         tail += 1
-    return best, best_out, best_tree
+            for i in range(count):
+                inside[order[i]] = False
+    return best, best_out, best_tree, tail
 
 
 @kernel
-def _relieve(
-    near: Ints, back: Ints, number: Ints, ends: Ints, room: Ints, load: Ints, up: Ways, depth: Places, worst: int,
-    level: int, limit: int,
-) -> int:  # fmt: skip
+def _exchange(net: Net, up: Ways, depth: Places, into: int, out: int, work: Work) -> bool:
+    """Put one link of a tree in another's place; False if it does not join the halves that are left."""
+    top = _lower_end(net, up, out)
+    if top < 0:
+        return False
+    count = _gather(net.near, net.back, up, top, work)
+    for i in range(count):
+        work.inside[work.order[i]] = True
+    chip, way = net.ends[into, 0], net.ends[into, 1]
+    here, there = work.inside[chip], work.inside[net.near[chip, way]]
+    for i in range(count):
+        work.inside[work.order[i]] = False
+    if here == there:
+        return False
+    if not here:
+        chip, way = net.near[chip, way], net.back[chip, way]
+    net.load[out] -= 1
+    net.load[into] += 1
+    _hang(net.near, net.back, up, chip, way, top)
+    for i in range(_gather(net.near, net.back, up, chip, work)):
+        chip = work.order[i]
+        depth[chip] = depth[net.near[chip, up[chip]]] + 1
+    return True
+
+
+@kernel
+def _relieve(net: Net, up: Ways, depth: Places, worst: int, level: int, limit: int, work: Work) -> int:
     """Exchange a link until it is over its room by less than `level`, or cannot be; the limit of depth, as it now is.
 
     No exchange takes another link above its room, so that links that are over it only become fewer.
     """
-    n = up.shape[1]
-    came, through_tree = np.zeros(len(room), np.int64), np.zeros(len(room), np.int64)
-    order, stack = np.zeros(n, np.int32), np.zeros(n, np.int32)
-    inside = np.zeros(n, np.bool_)
-    while load[worst] - room[worst] >= level:
-        into, out, tree = _search(
-            near, back, number, ends, room, load, up, depth, worst, limit, came, through_tree
-        )  # fmt: skip
+    while net.load[worst] - net.room[worst] >= level:
+        into, out, tree, touched = _search(net, up, depth, worst, limit, work)
+        # The search used the trees as they were; after an exchange an earlier step may no longer fit. Stopping there
+        # is safe: room has moved along the path, and the next search continues from there.
+        while into >= 0 and _exchange(net, up[tree], depth[tree], into, out, work) and work.came[out] >= 0:
+            into, out, tree = out, work.came[out], work.tree[out]
+        for i in range(touched):
+            work.came[work.queue[i]] = -2
         if into < 0:
-            if limit >= n:
+            if limit >= up.shape[1]:
                 break
             limit += max(1, limit // 4)
-            continue
-        while True:
-            # The search used the trees as they were; after an exchange an earlier step may no longer fit. Stopping
-            # there is safe: room has moved along the path, and the next search continues from there.
-            top = _lower_end(near, back, up[tree], ends[out, 0], ends[out, 1])
-            if top < 0:
-                break
-            count = _gather(near, back, up[tree], top, order, stack)
-            for i in range(count):
-                inside[order[i]] = True
-            chip, way = ends[into, 0], ends[into, 1]
-            here, there = inside[chip], inside[near[chip, way]]
-            for i in range(count):
-                inside[order[i]] = False
-            if here == there:
-                break
-            if not here:
-                chip, way = near[chip, way], back[chip, way]
-            load[out] -= 1
-            load[into] += 1
-            _hang(near, back, up[tree], chip, way, top)
-            for i in range(_gather(near, back, up[tree], chip, order, stack)):
-                depth[tree, order[i]] = depth[tree, near[order[i], up[tree, order[i]]]] + 1
-            if came[out] < 0:
-                break
-            into, out, tree = out, came[out], through_tree[out]
     return limit
 
 
 @kernel
-def _centre(near: Ints, back: Ints, up: Ways) -> None:
+def _centre(near: Ints, back: Ints, up: Ways, work: Work) -> None:
     """Move the root of every tree to its middle."""
-    trees, n = up.shape
-    order, stack, longest = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
-    work = np.empty((4, n), np.int32)
-    for tree in range(trees):
-        root = 0
-        while up[tree, root] >= 0:
-            root += 1
-        count = _gather(near, back, up[tree], root, order, stack)
-        _longest_ways(near, up[tree], order, count, longest, work)
+    for tree in range(len(up)):
+        root = _root(up[tree])
+        _longest_ways(near, up[tree], _gather(near, back, up[tree], root, work), work)
         middle = root
-        for chip in range(n):
-            if longest[chip] < longest[middle]:
+        for chip in range(len(near)):
+            if work.longest[chip] < work.longest[middle]:
                 middle = chip
         if middle != root:
             _hang(near, back, up[tree], middle, -1, root)
