@@ -163,7 +163,7 @@ def _phases(plan: Plan) -> Iterator[_Phase]:
         flow_hops = (depths(plan.mesh, plan.up).max(1) + depths(plan.mesh, plan.down).max(1)).astype(np.float64)
         # In the beginning there is nothing to broadcast, and in the end nothing to reduce: where links serve both, they
         # lack work for about as long as it takes across the mesh. Rings have work everywhere all the time.
-        there_and_back = len(up.link) > 0 and np.array_equal(plan.up, plan.down)
+        there_and_back = len(up.link) > 0 and plan.there_and_back
         yield _phase(plan, [up, down], flow_hops, DRAIN * diameter(plan.mesh) if there_and_back else 0.0)
         return
     up_hops, down_hops = int(up.head.max()) + 1, int(down.tail.max()) + 1

@@ -108,10 +108,10 @@ def balance(near: Ints, back: Ints, number: Ints, room: Ints, up: Ways, limit: i
     links, n = len(room), len(near)
     ends, load = _uses(near, number, up, links)
     net = Net(near, back, number, ends, room, load)
-    work = Work(
-        *np.zeros((2, n), np.int32), np.zeros(n, np.bool_), *np.zeros((5, n), np.int32), np.zeros(links, np.int64),
-        np.full(links, -2), np.zeros(links, np.int64),
-    )  # fmt: skip
+    order, stack, longest, down, second, through, outside = np.zeros((7, n), np.int32)
+    queue, came, tree = np.zeros((3, links), np.int64)
+    came[:] = -2
+    work = Work(order, stack, np.zeros(n, bool), longest, down, second, through, outside, queue, came, tree)
     depth = _depths(near, back, up, work)
     over = net.load - room
     for level in range(int(over.max(initial=0)), 0, -1):
@@ -203,9 +203,9 @@ def _lower_end(net: Net, up: Ways, link: int) -> int:
     """The end of a link that hangs on its other end in a tree; -1 if the tree does not use the link."""
     chip, way = net.ends[link, 0], net.ends[link, 1]
     if up[chip] == way:
-        return chip
+        return int(chip)
     there = net.near[chip, way]
-    return there if up[there] == net.back[chip, way] else -1
+    return int(there) if up[there] == net.back[chip, way] else -1
 
 
 @kernel

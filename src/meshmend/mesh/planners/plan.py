@@ -139,6 +139,16 @@ class Plan:
         """The most hops between a root and a chip."""
         return int(max(depths(self.mesh, self.up).max(), depths(self.mesh, self.down).max()))
 
+    @cached_property
+    def there_and_back(self) -> bool:
+        """Whether every flow broadcasts over the links that it reduces over, so that any chip could be its root."""
+        return bool(np.array_equal(self.up, self.down))
+
+    @cached_property
+    def largest_share(self) -> float:
+        """The part of the payload of which the busiest root holds the sums before they are broadcast."""
+        return float(np.bincount(self.root, self.share).max(initial=0.0))
+
     def because(self, why: str) -> Plan:
         """The same plan with another reason."""
         return replace(self, why=why)
