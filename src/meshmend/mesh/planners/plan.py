@@ -140,11 +140,6 @@ class Plan:
         return int(max(depths(self.mesh, self.up).max(), depths(self.mesh, self.down).max()))
 
     @cached_property
-    def there_and_back(self) -> bool:
-        """Whether every flow broadcasts over the links that it reduces over, so that any chip could be its root."""
-        return bool(np.array_equal(self.up, self.down))
-
-    @cached_property
     def largest_share(self) -> float:
         """The part of the payload of which the busiest root holds the sums before they are broadcast."""
         return float(np.bincount(self.root, self.share).max(initial=0.0))
@@ -201,6 +196,11 @@ def make_plan(
     downs = ups if down is None else np.ascontiguousarray(down, np.int8)
     roots = np.argmax((ups < 0) & mesh.alive, 1).astype(np.int32)
     return Plan(mesh, algorithm, shares / shares.sum(), roots, ups, downs, overlap)
+
+
+def there_and_back(plan: Plan) -> bool:
+    """Whether every flow broadcasts over the links that it reduces over, so that any chip could be its root."""
+    return bool(np.array_equal(plan.up, plan.down))
 
 
 def ways(mesh: Mesh, parent: npt.ArrayLike) -> Ways:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from meshmend.base.kernels import kernel
 from meshmend.errors import PlanError
 from meshmend.mesh.grid import IntArray
-from meshmend.mesh.planners.plan import Plan, Ways, depths, parents_of
+from meshmend.mesh.planners.plan import Plan, Ways, depths, parents_of, there_and_back
 
 MOST_ROOTS = 4096
 """On larger machines chips near the middle are roots for the others: tables grow with chips times roots."""
@@ -27,7 +27,7 @@ ROUNDING = 1e-9
 
 def spread_roots(plan: Plan) -> Plan:
     """The plan with its flows cut into pieces that have their roots on all chips, each with the same share."""
-    if not plan.there_and_back:
+    if not there_and_back(plan):
         raise PlanError(
             f"the roots of {plan.algorithm} cannot be spread: its flows reduce and broadcast over different links; "
             "use trees"

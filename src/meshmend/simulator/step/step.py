@@ -25,6 +25,7 @@ from functools import lru_cache
 from meshmend.errors import SimulateError
 from meshmend.mesh import Mesh
 from meshmend.mesh.planners import ALGORITHMS, LinkSpeed, Plan, seconds, spread_roots
+from meshmend.mesh.planners.plan import there_and_back
 from meshmend.simulator.network.network import simulate
 from meshmend.simulator.step.hardware import MACHINES, Machine
 from meshmend.simulator.step.model_parallel import coarse, divided_sum, inside, norm_seconds, tile
@@ -182,7 +183,7 @@ def sum_seconds(
 def plan_of(mesh: Mesh, algorithm: str, spread: bool = False) -> Plan:
     """One plan, its roots spread where they can be; the last few are remembered, for one of 4096 chips is large."""
     plan = ALGORITHMS[algorithm](mesh)
-    return spread_roots(plan) if spread and plan.there_and_back else plan
+    return spread_roots(plan) if spread and there_and_back(plan) else plan
 
 
 def _hidden(setting: Setting, compute: float, whole: float) -> float:
