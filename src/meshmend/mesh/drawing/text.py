@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meshmend.base.units import plural
 from meshmend.mesh import text_map
-from meshmend.mesh.planners.plan import Plan
+from meshmend.mesh.planners.plan import Plan, largest_share
 
 ARROWS = "↑→↓←↖↘"
 TALL = 40
@@ -32,7 +32,7 @@ def describe(plan: Plan) -> str:
     }
     roots = len(set(plan.root.tolist()))
     figures["roots"] = (
-        f"{plural(roots, 'chip')} of {len(plan.mesh.live)}; the busiest holds {100 * plan.largest_share:.2g} % of the "
+        f"{plural(roots, 'chip')} of {len(plan.mesh.live)}; the busiest holds {100 * largest_share(plan):.2g} % of the "
         "sums before they are broadcast"
     )
     if plan.why:

@@ -139,11 +139,6 @@ class Plan:
         """The most hops between a root and a chip."""
         return int(max(depths(self.mesh, self.up).max(), depths(self.mesh, self.down).max()))
 
-    @cached_property
-    def largest_share(self) -> float:
-        """The part of the payload of which the busiest root holds the sums before they are broadcast."""
-        return float(np.bincount(self.root, self.share).max(initial=0.0))
-
     def because(self, why: str) -> Plan:
         """The same plan with another reason."""
         return replace(self, why=why)
@@ -196,6 +191,11 @@ def make_plan(
     downs = ups if down is None else np.ascontiguousarray(down, np.int8)
     roots = np.argmax((ups < 0) & mesh.alive, 1).astype(np.int32)
     return Plan(mesh, algorithm, shares / shares.sum(), roots, ups, downs, overlap)
+
+
+def largest_share(plan: Plan) -> float:
+    """The part of the payload of which the busiest root holds the sums before they are broadcast."""
+    return float(np.bincount(plan.root, plan.share).max(initial=0.0))
 
 
 def there_and_back(plan: Plan) -> bool:

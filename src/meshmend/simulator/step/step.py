@@ -25,7 +25,7 @@ from functools import lru_cache
 from meshmend.errors import SimulateError
 from meshmend.mesh import Mesh
 from meshmend.mesh.planners import ALGORITHMS, LinkSpeed, Plan, seconds, spread_roots
-from meshmend.mesh.planners.plan import there_and_back
+from meshmend.mesh.planners.plan import largest_share, there_and_back
 from meshmend.simulator.network.network import simulate
 from meshmend.simulator.step.hardware import MACHINES, Machine
 from meshmend.simulator.step.model_parallel import coarse, divided_sum, inside, norm_seconds, tile
@@ -217,4 +217,4 @@ def _update(setting: Setting, whole: float) -> float:
 def _roots(mesh: Mesh, algorithm: str, spread: bool) -> tuple[float, bool]:
     """The busiest root's share of a plan, and whether it broadcasts while it reduces."""
     plan = plan_of(mesh, algorithm, spread)
-    return plan.largest_share, plan.overlap
+    return largest_share(plan), plan.overlap
