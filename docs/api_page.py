@@ -21,8 +21,8 @@ SECTIONS = {
         "testing",
     ],
     "Plans": [
-        "Mesh", "plan", "Plan", "Flow", "bound", "Bound", "verify", "Proof", "Schedule", "simulate", "LinkSpeed",
-        "load", "save", "local", "jax", "ALGORITHMS", "LINKS", "PRESETS",
+        "Mesh", "plan", "spread_roots", "Plan", "Flow", "bound", "Bound", "verify", "Proof", "Schedule", "simulate",
+        "LinkSpeed", "load", "save", "local", "jax", "ALGORITHMS", "LINKS", "PRESETS",
     ],
 }  # fmt: skip
 

@@ -18,7 +18,7 @@ PUBLIC = {
     "MeshmendError", "MissingLibrary", "NoRing", "NotFinite", "PRESETS", "Plan", "Job",
     "JobError", "PlanError", "Proof", "Schedule", "VerifyError", "bound", "load", "local",
     "plan", "save", "simulate", "verify", "PictureError", "SimulateError", "load_checkpoint", "on_first",
-    "WarmupDecay", "clipped", "lamb", "lars", "optimizer",
+    "WarmupDecay", "clipped", "lamb", "lars", "optimizer", "spread_roots",
 }  # fmt: skip
 LAW: dict[str, list[str]] = {
     "": [
@@ -97,7 +97,7 @@ LAW: dict[str, list[str]] = {
         "schedule", "proof", "executors", "exports", "drawing", "choose",
     ],
     "mesh/planners": [
-        "bound", "plan", "base", "packing", "cost", "trees", "ring", "rowpair", "rowcol", "files",
+        "bound", "plan", "base", "packing", "cost", "trees", "ring", "rowpair", "rowcol", "roots", "files",
     ],
     "mesh/schedule": ["scheduler", "schedule"],
     "mesh/proof": ["plan", "schedule", "proof"],

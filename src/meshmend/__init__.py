@@ -46,6 +46,7 @@ if _typing.TYPE_CHECKING:
     from meshmend.mesh.planners import bound as bound
     from meshmend.mesh.planners import load as load
     from meshmend.mesh.planners import save as save
+    from meshmend.mesh.planners import spread_roots as spread_roots
     from meshmend.mesh.proof import Proof as Proof
     from meshmend.mesh.proof import verify as verify
     from meshmend.mesh.schedule import Schedule as Schedule
@@ -61,7 +62,18 @@ _NAMES = {
     "job.slices.optimizers": ("clipped", "optimizer"),
     "mesh": ("Mesh", "PRESETS"),
     "mesh.choose": ("plan",),
-    "mesh.planners": ("ALGORITHMS", "Bound", "Flow", "LINKS", "LinkSpeed", "Plan", "bound", "load", "save"),
+    "mesh.planners": (
+        "ALGORITHMS",
+        "Bound",
+        "Flow",
+        "LINKS",
+        "LinkSpeed",
+        "Plan",
+        "bound",
+        "load",
+        "save",
+        "spread_roots",
+    ),
     "mesh.proof": ("Proof", "verify"),
     "mesh.schedule": ("Schedule",),
     "simulator": ("simulate",),

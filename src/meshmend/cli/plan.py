@@ -41,6 +41,7 @@ def plan(
     largest: bool = False,
     flow: int = 0,
     flows: int | None = None,
+    spread_roots: Annotated[bool, Parameter(negative=())] = False,
     draw: str | None = None,
     json: str | None = None,
     export: str | None = None,
@@ -63,6 +64,8 @@ def plan(
         Which flow --draw shows as arrows.
     flows
         Plan about so many trees, instead of the best packing: for formats and runtimes with limits.
+    spread_roots
+        Give the chunks of each tree different roots, so that every chip holds its share of a sharded update.
     draw
         Write a picture to this SVG file.
     json
@@ -74,6 +77,7 @@ def plan(
     from meshmend import Mesh, verify
     from meshmend.mesh.choose import plan as make
     from meshmend.mesh.exports import export as write
+    from meshmend.mesh.planners import spread_roots as with_roots_spread
 
     where = Mesh.parse(mesh)
     if random:
@@ -85,6 +89,8 @@ def plan(
     else:
         where.require_connected()
         made = ALGORITHMS["trees"](where, flows=flows).because(f"{plural(flows, 'tree')} asked for")
+    if spread_roots:
+        made = with_roots_spread(made)
     verify(made)
     if draw:
         made.draw(draw, flow=flow)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from meshmend.base.units import plural
 from meshmend.mesh import text_map
-from meshmend.mesh.planners.plan import Plan
+from meshmend.mesh.planners.plan import Plan, largest_share
 
 ARROWS = "↑→↓←↖↘"
 TALL = 40
@@ -29,6 +30,11 @@ def describe(plan: Plan) -> str:
         if plan.overlap
         else f"the busiest links of the two phases carry {plan.max_load:.3f} of the payload together",
     }
+    roots = len(set(plan.root.tolist()))
+    figures["roots"] = (
+        f"{plural(roots, 'chip')} of {len(plan.mesh.live)}; the busiest holds {100 * largest_share(plan):.2g} % of the "
+        "sums before they are broadcast"
+    )
     if plan.why:
         figures["why"] = plan.why
     caption = f"flow 0 (of 0 to {len(plan) - 1}): each chip sends its part along the arrow, * is the root, x is dead"

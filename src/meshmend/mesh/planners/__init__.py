@@ -13,6 +13,7 @@ from meshmend.mesh.planners.files import load as load
 from meshmend.mesh.planners.files import save as save
 from meshmend.mesh.planners.plan import Flow as Flow
 from meshmend.mesh.planners.plan import Plan as Plan
+from meshmend.mesh.planners.roots import spread_roots as spread_roots
 
 ALGORITHMS: Registry[Planner] = Registry(
     "algorithm",

@@ -97,7 +97,11 @@ def bound(mesh: Mesh) -> Bound:
 def weakest(mesh: Mesh, units: Ints) -> tuple[Ints, int]:
     """The partition of the live chips with the least ratio, and its crossing links, each counted as `units[link]`."""
     near, back = live_neighbours(mesh)
-    units = units.reshape(mesh.size, -1)[mesh.live]
+    inwards = _inwards(mesh)
+    rank: Ints = np.full(len(near) + 1, -1)  # of -1, which is no chip, too
+    rank[inwards] = np.arange(len(near))
+    near, back = rank[near[inwards]], back[inwards]
+    units = units.reshape(mesh.size, -1)[mesh.live][inwards]
     part: Ints = np.arange(len(near))
     links = int(units.sum()) // 2
     while len(near) > 1:
@@ -108,7 +112,17 @@ def weakest(mesh: Mesh, units: Ints) -> tuple[Ints, int]:
         if new_links * (parts - 1) >= links * (new_parts - 1):
             break
         part, links = tighter, new_links
-    return part, links
+    return part[rank[:-1]], links
+
+
+def _inwards(mesh: Mesh) -> Ints:
+    """The live chips from the rims inwards: chips on rims have room for the units of those within.
+
+    In any order the bound is the same; in this one the room that the search looks for is near.
+    """
+    places = zip(mesh.positions(mesh.live), mesh.dims, mesh.wrap, strict=True)
+    apart = [np.minimum(place, side - 1 - place) for place, side, wrapped in places if not wrapped]
+    return np.argsort(np.min(apart, 0), kind="stable") if apart else np.arange(len(mesh.live))
 
 
 def live_neighbours(mesh: Mesh) -> tuple[Ints, Ints]:
@@ -119,15 +133,28 @@ def live_neighbours(mesh: Mesh) -> tuple[Ints, Ints]:
 
 @kernel
 def _worst_partition(near: Ints, back: Ints, units: Ints, p: int, q: int) -> Ints:
-    """The partition that minimises q * links - p * parts, as a label for each chip."""
+    """The partition that minimises q * links - p * parts, as a label for each chip.
+
+    A part is contracted as soon as it is found: from then on only its rim counts, and it has one slack in common.
+    """
     n, ways = near.shape
     held = np.zeros((n, ways), np.int64)  # units of the link in this way that its near end holds
-    slack = np.zeros(n, np.int64)
+    slack = np.zeros(n, np.int64)  # of the part that each chip leads
     leader = np.arange(n)
-    came = np.zeros(n, np.int64)
+    rim = np.arange(n)  # for each leader, the first of its part's chips that have links out of it,
+    rim_end = np.arange(n)  # and the last; the others follow each other:
+    following = np.full(n, -1, np.int64)
+    entry = np.zeros((n, 2), np.int64)  # the link by which the search came to a part, from inside: chip and way
     seen = np.full(n, -1, np.int64)
     queue = np.zeros(n, np.int64)
     stamp = 0
+
+    def lead(chip: int) -> int:
+        while leader[chip] != chip:
+            leader[chip] = leader[leader[chip]]
+            chip = leader[chip]
+        return chip
+
     for chip in range(n):
         excess = 0
         for way in range(ways):
@@ -141,45 +168,62 @@ def _worst_partition(near: Ints, back: Ints, units: Ints, p: int, q: int) -> Int
             queue[0] = chip
             head, tail, found = 0, 1, -1
             while head < tail and found < 0:
-                here = queue[head]
+                part = queue[head]
                 head += 1
-                for way in range(ways):
-                    if held[here, way] > 0:
+                before, here = -1, rim[part]
+                while here >= 0 and found < 0:
+                    outside = False
+                    for way in range(ways):
                         there = near[here, way]
-                        if seen[there] != stamp:
-                            seen[there] = stamp
-                            came[there] = back[here, way]
-                            queue[tail] = there
+                        if there < 0:
+                            continue
+                        beyond = lead(there)
+                        if beyond == part:
+                            continue
+                        outside = True
+                        if held[here, way] > 0 and seen[beyond] != stamp:
+                            seen[beyond] = stamp
+                            entry[beyond, 0] = there
+                            entry[beyond, 1] = back[here, way]
+                            queue[tail] = beyond
                             tail += 1
-                            if slack[there] > 0:
-                                found = there
+                            if slack[beyond] > 0:
+                                found = beyond
                                 break
+                    then = following[here]
+                    if outside:
+                        before = here
+                    elif before >= 0:
+                        following[before] = then
+                        if then < 0:
+                            rim_end[part] = before
+                    elif then >= 0:
+                        rim[part] = then
+                    here = then
             if found < 0:
-                for i in range(tail):
-                    a = queue[i]
-                    while leader[a] != a:
-                        a = leader[a]
-                    b = chip
-                    while leader[b] != b:
-                        b = leader[b]
-                    leader[max(a, b)] = min(a, b)
+                for i in range(1, tail):
+                    part = queue[i]
+                    leader[part] = chip
+                    following[rim_end[chip]] = rim[part]
+                    rim_end[chip] = rim_end[part]
                 break
             pushed = min(excess, slack[found])
-            here = found
-            while here != chip:
-                there = near[here, came[here]]
-                pushed = min(pushed, held[there, back[here, came[here]]])
-                here = there
+            part = found
+            while part != chip:
+                here, way = entry[part, 0], entry[part, 1]
+                there = near[here, way]
+                pushed = min(pushed, held[there, back[here, way]])
+                part = lead(there)
             slack[found] -= pushed
-            here = found
-            while here != chip:
-                there = near[here, came[here]]
-                held[here, came[here]] += pushed
-                held[there, back[here, came[here]]] -= pushed
-                here = there
+            part = found
+            while part != chip:
+                here, way = entry[part, 0], entry[part, 1]
+                there = near[here, way]
+                held[here, way] += pushed
+                held[there, back[here, way]] -= pushed
+                part = lead(there)
             excess -= pushed
         slack[chip] = p
     for chip in range(n):
-        while leader[leader[chip]] != leader[chip]:
-            leader[chip] = leader[leader[chip]]
+        leader[chip] = lead(chip)
     return leader

@@ -22,7 +22,7 @@ from meshmend.errors import PlanError
 from meshmend.mesh import Mesh
 from meshmend.mesh.planners.bound import live_neighbours
 from meshmend.mesh.planners.packing import grow
-from meshmend.mesh.planners.plan import Plan, depths, heights
+from meshmend.mesh.planners.plan import Plan, depths, heights, there_and_back
 
 MOST_CHUNKS = 4096
 SMALLEST_CHUNK = 1024
@@ -163,8 +163,8 @@ def _phases(plan: Plan) -> Iterator[_Phase]:
         flow_hops = (depths(plan.mesh, plan.up).max(1) + depths(plan.mesh, plan.down).max(1)).astype(np.float64)
         # In the beginning there is nothing to broadcast, and in the end nothing to reduce: where links serve both, they
         # lack work for about as long as it takes across the mesh. Rings have work everywhere all the time.
-        there_and_back = len(up.link) > 0 and np.array_equal(plan.up, plan.down)
-        yield _phase(plan, [up, down], flow_hops, DRAIN * diameter(plan.mesh) if there_and_back else 0.0)
+        both_ways = len(up.link) > 0 and there_and_back(plan)
+        yield _phase(plan, [up, down], flow_hops, DRAIN * diameter(plan.mesh) if both_ways else 0.0)
         return
     up_hops, down_hops = int(up.head.max()) + 1, int(down.tail.max()) + 1
     yield _phase(plan, [up._replace(tail=up.tail - down_hops)], np.full(len(plan), float(up_hops)), 0.0)

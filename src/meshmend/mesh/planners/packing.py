@@ -13,6 +13,8 @@ Trees here are arrays over the live chips without gaps (`live_neighbours`), hold
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -21,6 +23,11 @@ from meshmend.mesh import Mesh
 
 Ints = npt.NDArray[np.int64]
 Ways = npt.NDArray[np.int8]
+Places = npt.NDArray[np.int32]
+LARGE = 2048
+"""Chips from which on a search need not look at every tree."""
+ENOUGH = 1 << 15
+"""Chips that a search looks at before it takes the best exchange so far: all that there are on small meshes."""
 
 
 def number_links(mesh: Mesh) -> Ints:
@@ -58,15 +65,68 @@ def grow(near: Ints, back: Ints, root: int, cost: Ints) -> Ways:
     return up
 
 
-@kernel
+class Net(NamedTuple):
+    """The links between live chips, what room they have, and how many trees they are in."""
+
+    near: Ints
+    back: Ints
+    number: Ints
+    ends: Ints
+    """[link]: one of its ends, as a chip and the way from it."""
+    room: Ints
+    load: Ints
+
+
+class Work(NamedTuple):
+    """Arrays that every search writes again: allocated once, which on large meshes takes longer than most searches."""
+
+    order: Places
+    stack: Places
+    inside: npt.NDArray[np.bool_]
+    longest: Places
+    down: Places
+    """The longest way down from each chip,"""
+    second: Places
+    """the longest through another child,"""
+    through: Places
+    """and the child through which the first goes."""
+    outside: Places
+    """The longest way that begins with the parent."""
+    queue: Ints
+    """Links."""
+    came: Ints
+    """[link]: the link that it would replace; -1 at the one where the search began, -2 where it has not been."""
+    tree: Ints
+    """[link]: the tree in which it would replace it."""
+
+
 def balance(near: Ints, back: Ints, number: Ints, room: Ints, up: Ways, limit: int) -> int:
     """Exchange links of the trees `up`, in place, until none is in more trees than its room; move roots to the middle.
 
     Returns how much some link is over its room: 0 unless the room is below what so many trees need.
     """
-    (trees, n), ways, links = up.shape, near.shape[1], len(room)
+    links, n = len(room), len(near)
+    ends, load = _uses(near, number, up, links)
+    net = Net(near, back, number, ends, room, load)
+    order, stack, longest, down, second, through, outside = np.zeros((7, n), np.int32)
+    queue, came, tree = np.zeros((3, links), np.int64)
+    came[:] = -2
+    work = Work(order, stack, np.zeros(n, bool), longest, down, second, through, outside, queue, came, tree)
+    depth = _depths(near, back, up, work)
+    over = net.load - room
+    for level in range(int(over.max(initial=0)), 0, -1):
+        for worst in np.flatnonzero(over >= level).tolist():
+            limit = _relieve(net, up, depth, worst, level, limit, work)
+    _centre(near, back, up, work)
+    return max(0, int((net.load - room).max(initial=0)))
+
+
+@kernel
+def _uses(near: Ints, number: Ints, up: Ways, links: int) -> tuple[Ints, Ints]:
+    """One end of each link, a chip and the way from it, and how many trees the link is in."""
+    (trees, n), ways = up.shape, near.shape[1]
     load = np.zeros(links, np.int64)
-    ends = np.zeros((links, 2), np.int64)  # a chip and the way from it
+    ends = np.zeros((links, 2), np.int64)
     for chip in range(n):
         for way in range(ways):
             if near[chip, way] >= 0:
@@ -75,159 +135,197 @@ def balance(near: Ints, back: Ints, number: Ints, room: Ints, up: Ways, limit: i
         for tree in range(trees):
             if up[tree, chip] >= 0:
                 load[number[chip, up[tree, chip]]] += 1
+    return ends, load
 
-    # Each tree in preorder: a chip's subtree is order[first : first + size].
-    order = np.zeros((trees, n), np.int64)
-    first = np.zeros((trees, n), np.int64)
-    size = np.zeros((trees, n), np.int64)
-    depth = np.zeros((trees, n), np.int64)
-    stack = np.zeros(n, np.int64)
-    high = np.zeros(n, np.int64)  # the two longest ways down from each chip, and through which child the first goes
-    second = np.zeros(n, np.int64)
-    through = np.zeros(n, np.int64)
-    outside = np.zeros(n, np.int64)  # the longest way from each chip that begins with its parent, in the same subtree
 
-    def walk(tree: int) -> None:
-        top = 0
-        for chip in range(n):
-            if up[tree, chip] < 0:
-                stack[0] = chip
-                depth[tree, chip] = 0
-                top = 1
-        count = 0
-        while top > 0:
-            top -= 1
-            chip = stack[top]
-            order[tree, count] = chip
-            first[tree, chip] = count
-            size[tree, chip] = 1
-            count += 1
-            for way in range(ways):
-                child = near[chip, way]
-                if child >= 0 and up[tree, child] == back[chip, way]:
-                    depth[tree, child] = depth[tree, chip] + 1
-                    stack[top] = child
-                    top += 1
-        for i in range(n - 1, 0, -1):
-            chip = order[tree, i]
-            size[tree, near[chip, up[tree, chip]]] += size[tree, chip]
+@kernel
+def _gather(near: Ints, back: Ints, up: Ways, top: int, work: Work) -> int:
+    """Put the chips of a tree that hang on `top` into `work.order`, parents before children; how many they are."""
+    order, stack = work.order, work.stack
+    stack[0] = top
+    waiting, count = 1, 0
+    while waiting > 0:
+        waiting -= 1
+        chip = stack[waiting]
+        order[count] = chip
+        count += 1
+        for way in range(near.shape[1]):
+            child = near[chip, way]
+            if child >= 0 and up[child] == back[chip, way]:
+                stack[waiting] = child
+                waiting += 1
+    return count
 
-    def measure(tree: int, top: int) -> None:
-        begin, end = first[tree, top], first[tree, top] + size[tree, top]
-        for i in range(begin, end):
-            chip = order[tree, i]
-            high[chip], second[chip], through[chip] = 0, 0, -1
-        for i in range(end - 1, begin, -1):
-            chip = order[tree, i]
-            parent = near[chip, up[tree, chip]]
-            way_down = high[chip] + 1
-            if way_down > high[parent]:
-                second[parent], high[parent], through[parent] = high[parent], way_down, chip
-            elif way_down > second[parent]:
-                second[parent] = way_down
-        outside[top] = 0
-        for i in range(begin + 1, end):
-            chip = order[tree, i]
-            parent = near[chip, up[tree, chip]]
-            other = second[parent] if through[parent] == chip else high[parent]
+
+@kernel
+def _root(up: Ways) -> int:
+    root = 0
+    while up[root] >= 0:
+        root += 1
+    return root
+
+
+@kernel
+def _depths(near: Ints, back: Ints, up: Ways, work: Work) -> Places:
+    """[tree, chip]: hops to the root."""
+    depth = np.zeros(up.shape, np.int32)
+    for tree in range(len(up)):
+        for i in range(1, _gather(near, back, up[tree], _root(up[tree]), work)):
+            chip = work.order[i]
+            depth[tree, chip] = depth[tree, near[chip, up[tree, chip]]] + 1
+    return depth
+
+
+@kernel
+def _longest_ways(near: Ints, up: Ways, count: int, work: Work) -> None:
+    """work.longest[chip]: hops from each of the gathered chips to the farthest other of them, along the tree."""
+    order, down, second, through, outside = work.order, work.down, work.second, work.through, work.outside
+    for i in range(count):
+        down[order[i]], second[order[i]], through[order[i]], outside[order[i]] = 0, 0, -1, 0
+    for i in range(count - 1, 0, -1):
+        chip = order[i]
+        parent, way_down = near[chip, up[chip]], down[chip] + 1
+        if way_down > down[parent]:
+            second[parent], down[parent], through[parent] = down[parent], way_down, chip
+        elif way_down > second[parent]:
+            second[parent] = way_down
+    for i in range(count):
+        chip = order[i]
+        if i > 0:
+            parent = near[chip, up[chip]]
+            other = second[parent] if through[parent] == chip else down[parent]
             outside[chip] = 1 + max(other, outside[parent])
+        work.longest[chip] = max(down[chip], outside[chip])
 
-    def lower_end(tree: int, link: int) -> int:
-        chip, way = ends[link, 0], ends[link, 1]
-        if up[tree, chip] == way:
-            return int(chip)
-        if up[tree, near[chip, way]] == back[chip, way]:
-            return int(near[chip, way])
-        return -1
 
-    def hang(tree: int, chip: int, way: int, top: int) -> None:
-        # Turn the path from chip to top round and hang it on chip's neighbour in this way (-1: chip becomes the root).
-        while True:
-            old = up[tree, chip]
-            up[tree, chip] = way
-            if chip == top:
-                break
-            chip, way = near[chip, old], back[chip, old]
-        walk(tree)
+@kernel
+def _lower_end(net: Net, up: Ways, link: int) -> int:
+    """The end of a link that hangs on its other end in a tree; -1 if the tree does not use the link."""
+    chip, way = net.ends[link, 0], net.ends[link, 1]
+    if up[chip] == way:
+        return int(chip)
+    there = net.near[chip, way]
+    return int(there) if up[there] == net.back[chip, way] else -1
 
-    for tree in range(trees):
-        walk(tree)
-    came = np.zeros(links, np.int64)
-    through_tree = np.zeros(links, np.int64)
-    queue = np.zeros(links, np.int64)
-    hopeless = np.zeros(links, np.bool_)
+
+@kernel
+def _hang(near: Ints, back: Ints, up: Ways, chip: int, way: int, top: int) -> None:
+    """Turn the path from chip to top round and hang it on chip's neighbour in this way (-1: chip becomes the root)."""
     while True:
-        worst, most = -1, 0
-        for link in range(links):
-            if load[link] - room[link] > most and not hopeless[link]:
-                worst, most = link, load[link] - room[link]
-        if worst < 0:
+        old = up[chip]
+        up[chip] = way
+        if chip == top:
             break
-        came[:] = -2
-        came[worst] = -1
-        queue[0] = worst
-        head, tail, best, best_score, best_out, best_tree = 0, 1, -1, 0, -1, -1
-        while head < tail and best < 0:
-            out = queue[head]
-            head += 1
-            for tree in range(trees):
-                top = lower_end(tree, out)
-                if top < 0:
-                    continue
-                begin, end = first[tree, top], first[tree, top] + size[tree, top]
-                measure(tree, top)
-                for i in range(begin, end):
-                    chip = order[tree, i]
-                    for way in range(ways):
-                        there = near[chip, way]
-                        if there < 0 or begin <= first[tree, there] < end:
-                            continue
-                        link = number[chip, way]
-                        deep = depth[tree, there] + 1 + max(high[chip], outside[chip])
-                        if deep > limit or link == out:
-                            continue
-                        if load[link] < room[link]:
-                            score = (load[link] - room[link]) * 100000 + deep
-                            if best < 0 or score < best_score:
-                                best, best_score, best_out, best_tree = link, score, out, tree
-                        elif came[link] == -2:
-                            came[link] = out
-                            through_tree[link] = tree
-                            queue[tail] = link
-                            tail += 1
-        if best < 0:
-            if limit < n:
-                limit += max(1, limit // 4)
-            else:
-                hopeless[worst] = True
-            continue
-        into, out, tree = best, best_out, best_tree
-        while True:
-            # The search used the trees as they were; after an exchange an earlier step may no longer fit. Stopping
-            # there is safe: room has moved along the path, and the next search continues from there.
-            top = lower_end(tree, out)
+        chip, way = near[chip, old], back[chip, old]
+
+
+@kernel
+def _search(net: Net, up: Ways, depth: Places, worst: int, limit: int, work: Work) -> tuple[int, int, int, int]:
+    """Breadth first, the nearest exchange that ends in a link with room: that link, the one it replaces, the tree.
+
+    The fourth number is how many links have a `work.came`, the first ones in the queue. No link: -1.
+    """
+    trees, (n, ways) = len(up), net.near.shape
+    order, inside, queue, came = work.order, work.inside, work.queue, work.came
+    came[worst] = -1
+    queue[0] = worst
+    head, tail, best, best_score, best_out, best_tree, looked = 0, 1, -1, 0, -1, -1, 0
+    while head < tail and best < 0:
+        out = queue[head]
+        head += 1
+        for step in range(trees):
+            # A search that ends early begins with another tree each time, so that no tree bears all exchanges.
+            tree = (worst + step) % trees if n > LARGE else step
+            if best >= 0 and looked > ENOUGH:
+                break
+            top = _lower_end(net, up[tree], out)
             if top < 0:
+                continue
+            count = _gather(net.near, net.back, up[tree], top, work)
+            looked += count
+            _longest_ways(net.near, up[tree], count, work)
+            for i in range(count):
+                inside[order[i]] = True
+            for i in range(count):
+                chip = order[i]
+                for way in range(ways):
+                    there = net.near[chip, way]
+                    if there < 0 or inside[there]:
+                        continue
+                    link = net.number[chip, way]
+                    deep = depth[tree, there] + 1 + work.longest[chip]
+                    if deep > limit or link == out:
+                        continue
+                    if net.load[link] < net.room[link]:
+                        score = (net.load[link] - net.room[link]) * 100000 + deep
+                        if best < 0 or score < best_score:
+                            best, best_score, best_out, best_tree = link, score, out, tree
+                    elif came[link] == -2:
+                        came[link] = out
+                        work.tree[link] = tree
+                        queue[tail] = link
+                        tail += 1
+            for i in range(count):
+                inside[order[i]] = False
+    return best, best_out, best_tree, tail
+
+
+@kernel
+def _exchange(net: Net, up: Ways, depth: Places, into: int, out: int, work: Work) -> bool:
+    """Put one link of a tree in another's place; False if it does not join the halves that are left."""
+    top = _lower_end(net, up, out)
+    if top < 0:
+        return False
+    count = _gather(net.near, net.back, up, top, work)
+    for i in range(count):
+        work.inside[work.order[i]] = True
+    chip, way = net.ends[into, 0], net.ends[into, 1]
+    here, there = work.inside[chip], work.inside[net.near[chip, way]]
+    for i in range(count):
+        work.inside[work.order[i]] = False
+    if here == there:
+        return False
+    if not here:
+        chip, way = net.near[chip, way], net.back[chip, way]
+    net.load[out] -= 1
+    net.load[into] += 1
+    _hang(net.near, net.back, up, chip, way, top)
+    for i in range(_gather(net.near, net.back, up, chip, work)):
+        chip = work.order[i]
+        depth[chip] = depth[net.near[chip, up[chip]]] + 1
+    return True
+
+
+@kernel
+def _relieve(net: Net, up: Ways, depth: Places, worst: int, level: int, limit: int, work: Work) -> int:
+    """Exchange a link until it is over its room by less than `level`, or cannot be; the limit of depth, as it now is.
+
+    No exchange takes another link above its room, so that links that are over it only become fewer.
+    """
+    while net.load[worst] - net.room[worst] >= level:
+        into, out, tree, touched = _search(net, up, depth, worst, limit, work)
+        # The search used the trees as they were; after an exchange an earlier step may no longer fit. Stopping there
+        # is safe: room has moved along the path, and the next search continues from there.
+        while into >= 0 and _exchange(net, up[tree], depth[tree], into, out, work) and work.came[out] >= 0:
+            into, out, tree = out, work.came[out], work.tree[out]
+        for i in range(touched):
+            work.came[work.queue[i]] = -2
+        if into < 0:
+            if limit >= up.shape[1]:
                 break
-            begin, end = first[tree, top], first[tree, top] + size[tree, top]
-            chip, way = ends[into, 0], ends[into, 1]
-            inside = begin <= first[tree, chip] < end
-            if inside == (begin <= first[tree, near[chip, way]] < end):
-                break
-            if not inside:
-                chip, way = near[chip, way], back[chip, way]
-            load[out] -= 1
-            load[into] += 1
-            hang(tree, chip, way, top)
-            if came[out] < 0:
-                break
-            into, out, tree = out, came[out], through_tree[out]
-    for tree in range(trees):
-        root = order[tree, 0]
-        measure(tree, root)
+            limit += max(1, limit // 4)
+    return limit
+
+
+@kernel
+def _centre(near: Ints, back: Ints, up: Ways, work: Work) -> None:
+    """Move the root of every tree to its middle."""
+    for tree in range(len(up)):
+        root = _root(up[tree])
+        _longest_ways(near, up[tree], _gather(near, back, up[tree], root, work), work)
         middle = root
-        for chip in range(n):
-            if max(high[chip], outside[chip]) < max(high[middle], outside[middle]):
+        for chip in range(len(near)):
+            if work.longest[chip] < work.longest[middle]:
                 middle = chip
         if middle != root:
-            hang(tree, middle, -1, root)
-    return max(0, int((load - room).max()))
+            _hang(near, back, up[tree], middle, -1, root)

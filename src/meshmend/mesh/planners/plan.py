@@ -193,6 +193,16 @@ def make_plan(
     return Plan(mesh, algorithm, shares / shares.sum(), roots, ups, downs, overlap)
 
 
+def largest_share(plan: Plan) -> float:
+    """The part of the payload of which the busiest root holds the sums before they are broadcast."""
+    return float(np.bincount(plan.root, plan.share).max(initial=0.0))
+
+
+def there_and_back(plan: Plan) -> bool:
+    """Whether every flow broadcasts over the links that it reduces over, so that any chip could be its root."""
+    return bool(np.array_equal(plan.up, plan.down))
+
+
 def ways(mesh: Mesh, parent: npt.ArrayLike) -> Ways:
     """Trees given as parents' indices (-1 at roots and dead chips), turned into ways."""
     parents = np.atleast_2d(np.asarray(parent))

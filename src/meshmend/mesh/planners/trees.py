@@ -3,9 +3,10 @@
 Reducing and broadcasting on the same tree uses each of its links once in each direction, so trees that share the
 links evenly reach the bound (see `bound.py`), about twice what reduce-scatter then all-gather can do on a mesh.
 
-* **Combs** on intact meshes and tori, in closed form. Tree A_i: all columns, joined along row i; tree B_j: all rows,
-  joined along column j. Every i and j takes part, with the shares that load rows and columns alike. On a mesh that is
-  exactly the bound. On a ring of columns each tree leaves out the link opposite its row.
+* **Combs** on intact meshes and tori that are neither long nor large, in closed form. Tree A_i: all columns, joined
+  along row i; tree B_j: all rows, joined along column j. Every i and j takes part, with the shares that load rows and
+  columns alike. On a mesh that is exactly the bound. On a ring of columns each tree leaves out the link opposite its
+  row.
 
       A_1   | | | |          B_2   - - + -
             +-+-+-+                - - + -
@@ -40,10 +41,16 @@ SMALL = 128
 """Live chips up to which every one is tried as the root of a single tree: a few milliseconds."""
 DEPTH = 1.1
 """How deep trees may be at first, over the shallowest tree of the mesh; more only where the packing needs it."""
+COMB_DEPTH = 1.3
+"""How deep combs, which reach the bound exactly, may be over packed trees, which need not."""
 GOLDEN = 0.6180339887498949
 """Multiples of it, without their whole parts, are spread evenly however many there are."""
 NEAR_BOUND = 0.995
 """The part of the bound that whole numbers of trees and uses must allow."""
+
+NEARER = 0.9995
+"""The same on intact meshes, whose exchanges are few, if `MOST_TREES` allow it."""
+MOST_TREES = 2 * TREES
 
 
 def trees(mesh: Mesh, flows: int | None = None) -> Plan:
@@ -57,7 +64,7 @@ def trees(mesh: Mesh, flows: int | None = None) -> Plan:
         if flows == 1 or one.algbw >= NEAR_BOUND * limit.value:
             return replace(one, _bound=limit)
     flat = mesh.intact and not mesh.slow and len(mesh.dims) == 2
-    if flows is None and flat and comb_algbw(mesh) >= NEAR_BOUND * limit.value:
+    if flows is None and flat and comb_algbw(mesh) >= NEAR_BOUND * limit.value and _shallow_combs(mesh):
         shares, up = combs(mesh)
     else:
         shares, up = packed(mesh, limit, flows)
@@ -142,6 +149,16 @@ def combs(mesh: Mesh) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int8]]:
     return np.array(shares), np.array(up, np.int8)
 
 
+def _shallow_combs(mesh: Mesh) -> bool:
+    """Whether combs are hardly deeper than packed trees: those on a rim are, where a mesh is long or large."""
+    sides = list(zip(mesh.dims, mesh.wrap, strict=True))
+    teeth = [side // 2 if wrapped else side - 1 for side, wrapped in sides]
+    least = sum(side // 2 for side, _ in sides)
+    shares = comb_shares(mesh)
+    deepest = max(teeth[first] + sum(mesh.dims) // 2 - mesh.dims[first] // 2 for first in np.flatnonzero(shares))
+    return deepest <= COMB_DEPTH * DEPTH * least
+
+
 def _along(place: npt.NDArray[np.int64], goal: int, length: int, ring: bool, forward: int) -> npt.NDArray[np.int64]:
     """The way from each place on a line or ring to the goal, the shorter way round; -1 at the goal."""
     ahead = (goal - place) % length if ring else goal - place
@@ -169,20 +186,22 @@ def reach(strength: float) -> float:
     return count / cap
 
 
-def _whole_numbers(strength: float, flows: int | None) -> tuple[int, int]:
+def _whole_numbers(strength: float, flows: int | None, near: float = NEAR_BOUND) -> tuple[int, int]:
     """How many trees, and how many of them may use one link."""
     if flows is not None:
         return flows, math.ceil(flows / strength)
     count = TREES
-    while count / math.ceil(count / strength) < NEAR_BOUND * strength:
+    while count / math.ceil(count / strength) < near * strength:
         count += 1
+        if count > MOST_TREES:
+            count, near = TREES, NEAR_BOUND
     return count, math.ceil(count / strength - 1e-9)
 
 
 def _room(mesh: Mesh, limit: Bound, flows: int | None) -> tuple[int, npt.NDArray[np.int64]]:
     """How many trees, and how many of them may use each directed link: whole numbers, in proportion to its speed."""
     if mesh.even:
-        count, cap = _whole_numbers(limit.value, flows)
+        count, cap = _whole_numbers(limit.value, flows, NEARER if mesh.intact else NEAR_BOUND)
         return count, cap * mesh.units
     strength = limit.fraction
     if flows is not None:

@@ -96,7 +96,8 @@ class Holes:
                     "steps of 16 and 4096 chips (docs/results/multipod.md)",
                     "sums predicted from the plans' loads and hops over links of 80 GB/s and 1 µs: simulated ones are "
                     "up to some 10 % longer, but how their chunks fall differs by more than what a hole costs",
-                    "rest: sum and update. The sharded update waits for the busiest root, and for norms of layers",
+                    "rest: sum and update. The sharded update waits for the busiest root, and for norms of layers; "
+                    "the chunks of trees have roots on all chips, so that each chip updates its share",
                     f"examples a chip, whole and with the hole: {each}; gradients in bf16, update sharded",
                     "sum hidden: gradients are sent while the backward pass goes on, else after it",
                 ),

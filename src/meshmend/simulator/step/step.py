@@ -11,7 +11,8 @@
   and each one's gradients queue for the links as soon as they exist. A sharded update hides only the reducing half.
 * **update**: bytes that the optimiser reads and writes, at the memory's bandwidth. Sharded, each chip updates the
   weights of which it is the root, between reducing and gathering, and the links carry weights back instead of sums: as
-  many bytes. The busiest root, and norms of whole layers, are waited for (`update.py`).
+  many bytes. Trees get a root on every chip for that; the busiest root, and norms of whole layers, are waited for
+  (`update.py`).
 * **input**: what the host's input takes beyond all of that; else it is hidden.
 """
 
@@ -23,13 +24,14 @@ from functools import lru_cache
 
 from meshmend.errors import SimulateError
 from meshmend.mesh import Mesh
-from meshmend.mesh.planners import ALGORITHMS, LinkSpeed, Plan, seconds
+from meshmend.mesh.planners import ALGORITHMS, LinkSpeed, Plan, seconds, spread_roots
+from meshmend.mesh.planners.plan import largest_share, there_and_back
 from meshmend.simulator.network.network import simulate
 from meshmend.simulator.step.hardware import MACHINES, Machine
 from meshmend.simulator.step.model_parallel import coarse, divided_sum, inside, norm_seconds, tile
 from meshmend.simulator.step.models import WIRES, Model
 from meshmend.simulator.step.models.layers import BACKWARD
-from meshmend.simulator.step.update import largest_share, moving, waiting
+from meshmend.simulator.step.update import moving, waiting
 
 MOST_SIMULATED = 1024
 """Chips: the schemes with a flow for each chip have more transfers than chips squared."""
@@ -162,23 +164,26 @@ def _sum(setting: Setting) -> float:
     sharded = payload * setting.model.sharded / setting.model.summed
     if chips == 1 or not sharded:
         exact = setting.simulated and setting.chips <= MOST_SIMULATED
-        return sum_seconds(setting.mesh, setting.algorithm, payload, setting.machine.link, exact)
+        return sum_seconds(setting.mesh, setting.algorithm, payload, setting.machine.link, exact, setting.shard_update)
     return divided_sum(
         setting.mesh, setting.algorithm, payload - sharded + sharded / chips, setting.machine.link, chips
     )
 
 
 @lru_cache(CACHED)
-def sum_seconds(mesh: Mesh, algorithm: str, nbytes: float, link: LinkSpeed, simulated: bool = False) -> float:
-    """One all-reduce; remembered, for tables ask for the same again."""
-    plan = plan_of(mesh, algorithm)
+def sum_seconds(
+    mesh: Mesh, algorithm: str, nbytes: float, link: LinkSpeed, simulated: bool = False, spread: bool = False
+) -> float:
+    """One all-reduce, with roots spread for a sharded update; remembered, for tables ask for the same again."""
+    plan = plan_of(mesh, algorithm, spread)
     return simulate(plan, nbytes, link).seconds if simulated else seconds(plan, nbytes, link)
 
 
 @lru_cache(8)
-def plan_of(mesh: Mesh, algorithm: str) -> Plan:
-    """One plan; the last few are remembered, for one of 4096 chips is large."""
-    return ALGORITHMS[algorithm](mesh)
+def plan_of(mesh: Mesh, algorithm: str, spread: bool = False) -> Plan:
+    """One plan, its roots spread where they can be; the last few are remembered, for one of 4096 chips is large."""
+    plan = ALGORITHMS[algorithm](mesh)
+    return spread_roots(plan) if spread and there_and_back(plan) else plan
 
 
 def _hidden(setting: Setting, compute: float, whole: float) -> float:
@@ -203,13 +208,13 @@ def _update(setting: Setting, whole: float) -> float:
     if not setting.shard_update or mesh.size == 1:
         part = 1 / setting.replicas if setting.shard_update else 1.0
         return moving(model, setting.cores, part, machine.memory)
-    largest, overlap = _roots(mesh, setting.algorithm)
+    largest, overlap = _roots(mesh, setting.algorithm, chips == 1)
     part = largest * len(mesh.live) / setting.replicas
     return moving(model, setting.cores, part, machine.memory) + waiting(model, mesh, whole, machine.link, overlap)
 
 
 @lru_cache(CACHED)
-def _roots(mesh: Mesh, algorithm: str) -> tuple[float, bool]:
+def _roots(mesh: Mesh, algorithm: str, spread: bool) -> tuple[float, bool]:
     """The busiest root's share of a plan, and whether it broadcasts while it reduces."""
-    plan = plan_of(mesh, algorithm)
+    plan = plan_of(mesh, algorithm, spread)
     return largest_share(plan), plan.overlap

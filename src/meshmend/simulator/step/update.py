@@ -1,7 +1,8 @@
 """The weight update: bytes that move through memory, and what a sharded update waits for.
 
 Sharded, each chip updates the weights whose gradient it holds in full when reducing ends: the shares of which it is
-the root. So the update takes as long as the **busiest root** needs, which in a plan of few trees is far from 1/N.
+the root. So the update takes as long as the **busiest root** needs. Trees have few roots by themselves; for a sharded
+update their chunks get roots on all chips (`spread_roots`), which makes trees deeper and every share 1/N.
 
 LARS and LAMB scale each layer's step by the **norms** of the whole layer. A chip holds a part of it, so parts are
 summed over the mesh before the first new weight, and a layer's broadcast begins only when all of it is reduced. Where
@@ -11,10 +12,8 @@ takes sum * (1 + its part), so the largest layer's part of the sum comes on top.
 
 from __future__ import annotations
 
-import numpy as np
-
 from meshmend.mesh import Mesh
-from meshmend.mesh.planners import LinkSpeed, Plan
+from meshmend.mesh.planners import LinkSpeed
 from meshmend.simulator.step.models import Model
 
 MOVED = {"sgd": 12, "momentum": 20, "adam": 28, "lars": 28, "lamb": 40}
@@ -22,11 +21,6 @@ MOVED = {"sgd": 12, "momentum": 20, "adam": 28, "lars": 28, "lamb": 40}
 LARS reads weights and gradients once more for their norms, LAMB also keeps its step in between."""
 BY_NORMS = ("lars", "lamb")
 """Optimisers that need the norms of whole layers."""
-
-
-def largest_share(plan: Plan) -> float:
-    """The part of the payload of which the busiest chip is the root."""
-    return float(np.bincount(plan.root, plan.share).max(initial=0.0))
 
 
 def moving(model: Model, cores: int, part: float, memory: float) -> float:
