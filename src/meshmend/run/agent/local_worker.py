@@ -233,19 +233,18 @@ class LocalWorker:
         agent, ended = self.segment.agent, self.status is not None
         agent.shown = max(agent.shown, 0)
         with contextlib.suppress(FileNotFoundError):
-            if (size := os.stat(path).st_size) > agent.shown:
-                return self._lines(path, size, ended=ended)
+            if os.stat(path).st_size > agent.shown:
+                return self._lines(path, ended=ended)
         return []
 
-    def _lines(self, path: Path, size: int, *, ended: bool) -> list[str]:
+    def _lines(self, path: Path, *, ended: bool) -> list[str]:
         lines: list[str] = []
         agent = self.segment.agent
         more = True
         with path.open("rb") as file:
             while more:
                 file.seek(agent.shown)
-                # Not always a whole piece: room for that, taken every second, would drive the heap apart.
-                data = file.read(min(PIECE, size - agent.shown))
+                data = file.read(PIECE)
                 more = ended and len(data) == PIECE
                 some, done = self.tail.cut(data, time.monotonic(), ended=ended and not more)
                 agent.shown += done
