@@ -99,7 +99,7 @@ def _pump(stream: IO[str], path: Path, say: Callable[[str], None]) -> None:
     """Keep everything that is printed; show the user only the couriers' own messages, not Open MPI's."""
 
     def copy() -> None:
-        with contextlib.ExitStack() as stack:
+        with stream, contextlib.ExitStack() as stack:
             file: IO[str] | None = None
             for line in stream:
                 with contextlib.suppress(OSError):  # on a full disk, mpirun must not wait for us
