@@ -90,21 +90,14 @@ class Door:
         return proof(self._secret, LAUNCHER, numbers + answer) + answer
 
 
-def is_open(folder: Path) -> bool:
-    """Whether a launcher of this run answers at its door."""
+def announce(folder: Path, host: Host) -> str | None:
+    """Announce a host to the run in this folder; return why it may not join, empty if it may.
+
+    None if no launcher of the run answers: it has ended, or was killed and another program has its port.
+    """
     note = _read(folder)
     if note is None:
-        return False
-    with contextlib.suppress(OSError), socket.create_connection((note.address, note.port), PROBE_SILENCE):
-        return True
-    return False
-
-
-def announce(folder: Path, host: Host) -> str:
-    """Announce a host to the run in this folder; return why it may not join, empty if it may."""
-    note = _read(folder)
-    if note is None:
-        return "its launcher has just ended"
+        return None
     secret, until = bytes.fromhex(note.secret), time.monotonic() + PROBE_SILENCE
     try:
         with socket.create_connection((note.address, note.port), PROBE_SILENCE) as line:
@@ -114,11 +107,10 @@ def announce(folder: Path, host: Host) -> str:
             said = receive(line, SIZE + REASON, until)
     except ConnectionResetError:
         return f"its launcher does not know the secret in {folder / NOTE}"
-    except OSError as error:
-        return f"its launcher cannot be reached at {note.address}:{note.port} ({error})"
-    if not proves(said[:SIZE], secret, LAUNCHER, numbers + said[SIZE:]):
-        return f"whoever answers at {note.address}:{note.port} is not its launcher"
-    return _unpad(said[SIZE:])
+    except OSError:
+        return None
+    known = proves(said[:SIZE], secret, LAUNCHER, numbers + said[SIZE:])
+    return _unpad(said[SIZE:]) if known else None
 
 
 def _read(folder: Path) -> Note | None:

@@ -16,7 +16,7 @@ from meshmend.job.shm.inspect import waiting
 from meshmend.run.checks import check
 from meshmend.run.clusters.hosts import Host
 from meshmend.run.doctor.checks import require_tolerance
-from meshmend.run.door import announce, is_open
+from meshmend.run.door import announce
 from meshmend.run.heart import beating, require_alone
 from meshmend.run.hosts.newcomers import refusal
 from meshmend.run.journal import halted_before
@@ -107,8 +107,8 @@ def attach(spec: RunSpec, add: Sequence[Host] = ()) -> int:
 
     With hosts to add: if the launcher is alive, only ask it to add them.
     """
-    if add and is_open(spec.folder):
-        return _announced(spec, add)
+    if add and _announced(spec, add):
+        return 0
     check(spec)
     own(spec.folder)
     version = load_saved(spec.run).version
@@ -128,14 +128,17 @@ def attach(spec: RunSpec, add: Sequence[Host] = ()) -> int:
             return _attached(spec, add)
 
 
-def _announced(spec: RunSpec, add: Sequence[Host]) -> int:
-    """Announce hosts to the launcher of a run."""
+def _announced(spec: RunSpec, add: Sequence[Host]) -> bool:
+    """Announce hosts to the launcher of a run; return whether it is there."""
     for host in add:
-        if reason := announce(spec.folder, host):
+        reason = announce(spec.folder, host)
+        if reason is None:
+            return False
+        if reason:
             raise JobError(f"run {spec.run!r} cannot add host {host.name}: {reason}")
         print(f"meshmend: run {spec.run} starts {plural(host.slots, 'worker')} on {host.name}; its launcher reports "
               "when they join", file=sys.stderr)  # fmt: skip
-    return 0
+    return True
 
 
 def _attached(spec: RunSpec, add: Sequence[Host] = ()) -> int:
