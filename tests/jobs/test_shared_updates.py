@@ -194,6 +194,17 @@ def test_after_everybody_was_killed_the_last_checkpoint_of_all_slices_is_resumed
 
 
 @pytest.mark.jobs
+def test_the_last_step_of_a_checkpoint_is_in_the_ledger_though_all_die_before_the_next(job: Job) -> None:
+    job.faults = [mm.testing.Fault(rank=rank, step=6, point="compute") for rank in range(2)]
+    job.run("-n", "2", "--checkpoint-every", "1", script=[SCRIPT, "steps=9", "pause=0.5"])
+    assert job.status == 1, job.output
+    job.faults = []
+    job.start("--resume", job.name, script=(), name=False).finish()
+    assert "resuming from step-00000006" in job.output, job.output
+    assert_as_unsharded(job, 2, "steps=9")
+
+
+@pytest.mark.jobs
 def test_where_all_raise_the_same_the_last_state_is_saved(job: Job) -> None:
     job.run("-n", "3", script=[SCRIPT, "wrong=9"])
     assert job.status == 1, job.output

@@ -66,7 +66,13 @@ class SliceSaver(Saver):
         return self.settled() and super().now(name, metrics)
 
     def begin(self) -> None:
-        """Write this worker's slices of the last committed state in the background, as all workers do."""
+        """Write this worker's slices of the last committed state in the background, as all workers do.
+
+        Its last step is recorded first, since a checkpoint may be complete before the next round would record it. All
+        members have met and compared its slices, so nobody can undo it; only one whose weights changed since waits.
+        """
+        if self._replica.wrong < 0:
+            self._ledger.confirm()
         state = self._state()
         assert state is not None, "it was committed"
         _, step, about = state
