@@ -2,6 +2,7 @@
 
     python benchmarks/plans.py            all tables (about three minutes)
     python benchmarks/plans.py --quick    without the 4096-chip mesh and the slow schedules
+    python benchmarks/plans.py --large    only meshes of 4,000 to 65,536 chips
 
 Planning times are medians of three runs in a warm process, for `plan` and `verify` together, in seconds of one
 processor (on an idle machine the same as on the clock); every mesh has a process of its own, whose peak memory is
@@ -48,6 +49,17 @@ PAYLOADS = {
 """Microseconds that 64 MiB may take (in three dimensions: 1.08 times the floor)."""
 ODD = 500
 """Random meshes with odd holes."""
+BIG = {
+    "64x64 -4x2@14,15": 6.0,
+    "16x16x16 wrap=xyz -2x2x1@0,0,3": 2.0,
+    "tpu7x-pod -host@0,0,0 -host@8,12,5 -host@14,22,23": 6.0,
+    "128x128 -host@50,50 -host@15,25 -host@100,7": 15.0,
+    "32x32x16 wrap=xyz -host@4,4,4": 15.0,
+    "256x256 -host@100,100 -host@30,50 -host@200,7": 60.0,
+    "64x32x32 wrap=xyz -host@4,4,4 -host@10,10,10 -host@20,30,20": 60.0,
+}
+"""Large machines, and the seconds that plan and verify may take together."""
+SPREAD = ("8x8 -2x2@2,2", "16x32 -4x2@6,12")
 FAST = mm.LinkSpeed(50 * 2**30, 0.5e-6)
 
 
@@ -112,6 +124,48 @@ def plans(quick: bool) -> None:
                 f"{got['MiB']:.0f} MiB | {goal} |",
                 flush=True,
             )
+
+
+def large() -> None:
+    """Each part once, in a process that has compiled everything."""
+    print("## Large machines\n")
+    print("| mesh | chips | of the bound | depth | bound | plan | verify | memory so far | target |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    mm.verify(mm.plan("4x4 -chip@0,0", algorithm="trees"))
+    for text, most in BIG.items():
+        mesh = mm.Mesh.parse(text)
+        marks = [time.process_time()]
+        mm.bound(mesh)
+        marks.append(time.process_time())
+        plan = mm.plan(mesh, algorithm="trees")
+        marks.append(time.process_time())
+        mm.verify(plan)
+        marks.append(time.process_time())
+        alone, planned, proved = np.diff(marks)
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        met = alone + planned + proved <= most and plan.efficiency >= 0.99 and memory < 4
+        goal = f"≤ {most:g} s: {'met' if met else 'MISSED'}"
+        print(
+            f"| {text} | {len(mesh.live):,} | {100 * plan.efficiency:.1f} % | {plan.depth} | {alone:.2f} s | "
+            f"{alone + planned:.2f} s | {proved:.2f} s | {memory:.1f} GiB | {goal} |",
+            flush=True,
+        )
+
+
+def roots() -> None:
+    """What roots on every chip cost: time of the sum, for the largest share."""
+    print("\n## Roots on every chip, 102 MB over links of TPU-v3\n")
+    print("| mesh | roots | largest share | hops | time | with a root on every chip: largest share | hops | time |")
+    print("|---|---|---|---|---|---|---|---|")
+    for text in SPREAD:
+        plan = mm.plan(text, algorithm="trees")
+        cells = []
+        for one in (plan, mm.spread_roots(plan)):
+            schedule = one.schedule(nbytes=102e6)
+            mm.verify(schedule)
+            largest = np.bincount(one.root, one.share).max()
+            cells.append(f"{100 * largest:.2f} % | {one.hops} | {1e6 * schedule.seconds(102e6):.0f} µs")
+        print(f"| {text} | {len(set(plan.root.tolist()))} | {' | '.join(cells)} |", flush=True)
 
 
 def odd_holes(quick: bool) -> None:
@@ -197,8 +251,12 @@ def main() -> None:
     if sys.argv[1:2] == ["--one"]:
         print(json.dumps(one(*sys.argv[2:4])))
         return
+    if "--large" in sys.argv:
+        large()
+        return
     quick = "--quick" in sys.argv
     plans(quick)
+    roots()
     odd_holes(quick)
     first_plan()
     schedules(quick)

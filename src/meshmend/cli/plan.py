@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from meshmend.base.terminal import Progress
 from meshmend.base.units import plural, read_bytes
 from meshmend.cli.app import app, one_of
 from meshmend.errors import PlanError
@@ -84,14 +85,17 @@ def plan(
         where = where.fail_random(seed, **_counts(random))
     if largest:
         where = where.largest()
-    if flows is None:
-        made = make(where, read_bytes(nbytes), algorithm, link)
-    else:
-        where.require_connected()
-        made = ALGORITHMS["trees"](where, flows=flows).because(f"{plural(flows, 'tree')} asked for")
-    if spread_roots:
-        made = with_roots_spread(made)
-    verify(made)
+    with Progress() as progress:
+        progress(f"planning for {len(where.live):,} chips")
+        if flows is None:
+            made = make(where, read_bytes(nbytes), algorithm, link)
+        else:
+            where.require_connected()
+            made = ALGORITHMS["trees"](where, flows=flows).because(f"{plural(flows, 'tree')} asked for")
+        if spread_roots:
+            made = with_roots_spread(made)
+        progress(f"proving {plural(len(made), 'flow')}")
+        verify(made)
     if draw:
         made.draw(draw, flow=flow)
     if json:
@@ -126,8 +130,11 @@ def verify(file: str, *, chunks: int | None = None) -> int:
     prove(made)
     of_bound = f"{made.algbw:.3f} B ({100 * made.efficiency:.1f} % of the bound)"
     print(f"plan      right: {plural(len(made), 'flow')} on {made.mesh}, {of_bound}")
-    schedule = made.schedule(chunks)
-    prove(schedule)
+    with Progress() as progress:
+        progress(f"scheduling {plural(len(made), 'flow')}")
+        schedule = made.schedule(chunks)
+        progress(f"proving {len(schedule):,} transfers")
+        prove(schedule)
     print(
         f"schedule  right: {len(schedule)} transfers of {schedule.chunks} chunks in {schedule.slots} slots, "
         f"{schedule.algbw:.3f} B with filling and draining"

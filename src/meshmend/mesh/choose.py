@@ -66,7 +66,8 @@ class Found(NamedTuple):
 def _on_the_clock(found: Found, nbytes: float, speed: LinkSpeed) -> Found:
     """Small payloads are close calls, and small schedules are quickly made: then the clock decides."""
     chunks = chunks_for(found.plan, nbytes, speed)
-    if chunks * 2 * len(found.plan.mesh.live) > FEW_TRANSFERS:
+    # Schemes with a flow for every chip cost that much to prepare however few their chunks are.
+    if max(chunks, len(found.plan)) * 2 * len(found.plan.mesh.live) > FEW_TRANSFERS:
         return found
     exact = schedule(found.plan, chunks, nbytes=nbytes, link=speed).seconds(nbytes, speed)
     return found._replace(time=exact, over=False)

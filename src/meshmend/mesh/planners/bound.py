@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -84,6 +85,7 @@ class Bound:
         return f"{links} {self.parts} parts ({single} single chips, and parts of {big} chips)"
 
 
+@lru_cache(4)
 def bound(mesh: Mesh) -> Bound:
     """The exact bound: the least ratio over all partitions, and the partition that has it."""
     mesh.require_connected()
