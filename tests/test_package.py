@@ -101,7 +101,7 @@ LAW: dict[str, list[str]] = {
     ],
     "mesh/schedule": ["scheduler", "schedule"],
     "mesh/proof": ["plan", "schedule", "proof"],
-    "mesh/executors": ["base", "slots", "placement", "reference", "jax", "mpi"],
+    "mesh/executors": ["base", "slots", "placement", "reference", "jax_cores", "jax", "mpi"],
     "mesh/exports": ["msccl", "mscclpp"],
     "mesh/drawing": ["text", "marks", "isometric", "svg"],
     "base": [

@@ -89,6 +89,27 @@ def sums(size: str, first: int, end: int) -> None:
             assert np.array_equal(flat, mm.local.allreduce(reduce.schedule, same)), where
 
 
+def cores(size: str, first: int, end: int) -> None:
+    """Two devices per chip: the two halves are summed by their own cores, and both cores hold the same bits."""
+    for seed in range(first, end):
+        mesh = holed(size, seed)
+        plan, live, random = planned(mesh, seed), len(mesh.live), np.random.default_rng(seed)
+        line = jax.sharding.Mesh(np.array(jax.devices()[: 2 * live]), ("chips",))
+        reduce = mm.jax._made(plan.schedule([9, 1, 40][seed % 3], hop=2, even=True), line, 0)
+        width = [1, 2, 777, 16384, 20001, 65536][seed % 6]
+        tree = {
+            "ints": numbers(seed, 2 * live, width).astype(np.int32),
+            "floats": random.normal(size=(2 * live, width)).astype(np.float32),
+        }
+        found = reduce.sum(tree)
+        assert np.array_equal(own_rows(found["ints"]), np.tile(tree["ints"].sum(0), (2 * live, 1))), f"{mesh} {width}"
+        held = own_rows(found["floats"])
+        assert (held == held[:1]).all() and np.allclose(held[0], tree["floats"].sum(0), atol=1e-5 * live), mesh
+        assert [shape.shape for shape in jax.tree.leaves(reduce.shapes)] == [
+            table.shape for table in jax.tree.leaves(reduce.tables)
+        ]
+
+
 def inside(size: str) -> None:
     """Called inside a shard_map of the user's, checked by JAX or not, also with a value that is the same everywhere."""
     mesh = mm.Mesh.parse(size).fail((0, 1))
@@ -163,7 +184,7 @@ def refused(size: str) -> None:
     attempts = {
         "3 devices for": lambda: mm.jax.allreduce(plan, jax.devices()[:3]),
         "cannot replace one for": lambda: reduce.replanned(mm.plan(mesh.fail((0, 0)), algorithm="trees")),
-        "one row per live chip": lambda: reduce.sum(np.zeros((mesh.size + 1, 2))),
+        "one row per live device": lambda: reduce.sum(np.zeros((mesh.size + 1, 2))),
         "were given to an all-reduce for": lambda: reduce(0, mm.jax.allreduce(plan, chunks=1).tables),
         "booleans": lambda: reduce.sum(np.zeros((mesh.size, 2), bool)),
     }

@@ -8,6 +8,8 @@
 The program is one loop over the slots with a permutation between neighbours per way (four, or six in three dimensions),
 so its size does not grow with the schedule. Who sends what is in tables, which are arguments: another plan for the same
 mesh runs in the program that is compiled.
+
+Where a chip shows two devices (TPU v3, v4, TPU7x), each sums half of the payload (`jax_cores.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import jax
@@ -26,6 +28,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from meshmend.errors import PlanError
 from meshmend.mesh import Mesh
+from meshmend.mesh.executors import jax_cores
 from meshmend.mesh.executors.base import Executor, require_proof
 from meshmend.mesh.executors.placement import placed
 from meshmend.mesh.executors.slots import HOP, ORDER, moves, neighbours, turns
@@ -38,6 +41,9 @@ EACH, ALL = PartitionSpec(AXIS), PartitionSpec()  # type: ignore[no-untyped-call
 """A row on each chip; the same on all chips."""
 LINE = 128
 """Numbers in a line of a TPU's tile."""
+TILED = 8 * jax_cores.TILE
+"""From this width on, chunks are padded to whole tiles, so that cutting and joining them moves nothing: without it XLA
+holds the payload three times, in three layouts. In a narrower chunk the padding would weigh more than an eighth."""
 
 
 @partial(
@@ -59,42 +65,47 @@ class Allreduce(Executor):
     """The all-reduce of one plan over its live devices."""
 
     def __init__(
-        self, schedule: Schedule, mesh: jax.sharding.Mesh, tables: Tables, *, proof: Proof | None = None
+        self, schedule: Schedule, mesh: jax.sharding.Mesh, rows: Tables, *, proof: Proof | None = None
     ) -> None:
         super().__init__(schedule, proof)
-        self._mesh, self._tables = mesh, tables
+        self._mesh, self._rows = mesh, rows
 
     @property
     def mesh(self) -> jax.sharding.Mesh:
         """The live devices, in order of the plan's `mesh.live`, along the axis "chips"."""
         return self._mesh
 
-    @property
+    @cached_property
     def tables(self) -> Tables:
         """The argument that goes with `spec`: the schedule as arrays; `meshmend.local.allreduce` runs it in numpy."""
-        return self._tables
+        return jax.tree.map(partial(_put, self.mesh), self._rows, self.spec)  # type: ignore[no-any-return]
+
+    @property
+    def shapes(self) -> Tables:
+        """What stands for the tables when a program is compiled for devices that are not here: for `lower`."""
+        return jax.tree.map(partial(_shape, self.mesh), self._rows, self.spec)  # type: ignore[no-any-return]
 
     @property
     def spec(self) -> Tables:
         """How the tables are divided: an entry for `in_specs`."""
-        return _spec(self.tables.mesh, self.tables.chunks)
+        return _spec(self._rows.mesh, self._rows.chunks)
 
     def __call__(self, tree: Any, tables: Tables) -> Any:
         """The sums over all live devices of an array or a tree of them: for use inside `shard_map`."""
-        if (tables.mesh, tables.chunks) != (self.tables.mesh, self.tables.chunks):
+        if (tables.mesh, tables.chunks) != (self._rows.mesh, self._rows.chunks):
             raise PlanError(
                 f"tables for {tables.mesh} in {tables.chunks} chunks were given to an all-reduce for "
-                f"{self.tables.mesh} in {self.tables.chunks}: give its own, or those of replanned()"
+                f"{self._rows.mesh} in {self._rows.chunks}: give its own, or those of replanned()"
             )
         return _reduced(tree, tables)
 
     def sum(self, tree: Any) -> Any:
-        """The sums over the first axis of each leaf, one row per live chip; each live device gets all of them."""
+        """The sums over the first axis of each leaf, one row per live device; each gets all of them."""
         for leaf in jax.tree.leaves(tree):
             if np.ndim(leaf) == 0 or len(leaf) != self.mesh.size:
                 raise PlanError(
-                    f"a leaf of shape {np.shape(leaf)} was given for {self.mesh.size} live chips: "
-                    "the first axis has one row per live chip"
+                    f"a leaf of shape {np.shape(leaf)} was given for {self.mesh.size} live devices: "
+                    "the first axis has one row per live device"
                 )
         return _summing(self.mesh, self.tables.mesh, self.tables.chunks)(tree, self.tables)
 
@@ -108,7 +119,7 @@ class Allreduce(Executor):
                 f"a plan for {plan.mesh} cannot replace one for {self.schedule.mesh}: "
                 "the live chips and links differ, so call allreduce(plan, devices) again"
             )
-        return _made(plan.schedule(self.schedule.chunks, hop=HOP, even=True), self.mesh, self.tables.send.shape[1])
+        return _made(plan.schedule(self.schedule.chunks, hop=HOP, even=True), self.mesh, self._rows.send.shape[1])
 
     def replicate(self, tree: Any) -> Any:
         """The tree on every live device. What lived on more devices before comes from the survivors' own copies."""
@@ -118,15 +129,20 @@ class Allreduce(Executor):
 def allreduce(plan: Plan, devices: Sequence[Any] | None = None, *, chunks: int | None = None) -> Allreduce:
     """Prepare the all-reduce of a plan: `devices` are those of all its chips, or of the live ones.
 
-    On a TPU each device is placed by its own coordinates, elsewhere by its order. Without `chunks` there are as many as
-    keep the links busy half of the time.
+    On a TPU each device is placed by its own coordinates, and a chip may have two; elsewhere by its order. Without
+    `chunks` there are as many as keep the links busy half of the time.
     """
     mesh = plan.mesh
     here = placed(mesh, jax.devices() if devices is None else devices)
     if chunks is None:
-        chunks = max(len(plan), math.ceil(HOP * plan.hops / plan.max_load)) if plan.max_load else 1
+        chunks = chunks_of(plan)
     line = jax.sharding.Mesh(np.array(here), (AXIS,))
     return _made(plan.schedule(chunks, hop=HOP, even=True), line, 0)
+
+
+def chunks_of(plan: Plan) -> int:
+    """The fewest chunks that keep the links busy half of the time; large payloads gain by more."""
+    return max(len(plan), math.ceil(HOP * plan.hops / plan.max_load)) if plan.max_load else 1
 
 
 def _made(schedule: Schedule, mesh: jax.sharding.Mesh, least: int) -> Allreduce:
@@ -134,10 +150,12 @@ def _made(schedule: Schedule, mesh: jax.sharding.Mesh, least: int) -> Allreduce:
     slots = turns(schedule)
     # Room for other plans: hardly one needs more than a ring that reduces all before it broadcasts. Tables of large
     # meshes would grow too big for that, and get room for four times the slots.
-    room = max(least, slots, min(2 * schedule.chunks + 2 * HOP * mesh.size, 4 * slots))
+    live = len(schedule.mesh.live)
+    room = max(least, slots, min(2 * schedule.chunks + 2 * HOP * live, 4 * slots))
     rows = moves(schedule, 1 << (room - 1).bit_length() if room else 1)
-    values = Tables(*rows, np.asarray(slots, np.int32), schedule.mesh, schedule.chunks)
-    tables = jax.tree.map(partial(_put, mesh), values, _spec(schedule.mesh, schedule.chunks))
+    # Both devices of a chip do the same.
+    send, land, copy = (np.repeat(table, mesh.size // live, axis=0) for table in rows)
+    tables = Tables(send, land, copy, np.asarray(slots, np.int32), schedule.mesh, schedule.chunks)
     return Allreduce(schedule, mesh, tables, proof=proof)
 
 
@@ -147,6 +165,11 @@ def _spec(mesh: Mesh, chunks: int) -> Tables:
 
 def _put(mesh: jax.sharding.Mesh, value: Any, spec: PartitionSpec) -> jax.Array:
     return jax.make_array_from_callback(value.shape, NamedSharding(mesh, spec), lambda index: value[index])
+
+
+def _shape(mesh: jax.sharding.Mesh, value: Any, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
+    shape: Any = jax.ShapeDtypeStruct
+    return shape(value.shape, value.dtype, sharding=NamedSharding(mesh, spec))  # type: ignore[no-any-return]
 
 
 def _replicated(sharding: NamedSharding, leaf: Any) -> Any:
@@ -169,8 +192,9 @@ def _summing(devices: jax.sharding.Mesh, mesh: Mesh, chunks: int) -> Any:
 
 
 def _reduced(tree: Any, tables: Tables) -> Any:
-    """One buffer for each type of number, cut into chunks, with the spare row behind them."""
-    chunks = tables.chunks
+    """One sum for each type of number."""
+    cores = lax.axis_size(AXIS) // len(tables.mesh.live)
+    summed = partial(_summed, tables=tables)
     leaves, shape = jax.tree.flatten(tree)
     leaves = [jnp.asarray(leaf) for leaf in leaves]
     for kind in {leaf.dtype: None for leaf in leaves}:  # in the order of the leaves, the same on every device
@@ -180,20 +204,24 @@ def _reduced(tree: Any, tables: Tables) -> Any:
         flat = jnp.concatenate([leaves[i].ravel() for i in which])
         if flat.size == 0:
             continue
-        width = -(-flat.size // chunks)
-        held = _loop(_buffer(flat, chunks, width), tables)
-        flat = held[:chunks].reshape(chunks, -1)[:, :width].ravel()[: flat.size]
+        flat = summed(flat) if cores == 1 else jax_cores.sum_by_halves(flat, summed, AXIS)
         ends = np.cumsum([leaves[i].size for i in which])[:-1]
         for i, part in zip(which, jnp.split(flat, ends), strict=True):
             leaves[i] = part.reshape(leaves[i].shape)
     return jax.tree.unflatten(shape, leaves)
 
 
-def _buffer(flat: jax.Array, chunks: int, width: int) -> jax.Array:
-    """[chunk, line, number in the line]: a TPU's tiles lie in the last two axes, so that each chunk has its own."""
+def _summed(flat: jax.Array, tables: Tables) -> jax.Array:
+    """The sum over the chips: one buffer, cut into chunks of equal width, with the spare row behind them.
+
+    [chunk, line, number in the line]: a TPU's tiles lie in the last two axes, so that each chunk has its own.
+    """
+    chunks = tables.chunks
+    width = -(-flat.size // chunks)
     line = min(LINE, width)
-    rows = jnp.pad(flat, (0, chunks * width - flat.size)).reshape(chunks, width)
-    return jnp.pad(rows, ((0, 1), (0, -width % line))).reshape(chunks + 1, -1, line)
+    width += -width % (jax_cores.TILE if width >= TILED else line)
+    buffer = jnp.pad(flat, (0, (chunks + 1) * width - flat.size)).reshape(chunks + 1, -1, line)
+    return _loop(buffer, tables).ravel()[: flat.size]  # type: ignore[no-any-return]
 
 
 def _check(leaf: jax.Array) -> None:
@@ -214,7 +242,7 @@ def _varies(value: jax.Array) -> bool:
 
 def _loop(buffer: jax.Array, tables: Tables) -> Any:
     permute: Any = lax.ppermute
-    links = neighbours(tables.mesh)
+    links = neighbours(tables.mesh, lax.axis_size(AXIS) // len(tables.mesh.live))
     ways = [way for way in ORDER if way < len(links) and links[way]]
     spare = tuple(buffer[-1:] for _ in ways)
 
