@@ -95,7 +95,7 @@ def cores(size: str, first: int, end: int) -> None:
         mesh = holed(size, seed)
         plan, live, random = planned(mesh, seed), len(mesh.live), np.random.default_rng(seed)
         line = jax.sharding.Mesh(np.array(jax.devices()[: 2 * live]), ("chips",))
-        reduce = mm.jax._made(plan.schedule([9, 1, 40][seed % 3], hop=2, even=True), line, 0)
+        reduce = mm.jax._made(plan.schedule([9, 1, 40][seed % 3], hop=2, even=True), line)
         width = [1, 2, 777, 16384, 20001, 65536][seed % 6]
         tree = {
             "ints": numbers(seed, 2 * live, width).astype(np.int32),
@@ -108,6 +108,24 @@ def cores(size: str, first: int, end: int) -> None:
         assert [shape.shape for shape in jax.tree.leaves(reduce.shapes)] == [
             table.shape for table in jax.tree.leaves(reduce.tables)
         ]
+
+
+def kernel(size: str, first: int, end: int) -> None:
+    """The Pallas kernel: the bits of the reference, without races, whenever and in whatever order copies are made."""
+    from jax._src.pallas.mosaic.interpret import interpret_pallas_call
+    from jax.experimental.pallas import tpu as pltpu
+
+    for seed in range(first, end):
+        mesh = holed(size, seed)
+        plan, live, random = planned(mesh, seed), len(mesh.live), np.random.default_rng(seed)
+        chunks = [None, 1, 5, 24][seed % 4]
+        for mode in ("eager", "on_wait"):
+            how = pltpu.InterpretParams(detect_races=True, dma_execution_mode=mode, random_seed=seed)
+            reduce = mm.jax.allreduce(plan, jax.devices()[: mesh.size], chunks=chunks, kernel=how)
+            parts = random.normal(size=(live, int(random.integers(1, 3000)))).astype(np.float32)
+            held = own_rows(reduce.sum(parts))
+            assert np.array_equal(held, mm.local.allreduce(reduce.schedule, parts)), f"{mesh}, {mode}"
+            assert not interpret_pallas_call.races.races_found, f"{mesh}, {mode}: a race"
 
 
 def inside(size: str) -> None:
@@ -145,7 +163,7 @@ def compiled_once(size: str) -> None:
         assert np.array_equal(program(parts, other.tables), mm.local.allreduce(other.schedule, parts))
         assert np.array_equal(other.sum(parts), parts.sum(0))
     assert len(traced) == 1 and program._cache_size() == 1
-    assert mm.jax._summing(first.mesh, mesh, 64)._cache_size() == 1
+    assert mm.jax._summing(first.mesh, jax.tree.structure(first.tables))._cache_size() == 1
     sizes = []
     for chunks in (8, 512):
         reduce = mm.jax.allreduce(mm.plan(mesh, algorithm="trees"), chunks=chunks)

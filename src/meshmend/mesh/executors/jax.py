@@ -60,13 +60,31 @@ class Tables:
     mesh: Mesh
     chunks: int
 
+    @property
+    def spec(self) -> Tables:
+        """How they are divided."""
+        return Tables(EACH, EACH, EACH, ALL, self.mesh, self.chunks)
+
+    def remade(self, schedule: Schedule, devices: int) -> Tables:
+        """Another schedule's, of this size if it fits."""
+        return _tables(schedule, devices, self.send.shape[1])
+
+    def summed(self, flat: jax.Array) -> jax.Array:
+        """The sum over the chips: one buffer, cut into chunks of equal width, with the spare row behind them.
+
+        [chunk, line, number in the line]: a TPU's tiles lie in the last two axes, so that each chunk has its own.
+        """
+        width = -(-flat.size // self.chunks)
+        line = min(LINE, width)
+        width += -width % (jax_cores.TILE if width >= TILED else line)
+        buffer = jnp.pad(flat, (0, (self.chunks + 1) * width - flat.size)).reshape(self.chunks + 1, -1, line)
+        return _loop(buffer, self).ravel()[: flat.size]  # type: ignore[no-any-return]
+
 
 class Allreduce(Executor):
     """The all-reduce of one plan over its live devices."""
 
-    def __init__(
-        self, schedule: Schedule, mesh: jax.sharding.Mesh, rows: Tables, *, proof: Proof | None = None
-    ) -> None:
+    def __init__(self, schedule: Schedule, mesh: jax.sharding.Mesh, rows: Any, *, proof: Proof | None = None) -> None:
         super().__init__(schedule, proof)
         self._mesh, self._rows = mesh, rows
 
@@ -88,7 +106,7 @@ class Allreduce(Executor):
     @property
     def spec(self) -> Tables:
         """How the tables are divided: an entry for `in_specs`."""
-        return _spec(self._rows.mesh, self._rows.chunks)
+        return self._rows.spec  # type: ignore[no-any-return]
 
     def __call__(self, tree: Any, tables: Tables) -> Any:
         """The sums over all live devices of an array or a tree of them: for use inside `shard_map`."""
@@ -107,7 +125,7 @@ class Allreduce(Executor):
                     f"a leaf of shape {np.shape(leaf)} was given for {self.mesh.size} live devices: "
                     "the first axis has one row per live device"
                 )
-        return _summing(self.mesh, self.tables.mesh, self.tables.chunks)(tree, self.tables)
+        return _summing(self.mesh, jax.tree.structure(self.tables))(tree, self.tables)
 
     def replanned(self, plan: Plan) -> Allreduce:
         """The same with another plan for the same mesh: programs that are compiled take its tables as they are.
@@ -119,25 +137,28 @@ class Allreduce(Executor):
                 f"a plan for {plan.mesh} cannot replace one for {self.schedule.mesh}: "
                 "the live chips and links differ, so call allreduce(plan, devices) again"
             )
-        return _made(plan.schedule(self.schedule.chunks, hop=HOP, even=True), self.mesh, self._rows.send.shape[1])
+        schedule = plan.schedule(self.schedule.chunks, hop=HOP, even=True)
+        proof = require_proof(schedule)  # before anything goes to a device
+        return Allreduce(schedule, self.mesh, self._rows.remade(schedule, self.mesh.size), proof=proof)
 
     def replicate(self, tree: Any) -> Any:
         """The tree on every live device. What lived on more devices before comes from the survivors' own copies."""
         return jax.tree.map(partial(_replicated, NamedSharding(self.mesh, ALL)), tree)
 
 
-def allreduce(plan: Plan, devices: Sequence[Any] | None = None, *, chunks: int | None = None) -> Allreduce:
+def allreduce(
+    plan: Plan, devices: Sequence[Any] | None = None, *, chunks: int | None = None, kernel: Any = False
+) -> Allreduce:
     """Prepare the all-reduce of a plan: `devices` are those of all its chips, or of the live ones.
 
     On a TPU each device is placed by its own coordinates, and a chip may have two; elsewhere by its order. Without
-    `chunks` there are as many as keep the links busy half of the time.
+    `chunks` there are as many as keep the links busy half of the time. With `kernel=True` it runs as one Pallas kernel
+    on TPUs; `kernel=InterpretParams(…)` of Pallas runs that on any device.
     """
-    mesh = plan.mesh
-    here = placed(mesh, jax.devices() if devices is None else devices)
-    if chunks is None:
-        chunks = chunks_of(plan)
+    here = placed(plan.mesh, jax.devices() if devices is None else devices)
     line = jax.sharding.Mesh(np.array(here), (AXIS,))
-    return _made(plan.schedule(chunks, hop=HOP, even=True), line, 0)
+    schedule = plan.schedule(chunks_of(plan) if chunks is None else chunks, hop=HOP, even=True)
+    return _made(schedule, line, kernel)
 
 
 def chunks_of(plan: Plan) -> int:
@@ -145,22 +166,25 @@ def chunks_of(plan: Plan) -> int:
     return max(len(plan), math.ceil(HOP * plan.hops / plan.max_load)) if plan.max_load else 1
 
 
-def _made(schedule: Schedule, mesh: jax.sharding.Mesh, least: int) -> Allreduce:
-    proof = require_proof(schedule)  # before anything goes to a device
-    slots = turns(schedule)
+def _made(schedule: Schedule, mesh: jax.sharding.Mesh, kernel: Any = False) -> Allreduce:
+    proof = require_proof(schedule)
+    if not kernel:
+        return Allreduce(schedule, mesh, _tables(schedule, mesh.size, 0), proof=proof)
+    from meshmend.mesh.executors import jax_pallas
+
+    rows = jax_pallas.programs(schedule, mesh.size, AXIS, kernel is not True and kernel)
+    return Allreduce(schedule, mesh, rows, proof=proof)
+
+
+def _tables(schedule: Schedule, devices: int, least: int) -> Tables:
+    slots, live = turns(schedule), len(schedule.mesh.live)
     # Room for other plans: hardly one needs more than a ring that reduces all before it broadcasts. Tables of large
     # meshes would grow too big for that, and get room for four times the slots.
-    live = len(schedule.mesh.live)
     room = max(least, slots, min(2 * schedule.chunks + 2 * HOP * live, 4 * slots))
     rows = moves(schedule, 1 << (room - 1).bit_length() if room else 1)
     # Both devices of a chip do the same.
-    send, land, copy = (np.repeat(table, mesh.size // live, axis=0) for table in rows)
-    tables = Tables(send, land, copy, np.asarray(slots, np.int32), schedule.mesh, schedule.chunks)
-    return Allreduce(schedule, mesh, tables, proof=proof)
-
-
-def _spec(mesh: Mesh, chunks: int) -> Tables:
-    return Tables(EACH, EACH, EACH, ALL, mesh, chunks)
+    send, land, copy = (np.repeat(table, devices // live, axis=0) for table in rows)
+    return Tables(send, land, copy, np.asarray(slots, np.int32), schedule.mesh, schedule.chunks)
 
 
 def _put(mesh: jax.sharding.Mesh, value: Any, spec: PartitionSpec) -> jax.Array:
@@ -183,18 +207,17 @@ def _replicated(sharding: NamedSharding, leaf: Any) -> Any:
 
 
 @cache
-def _summing(devices: jax.sharding.Mesh, mesh: Mesh, chunks: int) -> Any:
+def _summing(devices: jax.sharding.Mesh, kind: Any) -> Any:
     def own(tree: Any, tables: Tables) -> Any:
         return _reduced(jax.tree.map(lambda leaf: leaf[0], tree), tables)
 
-    specs = EACH, _spec(mesh, chunks)
+    specs = EACH, jax.tree.unflatten(kind, [None] * kind.num_leaves).spec
     return jax.jit(jax.shard_map(own, mesh=devices, in_specs=specs, out_specs=ALL, check_vma=False))
 
 
 def _reduced(tree: Any, tables: Tables) -> Any:
     """One sum for each type of number."""
     cores = lax.axis_size(AXIS) // len(tables.mesh.live)
-    summed = partial(_summed, tables=tables)
     leaves, shape = jax.tree.flatten(tree)
     leaves = [jnp.asarray(leaf) for leaf in leaves]
     for kind in {leaf.dtype: None for leaf in leaves}:  # in the order of the leaves, the same on every device
@@ -204,24 +227,11 @@ def _reduced(tree: Any, tables: Tables) -> Any:
         flat = jnp.concatenate([leaves[i].ravel() for i in which])
         if flat.size == 0:
             continue
-        flat = summed(flat) if cores == 1 else jax_cores.sum_by_halves(flat, summed, AXIS)
+        flat = tables.summed(flat) if cores == 1 else jax_cores.sum_by_halves(flat, tables.summed, AXIS)
         ends = np.cumsum([leaves[i].size for i in which])[:-1]
         for i, part in zip(which, jnp.split(flat, ends), strict=True):
             leaves[i] = part.reshape(leaves[i].shape)
     return jax.tree.unflatten(shape, leaves)
-
-
-def _summed(flat: jax.Array, tables: Tables) -> jax.Array:
-    """The sum over the chips: one buffer, cut into chunks of equal width, with the spare row behind them.
-
-    [chunk, line, number in the line]: a TPU's tiles lie in the last two axes, so that each chunk has its own.
-    """
-    chunks = tables.chunks
-    width = -(-flat.size // chunks)
-    line = min(LINE, width)
-    width += -width % (jax_cores.TILE if width >= TILED else line)
-    buffer = jnp.pad(flat, (0, (chunks + 1) * width - flat.size)).reshape(chunks + 1, -1, line)
-    return _loop(buffer, tables).ravel()[: flat.size]  # type: ignore[no-any-return]
 
 
 def _check(leaf: jax.Array) -> None:
