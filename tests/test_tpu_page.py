@@ -66,17 +66,20 @@ def test_what_psum_became_is_read(tpu: ModuleType) -> None:
     assert tpu.algorithm_of('"emitter":"RingSumEmitter"') == "RingSumEmitter"
 
 
+def table(text: str) -> list[list[str]]:
+    lines = [line for line in text.splitlines() if re.match(r"\| (v|tpu)\d\w*:", line)]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
 def test_the_page_keeps_its_limits(tpu: ModuleType) -> None:
-    rows = [
-        [cell.strip() for cell in line.strip("|").split(" | ")]
-        for line in PAGE.read_text().splitlines()
-        if re.match(r"\| (v|tpu)\d\w*:", line)
-    ]
-    assert [row[:2] for row in rows] == [
-        [line.split(maxsplit=1)[0], f"`{line.split(maxsplit=1)[1]}`"] for line in tpu.CASES.strip().splitlines()
-    ]
-    compiled = [row for row in rows if "–" not in row[5]]
+    loops, kernels = map(table, PAGE.read_text().split("## The Pallas kernel"))
+    for rows, cases in ((loops, tpu.CASES), (kernels, tpu.KERNEL_CASES)):
+        named = [line.split(maxsplit=1) for line in cases.strip().splitlines()]
+        assert [row[:2] for row in rows] == [[topology, f"`{mesh}`"] for topology, mesh in named]
+    compiled = [row for row in loops if "–" not in row[5]]
     assert len(compiled) >= 20 and len({row[0].split(":")[0] for row in compiled}) == 6
     for row in compiled:
         assert float(row[7].removesuffix(" s")) <= tpu.SLOWEST and float(row[10]) <= tpu.LARGEST, row
         assert row[9] == "0" and row[8][0] in "46", row
+    for row in kernels:
+        assert row[4] == "1" and float(row[5].removesuffix(" s")) <= tpu.SLOWEST and float(row[6]) <= tpu.LARGEST, row
