@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 WARM = echo "== compiling the hot loops, once" && $(BIN)/meshmend plan 4x4 -chip@1,1 --json $(VENV)/warm.json > /dev/null \
 	&& $(BIN)/meshmend verify $(VENV)/warm.json > /dev/null
 
-.PHONY: help demo test test-gpu test-jobs test-busy explore coverage lint bench peers paper pictures docs clean
+.PHONY: help demo test test-gpu test-jobs test-busy explore coverage lint bench peers tpu paper pictures docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make explore   every single failure, every pair and 20,000 random schedules in the simulator (an hour)"
 	@echo "make bench     the figures of docs/ on this machine (long)"
 	@echo "make peers     compare with DDP, torchft, torchrun and bare mpi4py on the same work (20 minutes)"
+	@echo "make tpu       compile the all-reduce for real TPUs with Google's compiler, and read the programs (some minutes)"
 	@echo "make paper     compute the simulated tables and charts of docs/results again (some minutes)"
 	@echo "make pictures  draw the pictures of README and docs again"
 	@echo "make docs      the documentation as a site in site/, with all links checked (a minute)"
@@ -90,6 +91,16 @@ bench: $(VENV)/run.stamp
 peers:
 	$(PYTHON) benchmarks/peers/run.py
 
+# Google's compiler is large and under terms of its own: it gets an environment of its own, and nothing depends on it.
+$(VENV)-tpu/stamp: pyproject.toml
+	@echo "== installing meshmend and libtpu in $(VENV)-tpu (some minutes the first time)"
+	$(PYTHON) -m venv $(VENV)-tpu
+	$(VENV)-tpu/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[jax]' libtpu
+	@touch $@
+
+tpu: $(VENV)-tpu/stamp
+	$(VENV)-tpu/bin/python benchmarks/tpu.py --into docs/results/tpu.md
+
 paper: $(VENV)/run.stamp
 	$(BIN)/python benchmarks/paper.py
 
@@ -101,5 +112,5 @@ docs: $(VENV)/run.stamp
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) site .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.png runs benchmarks/peers/.envs
+	rm -rf $(VENV) $(VENV)-tpu site .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.png runs benchmarks/peers/.envs
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

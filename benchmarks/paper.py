@@ -61,7 +61,9 @@ PAGES = {
 
 MEASURED = """Measured, not simulated:
 
-* [Beside other ways to train](peers.md). DDP, torchft, torchrun and bare mpi4py on the same work; `make peers`."""
+* [Beside other ways to train](peers.md). DDP, torchft, torchrun and bare mpi4py on the same work; `make peers`.
+* [Compiled for real TPUs](tpu.md). What Google's compiler makes of the all-reduce and of `psum` with the same chips \
+left out; `make tpu`."""
 
 
 def main() -> None:

@@ -93,16 +93,16 @@ LAW: dict[str, list[str]] = {
     "report/document": ["blocks", "story", "write"],
     "report/page": ["mesh", "snapshot", "live", "document", "export", "kill", "app", "server"],
     "mesh": [
-        "numbering", "grid", "hole", "presets", "notation", "random_holes", "ascii", "mesh", "digest", "planners",
-        "schedule", "proof", "executors", "exports", "drawing", "choose",
+        "numbering", "grid", "hole", "presets", "descriptor", "notation", "random_holes", "ascii", "mesh", "digest",
+        "planners", "schedule", "proof", "executors", "exports", "drawing", "choose",
     ],
     "mesh/planners": [
         "bound", "plan", "base", "packing", "cost", "trees", "ring", "rowpair", "rowcol", "roots", "files",
     ],
     "mesh/schedule": ["scheduler", "schedule"],
     "mesh/proof": ["plan", "schedule", "proof"],
-    "mesh/executors": ["base", "slots", "placement", "reference", "jax", "mpi"],
-    "mesh/exports": ["msccl", "mscclpp"],
+    "mesh/executors": ["base", "slots", "placement", "reference", "jax_cores", "jax_pallas", "jax", "mpi"],
+    "mesh/exports": ["chakra", "msccl", "mscclpp"],
     "mesh/drawing": ["text", "marks", "isometric", "svg"],
     "base": [
         "status", "clocks", "calls", "units", "env", "processes", "waiting", "sockets", "private_network", "packing",

@@ -28,6 +28,7 @@ def passed(mesh: Mesh, here: Chip, there: Chip) -> list[Chip]:
         ("4x4 -chip@0,1", (0, 0), (0, 2), [(0, 0), (1, 0), (1, 1), (1, 2), (0, 2)]),
         ("2x3 -link@0,1:0,2", (0, 0), (0, 2), [(0, 0), (0, 1), (1, 1), (1, 2), (0, 2)]),
         ("5x5 wrap=xy", (0, 0), (4, 4), [(0, 0), (0, 4), (4, 4)]),
+        ("2x2x3", (0, 0, 0), (1, 1, 2), [(0, 0, 0), (0, 1, 0), (1, 1, 0), (1, 1, 1), (1, 1, 2)]),
     ],
 )
 def test_first_along_the_row_and_round_holes(mesh: str, here: Chip, there: Chip, way: list[Chip]) -> None:

@@ -72,7 +72,8 @@ def plan(
     json
         Write the plan to this JSON file.
     export
-        Write it for another runtime: an MSCCL++ execution plan (.json) or an MSCCL algorithm (.xml).
+        Write it for another runtime: an MSCCL++ execution plan (.json), an MSCCL algorithm (.xml) or Chakra
+        traces (.et, a file per rank).
 
     """
     from meshmend import Mesh, verify
@@ -100,7 +101,7 @@ def plan(
         made.draw(draw, flow=flow)
     if json:
         made.save(json)
-    exported = write(made, export) if export else ""
+    exported = write(made, export, read_bytes(nbytes)) if export else ""
     print(made)
     print("proof  every flow is a pair of spanning trees of the live chips over live links, and the shares add up to 1")
     if draw:
@@ -108,7 +109,7 @@ def plan(
     if json:
         print(f"wrote  {json}")
     if export:
-        print(f"wrote  {export} for {exported}, a GPU per live chip in order of rows")
+        print(f"wrote  {export} for {exported}, a rank per live chip in order of rows")
     return 0
 
 

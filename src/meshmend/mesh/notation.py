@@ -2,7 +2,7 @@
 
     16x32                      rows x cols          128x32 wrap=y       the ends of each row joined
     8x8x8 wrap=xyz             rows x cols x layers 16x16 wrap=xy       a torus
-    tpu-v3-1024                a preset
+    tpu-v3-1024                a preset             machine.textproto   a file with a mesh graph descriptor
     -4x2@6,12                  a dead block of 4 rows and 2 cols whose first chip is row 6, col 12
     -2x2x1@0,0,3               the same in three dimensions, in layer 3
     -chip@3,4                  a dead chip          -link@3,4:3,5       a dead link
@@ -23,6 +23,7 @@ from fractions import Fraction
 from typing import NamedTuple, NoReturn
 
 from meshmend.errors import MeshError
+from meshmend.mesh.descriptor import ENDING, read_descriptor
 from meshmend.mesh.grid import AXES, SIDES, Chip, Grid, Link, chip_text
 from meshmend.mesh.hole import BLOCKS, BLOCKS_3D, block_at, blocks, chips_of, piece_of
 from meshmend.mesh.presets import PRESETS
@@ -77,7 +78,8 @@ def parse(text: str) -> tuple[Grid, Dead, Slow]:
     if not tokens:
         raise MeshError(f"the mesh is empty: expected {GRAMMAR}")
     first, at = tokens[0]
-    size, *more = PRESETS.get(first, first).split()
+    named = read_descriptor(first) if first.endswith(ENDING) else PRESETS.get(first, first)
+    size, *more = named.split()
     if not _SIZE.fullmatch(size):
         _refuse(text, first, at, f"a mesh begins with ROWSxCOLS such as 16x32, or a preset ({', '.join(PRESETS)})")
     dims = _numbers(size, "x")

@@ -6,8 +6,9 @@ export MESHMEND_CHIP=
 case $3 in
 chip-*-*)
     place=${3#chip-}
-    MESHMEND_CHIP="${place%-*},${place#*-}"
+    MESHMEND_CHIP=$(echo "$place" | tr - ,)
     export MESHMEND_LINKS=north,east,south,west
+    case $place in *-*-*) MESHMEND_LINKS=$MESHMEND_LINKS,front,back ;; esac
     ;;
 esac
 shift

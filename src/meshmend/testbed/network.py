@@ -16,6 +16,7 @@ import shlex
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar
@@ -26,12 +27,13 @@ import numpy.typing as npt
 from meshmend.base.units import read_rate
 from meshmend.errors import TestbedError
 from meshmend.mesh import Chip, Mesh
+from meshmend.mesh.grid import chip_text
 from meshmend.run.clusters.ssh import KEEPALIVE
 from meshmend.run.world.mpirun import OPTIONS, mpirun
 from meshmend.testbed import namespaces
 from meshmend.testbed.privileges import undisturbed, unwinding
 from meshmend.testbed.routes import routes
-from meshmend.testbed.wiring import DEVICE, Wiring, address, host, space
+from meshmend.testbed.wiring import DEVICE, LAYERS, ROWS, Wiring, address, host, space
 
 MOST_CHIPS = 256
 OVER_LINKS = [
@@ -58,6 +60,10 @@ class Testbed:
         mesh.require_connected()
         if mesh.rows > 254 or mesh.cols > 254 or len(mesh.live) > MOST_CHIPS:
             raise TestbedError(f"{mesh} has {len(mesh.live)} live chips: a testbed has at most {MOST_CHIPS}")
+        if mesh.layers > 1 and (mesh.rows > ROWS or mesh.layers > LAYERS):
+            raise TestbedError(
+                f"{mesh} is too large: a testbed with layers has at most {ROWS} rows and {LAYERS} layers"
+            )
         self.mesh, self.rate = mesh, read_rate(rate)
         self._open = ExitStack()
         self._forget()
@@ -134,7 +140,7 @@ class Testbed:
     def line(self, chip: Chip, *command: str) -> list[str]:
         """The words that run a command on a chip; the process that they become is the command's own."""
         if not self.mesh.alive[self.mesh.index(chip)]:
-            raise TestbedError(f"chip {chip[0]},{chip[1]} is dead: choose one of the {len(self.chips)} that live")
+            raise TestbedError(f"chip {chip_text(chip)} is dead: choose one of the {len(self.chips)} that live")
         return namespaces.line(self.home, host(chip), *command)
 
     def mpirun(self, *command: str, head: Chip | None = None, options: Sequence[str] = ()) -> list[str]:
@@ -162,9 +168,9 @@ class Testbed:
     def mend(self, hole: str) -> None:
         """Bring lost chips and links back; a chip comes back empty, with all its links."""
         mesh = self.mesh
-        back = Mesh(mesh.rows, mesh.cols, mesh.wrap).fail(hole)
+        back = replace(mesh, dead_chips=frozenset(), dead_links=frozenset()).fail(hole)
         chips, links = mesh.dead_chips - back.dead_chips, mesh.dead_links - back.dead_links
-        self._become(Mesh(mesh.rows, mesh.cols, mesh.wrap, chips, links))
+        self._become(replace(mesh, dead_chips=chips, dead_links=links))
 
     def _become(self, mesh: Mesh) -> None:
         """Change the present network into this mesh."""

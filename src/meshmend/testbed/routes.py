@@ -1,4 +1,5 @@
-"""Which way a packet leaves each chip for each other: first along the row, then along the column.
+"""Which way a packet leaves each chip for each other: first along the row, then along the column, then
+through the layers.
 
 Around a hole it takes a shortest path, and of several the one that goes along the row first. On an intact mesh that is
 dimension order. Every hop comes one nearer, so that no packet goes in circles.
@@ -10,17 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.mesh import Mesh
+from meshmend.mesh.grid import B, E, F, N, S, W
 
-ROW_FIRST = (1, 3, 2, 0)
-"""E, W, S, N: of two ways that are as short, the first is taken."""
+ROW_FIRST = (E, W, S, N, B, F)
+"""Of two ways that are as short, the first is taken."""
 
 
 def routes(mesh: Mesh) -> npt.NDArray[np.int8]:
-    """Return a table [here, there] of the way (0 to 3) to leave by; -1 if there is none."""
+    """Return a table [here, there] of the way to leave by; -1 if there is none."""
     table = np.full((mesh.size, mesh.size), -1, np.int8)
     for there in mesh.live:
         far = distances(mesh, int(there))
-        for way in reversed(ROW_FIRST):
+        for way in reversed(ROW_FIRST[: len(mesh.ways)]):
             next_ = mesh.neighbour[:, way]
             nearer = (next_ >= 0) & (far > 0) & (far[next_] == far - 1)
             table[nearer, there] = way

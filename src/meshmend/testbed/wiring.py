@@ -14,12 +14,14 @@ from meshmend.testbed.namespaces import ip, shell, space_of
 
 DEVICE = "chip"
 """The device that bears a chip's address."""
-WAYS = ("north", "east", "south", "west")
+WAYS = ("north", "east", "south", "west", "front", "back")
 """The devices that are ends of links, called by where they lead."""
 MTU = 9000
 """Bytes of a packet: jumbo frames, as fast networks use, and a sixth of the work for this machine's processors."""
 QUEUE = 16 << 20
 """Bytes that may wait for a link: more than the windows of sixty flows."""
+ROWS, LAYERS = 32, 7
+"""Most rows and layers of a mesh with layers: both are in one byte of an address."""
 BURST = 0.001
 """Seconds that a link which was idle, or served late by a busy machine, may make up for."""
 SETTINGS = {
@@ -40,12 +42,13 @@ SETTINGS = {
 
 def host(chip: Chip) -> str:
     """The name of a chip as a host."""
-    return f"chip-{chip[0]}-{chip[1]}"
+    return "-".join(["chip", *map(str, chip)])
 
 
 def address(chip: Chip) -> str:
     """A chip's one address."""
-    return f"10.77.{chip[0] + 1}.{chip[1] + 1}"
+    row, col, layer = (*chip, 0)[:3]
+    return f"10.77.{ROWS * layer + row + 1}.{col + 1}"
 
 
 def space(chip: Chip) -> str:
@@ -124,8 +127,8 @@ class Wiring:
         return f"{WAYS[way]} address {self._hardware(i, way)} mtu {MTU} netns {self._space(i)}"
 
     def _hardware(self, i: int, way: int) -> str:
-        row, col = self.mesh.chip(i)
-        return f"02:4d:4d:{row:02x}:{col:02x}:{way:02x}"
+        row, col, layer = (*self.mesh.chip(i), 0)[:3]
+        return f"02:4d:{layer:02x}:{row:02x}:{col:02x}:{way:02x}"
 
     def _address(self, i: int) -> str:
         return address(self.mesh.chip(i))

@@ -89,6 +89,45 @@ def sums(size: str, first: int, end: int) -> None:
             assert np.array_equal(flat, mm.local.allreduce(reduce.schedule, same)), where
 
 
+def cores(size: str, first: int, end: int) -> None:
+    """Two devices per chip: the two halves are summed by their own cores, and both cores hold the same bits."""
+    for seed in range(first, end):
+        mesh = holed(size, seed)
+        plan, live, random = planned(mesh, seed), len(mesh.live), np.random.default_rng(seed)
+        line = jax.sharding.Mesh(np.array(jax.devices()[: 2 * live]), ("chips",))
+        reduce = mm.jax._made(plan.schedule([9, 1, 40][seed % 3], hop=2, even=True), line)
+        width = [1, 2, 777, 16384, 20001, 65536][seed % 6]
+        tree = {
+            "ints": numbers(seed, 2 * live, width).astype(np.int32),
+            "floats": random.normal(size=(2 * live, width)).astype(np.float32),
+        }
+        found = reduce.sum(tree)
+        assert np.array_equal(own_rows(found["ints"]), np.tile(tree["ints"].sum(0), (2 * live, 1))), f"{mesh} {width}"
+        held = own_rows(found["floats"])
+        assert (held == held[:1]).all() and np.allclose(held[0], tree["floats"].sum(0), atol=1e-5 * live), mesh
+        assert [shape.shape for shape in jax.tree.leaves(reduce.shapes)] == [
+            table.shape for table in jax.tree.leaves(reduce.tables)
+        ]
+
+
+def kernel(size: str, first: int, end: int) -> None:
+    """The Pallas kernel: the bits of the reference, without races, whenever and in whatever order copies are made."""
+    from jax._src.pallas.mosaic.interpret import interpret_pallas_call
+    from jax.experimental.pallas import tpu as pltpu
+
+    for seed in range(first, end):
+        mesh = holed(size, seed)
+        plan, live, random = planned(mesh, seed), len(mesh.live), np.random.default_rng(seed)
+        chunks = [None, 1, 5, 24][seed % 4]
+        for mode in ("eager", "on_wait"):
+            how = pltpu.InterpretParams(detect_races=True, dma_execution_mode=mode, random_seed=seed)
+            reduce = mm.jax.allreduce(plan, jax.devices()[: mesh.size], chunks=chunks, kernel=how)
+            parts = random.normal(size=(live, int(random.integers(1, 3000)))).astype(np.float32)
+            held = own_rows(reduce.sum(parts))
+            assert np.array_equal(held, mm.local.allreduce(reduce.schedule, parts)), f"{mesh}, {mode}"
+            assert not interpret_pallas_call.races.races_found, f"{mesh}, {mode}: a race"
+
+
 def inside(size: str) -> None:
     """Called inside a shard_map of the user's, checked by JAX or not, also with a value that is the same everywhere."""
     mesh = mm.Mesh.parse(size).fail((0, 1))
@@ -124,7 +163,7 @@ def compiled_once(size: str) -> None:
         assert np.array_equal(program(parts, other.tables), mm.local.allreduce(other.schedule, parts))
         assert np.array_equal(other.sum(parts), parts.sum(0))
     assert len(traced) == 1 and program._cache_size() == 1
-    assert mm.jax._summing(first.mesh, mesh, 64)._cache_size() == 1
+    assert mm.jax._summing(first.mesh, jax.tree.structure(first.tables))._cache_size() == 1
     sizes = []
     for chunks in (8, 512):
         reduce = mm.jax.allreduce(mm.plan(mesh, algorithm="trees"), chunks=chunks)
@@ -163,7 +202,7 @@ def refused(size: str) -> None:
     attempts = {
         "3 devices for": lambda: mm.jax.allreduce(plan, jax.devices()[:3]),
         "cannot replace one for": lambda: reduce.replanned(mm.plan(mesh.fail((0, 0)), algorithm="trees")),
-        "one row per live chip": lambda: reduce.sum(np.zeros((mesh.size + 1, 2))),
+        "one row per live device": lambda: reduce.sum(np.zeros((mesh.size + 1, 2))),
         "were given to an all-reduce for": lambda: reduce(0, mm.jax.allreduce(plan, chunks=1).tables),
         "booleans": lambda: reduce.sum(np.zeros((mesh.size, 2), bool)),
     }

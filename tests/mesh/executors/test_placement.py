@@ -43,6 +43,17 @@ def test_coordinates_place_tpus_in_three_dimensions(axes: tuple[int, ...]) -> No
     assert [at[device.coords] for device in placed(mesh, devices)] == mesh.live.tolist()
 
 
+def test_the_two_devices_of_a_chip_come_one_after_the_other() -> None:
+    mesh = Mesh.parse("2x3 -chip@0,1")
+    devices = [
+        SimpleNamespace(platform="tpu", coords=(*mesh.chip(i), 0), core_on_chip=core, at=(int(i), core))
+        for i in mesh.live
+        for core in (1, 0)
+    ]
+    np.random.default_rng(0).shuffle(devices)  # type: ignore[arg-type]
+    assert [device.at for device in placed(mesh, devices)] == [(i, core) for i in mesh.live for core in (0, 1)]
+
+
 def test_a_line_and_a_single_tpu() -> None:
     assert [d.coords for d in placed(Mesh(1, 3), [tpu(0, c, 0) for c in (2, 0, 1)])] == [(0, c, 0) for c in range(3)]
     assert [d.coords for d in placed(Mesh(3, 1), [tpu(0, 0, c) for c in (2, 0, 1)])] == [(0, 0, c) for c in range(3)]
@@ -54,7 +65,9 @@ def test_a_line_and_a_single_tpu() -> None:
     [
         ("2x3", [tpu(i, 0) for i in range(5)], "5 devices for 2x3: give 6, one for each chip$"),
         ("2x3 -chip@0,0", [0] * 4, "4 devices for .*: give 6, one for each chip, or 5, one for each live chip"),
-        ("2x2", [tpu(0, c // 2, 0) for c in range(4)], "4 devices share 2 coordinates"),
+        ("2x2", [tpu(0, c // 2, 0) for c in range(4)], "2 devices for 2x2: give 4, one for each chip"),
+        ("2x2", [tpu(0, c // 3, 0) for c in range(6)], "6 devices share 2 coordinates: give one .* or two of each"),
+        ("1x2", [tpu(0, c // 2, 0) for c in range(3)], "3 devices share 2 coordinates"),
         ("2x2", [tpu(0, c, 0) for c in range(4)], "do not form 2x2"),
         ("2x4", [tpu(*at) for at in np.ndindex(2, 2, 2)], r"\(0, 0, 0\) to \(1, 1, 1\), do not form"),
     ],

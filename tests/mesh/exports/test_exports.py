@@ -96,7 +96,9 @@ def test_a_plan_that_does_not_fit_says_the_limit_and_what_would() -> None:
 def test_files(tmp_path: Path) -> None:
     made = ALGORITHMS["trees"](Mesh(2, 2), flows=2)
     assert export(made, str(tmp_path / "a.xml")) == "msccl" and export(made, str(tmp_path / "a.json")) == "mscclpp"
-    assert list(EXPORTS) == ["mscclpp", "msccl"]
+    assert list(EXPORTS) == ["mscclpp", "msccl", "chakra"]
+    assert export(made, str(tmp_path / "a.et")) == "chakra"
+    assert sorted(path.name for path in tmp_path.glob("*.et")) == [f"a.{rank}.et" for rank in range(4)]
     for path, words in (("a.txt", "ends in .json"), ("none/a.xml", "a folder that exists")):
         with pytest.raises(PlanError, match=words):
             export(made, str(tmp_path / path))

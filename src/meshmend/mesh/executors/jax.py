@@ -8,6 +8,8 @@
 The program is one loop over the slots with a permutation between neighbours per way (four, or six in three dimensions),
 so its size does not grow with the schedule. Who sends what is in tables, which are arguments: another plan for the same
 mesh runs in the program that is compiled.
+
+Where a chip shows two devices (TPU v3, v4, TPU7x), each sums half of the payload (`jax_cores.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import jax
@@ -26,6 +28,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from meshmend.errors import PlanError
 from meshmend.mesh import Mesh
+from meshmend.mesh.executors import jax_cores
 from meshmend.mesh.executors.base import Executor, require_proof
 from meshmend.mesh.executors.placement import placed
 from meshmend.mesh.executors.slots import HOP, ORDER, moves, neighbours, turns
@@ -38,6 +41,9 @@ EACH, ALL = PartitionSpec(AXIS), PartitionSpec()  # type: ignore[no-untyped-call
 """A row on each chip; the same on all chips."""
 LINE = 128
 """Numbers in a line of a TPU's tile."""
+TILED = 8 * jax_cores.TILE
+"""From this width on, chunks are padded to whole tiles, so that cutting and joining them moves nothing: without it XLA
+holds the payload three times, in three layouts. In a narrower chunk the padding would weigh more than an eighth."""
 
 
 @partial(
@@ -54,49 +60,72 @@ class Tables:
     mesh: Mesh
     chunks: int
 
+    @property
+    def spec(self) -> Tables:
+        """How they are divided."""
+        return Tables(EACH, EACH, EACH, ALL, self.mesh, self.chunks)
+
+    def remade(self, schedule: Schedule, devices: int) -> Tables:
+        """Another schedule's, of this size if it fits."""
+        return _tables(schedule, devices, self.send.shape[1])
+
+    def summed(self, flat: jax.Array) -> jax.Array:
+        """The sum over the chips: one buffer, cut into chunks of equal width, with the spare row behind them.
+
+        [chunk, line, number in the line]: a TPU's tiles lie in the last two axes, so that each chunk has its own.
+        """
+        width = -(-flat.size // self.chunks)
+        line = min(LINE, width)
+        width += -width % (jax_cores.TILE if width >= TILED else line)
+        buffer = jnp.pad(flat, (0, (self.chunks + 1) * width - flat.size)).reshape(self.chunks + 1, -1, line)
+        return _loop(buffer, self).ravel()[: flat.size]  # type: ignore[no-any-return]
+
 
 class Allreduce(Executor):
     """The all-reduce of one plan over its live devices."""
 
-    def __init__(
-        self, schedule: Schedule, mesh: jax.sharding.Mesh, tables: Tables, *, proof: Proof | None = None
-    ) -> None:
+    def __init__(self, schedule: Schedule, mesh: jax.sharding.Mesh, rows: Any, *, proof: Proof | None = None) -> None:
         super().__init__(schedule, proof)
-        self._mesh, self._tables = mesh, tables
+        self._mesh, self._rows = mesh, rows
 
     @property
     def mesh(self) -> jax.sharding.Mesh:
         """The live devices, in order of the plan's `mesh.live`, along the axis "chips"."""
         return self._mesh
 
-    @property
+    @cached_property
     def tables(self) -> Tables:
         """The argument that goes with `spec`: the schedule as arrays; `meshmend.local.allreduce` runs it in numpy."""
-        return self._tables
+        return jax.tree.map(partial(_put, self.mesh), self._rows, self.spec)  # type: ignore[no-any-return]
+
+    @property
+    def shapes(self) -> Tables:
+        """What stands for the tables when a program is compiled for devices that are not here: for `lower`."""
+        return jax.tree.map(partial(_shape, self.mesh), self._rows, self.spec)  # type: ignore[no-any-return]
 
     @property
     def spec(self) -> Tables:
         """How the tables are divided: an entry for `in_specs`."""
-        return _spec(self.tables.mesh, self.tables.chunks)
+        return self._rows.spec  # type: ignore[no-any-return]
 
     def __call__(self, tree: Any, tables: Tables) -> Any:
         """The sums over all live devices of an array or a tree of them: for use inside `shard_map`."""
-        if (tables.mesh, tables.chunks) != (self.tables.mesh, self.tables.chunks):
+        if (tables.mesh, tables.chunks) != (self._rows.mesh, self._rows.chunks):
             raise PlanError(
                 f"tables for {tables.mesh} in {tables.chunks} chunks were given to an all-reduce for "
-                f"{self.tables.mesh} in {self.tables.chunks}: give its own, or those of replanned()"
+                f"{self._rows.mesh} in {self._rows.chunks}: give its own, or those of replanned()"
             )
         return _reduced(tree, tables)
 
     def sum(self, tree: Any) -> Any:
-        """The sums over the first axis of each leaf, one row per live chip; each live device gets all of them."""
+        """The sums over the first axis of each leaf, one row per live device; each gets all of them."""
         for leaf in jax.tree.leaves(tree):
             if np.ndim(leaf) == 0 or len(leaf) != self.mesh.size:
                 raise PlanError(
-                    f"a leaf of shape {np.shape(leaf)} was given for {self.mesh.size} live chips: "
-                    "the first axis has one row per live chip"
+                    f"a leaf of shape {np.shape(leaf)} was given for {self.mesh.size} live devices: "
+                    "the first axis has one row per live device"
                 )
-        return _summing(self.mesh, self.tables.mesh, self.tables.chunks)(tree, self.tables)
+        return _summing(self.mesh, jax.tree.structure(self.tables))(tree, self.tables)
 
     def replanned(self, plan: Plan) -> Allreduce:
         """The same with another plan for the same mesh: programs that are compiled take its tables as they are.
@@ -108,45 +137,63 @@ class Allreduce(Executor):
                 f"a plan for {plan.mesh} cannot replace one for {self.schedule.mesh}: "
                 "the live chips and links differ, so call allreduce(plan, devices) again"
             )
-        return _made(plan.schedule(self.schedule.chunks, hop=HOP, even=True), self.mesh, self.tables.send.shape[1])
+        schedule = plan.schedule(self.schedule.chunks, hop=HOP, even=True)
+        proof = require_proof(schedule)  # before anything goes to a device
+        return Allreduce(schedule, self.mesh, self._rows.remade(schedule, self.mesh.size), proof=proof)
 
     def replicate(self, tree: Any) -> Any:
         """The tree on every live device. What lived on more devices before comes from the survivors' own copies."""
         return jax.tree.map(partial(_replicated, NamedSharding(self.mesh, ALL)), tree)
 
 
-def allreduce(plan: Plan, devices: Sequence[Any] | None = None, *, chunks: int | None = None) -> Allreduce:
+def allreduce(
+    plan: Plan, devices: Sequence[Any] | None = None, *, chunks: int | None = None, kernel: Any = False
+) -> Allreduce:
     """Prepare the all-reduce of a plan: `devices` are those of all its chips, or of the live ones.
 
-    On a TPU each device is placed by its own coordinates, elsewhere by its order. Without `chunks` there are as many as
-    keep the links busy half of the time.
+    On a TPU each device is placed by its own coordinates, and a chip may have two; elsewhere by its order. Without
+    `chunks` there are as many as keep the links busy half of the time. With `kernel=True` it runs as one Pallas kernel
+    on TPUs; `kernel=InterpretParams(…)` of Pallas runs that on any device.
     """
-    mesh = plan.mesh
-    here = placed(mesh, jax.devices() if devices is None else devices)
-    if chunks is None:
-        chunks = max(len(plan), math.ceil(HOP * plan.hops / plan.max_load)) if plan.max_load else 1
+    here = placed(plan.mesh, jax.devices() if devices is None else devices)
     line = jax.sharding.Mesh(np.array(here), (AXIS,))
-    return _made(plan.schedule(chunks, hop=HOP, even=True), line, 0)
+    schedule = plan.schedule(chunks_of(plan) if chunks is None else chunks, hop=HOP, even=True)
+    return _made(schedule, line, kernel)
 
 
-def _made(schedule: Schedule, mesh: jax.sharding.Mesh, least: int) -> Allreduce:
-    proof = require_proof(schedule)  # before anything goes to a device
-    slots = turns(schedule)
+def chunks_of(plan: Plan) -> int:
+    """The fewest chunks that keep the links busy half of the time; large payloads gain by more."""
+    return max(len(plan), math.ceil(HOP * plan.hops / plan.max_load)) if plan.max_load else 1
+
+
+def _made(schedule: Schedule, mesh: jax.sharding.Mesh, kernel: Any = False) -> Allreduce:
+    proof = require_proof(schedule)
+    if not kernel:
+        return Allreduce(schedule, mesh, _tables(schedule, mesh.size, 0), proof=proof)
+    from meshmend.mesh.executors import jax_pallas
+
+    rows = jax_pallas.programs(schedule, mesh.size, AXIS, kernel is not True and kernel)
+    return Allreduce(schedule, mesh, rows, proof=proof)
+
+
+def _tables(schedule: Schedule, devices: int, least: int) -> Tables:
+    slots, live = turns(schedule), len(schedule.mesh.live)
     # Room for other plans: hardly one needs more than a ring that reduces all before it broadcasts. Tables of large
     # meshes would grow too big for that, and get room for four times the slots.
-    room = max(least, slots, min(2 * schedule.chunks + 2 * HOP * mesh.size, 4 * slots))
+    room = max(least, slots, min(2 * schedule.chunks + 2 * HOP * live, 4 * slots))
     rows = moves(schedule, 1 << (room - 1).bit_length() if room else 1)
-    values = Tables(*rows, np.asarray(slots, np.int32), schedule.mesh, schedule.chunks)
-    tables = jax.tree.map(partial(_put, mesh), values, _spec(schedule.mesh, schedule.chunks))
-    return Allreduce(schedule, mesh, tables, proof=proof)
-
-
-def _spec(mesh: Mesh, chunks: int) -> Tables:
-    return Tables(EACH, EACH, EACH, ALL, mesh, chunks)
+    # Both devices of a chip do the same.
+    send, land, copy = (np.repeat(table, devices // live, axis=0) for table in rows)
+    return Tables(send, land, copy, np.asarray(slots, np.int32), schedule.mesh, schedule.chunks)
 
 
 def _put(mesh: jax.sharding.Mesh, value: Any, spec: PartitionSpec) -> jax.Array:
     return jax.make_array_from_callback(value.shape, NamedSharding(mesh, spec), lambda index: value[index])
+
+
+def _shape(mesh: jax.sharding.Mesh, value: Any, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
+    shape: Any = jax.ShapeDtypeStruct
+    return shape(value.shape, value.dtype, sharding=NamedSharding(mesh, spec))  # type: ignore[no-any-return]
 
 
 def _replicated(sharding: NamedSharding, leaf: Any) -> Any:
@@ -160,17 +207,17 @@ def _replicated(sharding: NamedSharding, leaf: Any) -> Any:
 
 
 @cache
-def _summing(devices: jax.sharding.Mesh, mesh: Mesh, chunks: int) -> Any:
+def _summing(devices: jax.sharding.Mesh, kind: Any) -> Any:
     def own(tree: Any, tables: Tables) -> Any:
         return _reduced(jax.tree.map(lambda leaf: leaf[0], tree), tables)
 
-    specs = EACH, _spec(mesh, chunks)
+    specs = EACH, jax.tree.unflatten(kind, [None] * kind.num_leaves).spec
     return jax.jit(jax.shard_map(own, mesh=devices, in_specs=specs, out_specs=ALL, check_vma=False))
 
 
 def _reduced(tree: Any, tables: Tables) -> Any:
-    """One buffer for each type of number, cut into chunks, with the spare row behind them."""
-    chunks = tables.chunks
+    """One sum for each type of number."""
+    cores = lax.axis_size(AXIS) // len(tables.mesh.live)
     leaves, shape = jax.tree.flatten(tree)
     leaves = [jnp.asarray(leaf) for leaf in leaves]
     for kind in {leaf.dtype: None for leaf in leaves}:  # in the order of the leaves, the same on every device
@@ -180,20 +227,11 @@ def _reduced(tree: Any, tables: Tables) -> Any:
         flat = jnp.concatenate([leaves[i].ravel() for i in which])
         if flat.size == 0:
             continue
-        width = -(-flat.size // chunks)
-        held = _loop(_buffer(flat, chunks, width), tables)
-        flat = held[:chunks].reshape(chunks, -1)[:, :width].ravel()[: flat.size]
+        flat = tables.summed(flat) if cores == 1 else jax_cores.sum_by_halves(flat, tables.summed, AXIS)
         ends = np.cumsum([leaves[i].size for i in which])[:-1]
         for i, part in zip(which, jnp.split(flat, ends), strict=True):
             leaves[i] = part.reshape(leaves[i].shape)
     return jax.tree.unflatten(shape, leaves)
-
-
-def _buffer(flat: jax.Array, chunks: int, width: int) -> jax.Array:
-    """[chunk, line, number in the line]: a TPU's tiles lie in the last two axes, so that each chunk has its own."""
-    line = min(LINE, width)
-    rows = jnp.pad(flat, (0, chunks * width - flat.size)).reshape(chunks, width)
-    return jnp.pad(rows, ((0, 1), (0, -width % line))).reshape(chunks + 1, -1, line)
 
 
 def _check(leaf: jax.Array) -> None:
@@ -214,7 +252,7 @@ def _varies(value: jax.Array) -> bool:
 
 def _loop(buffer: jax.Array, tables: Tables) -> Any:
     permute: Any = lax.ppermute
-    links = neighbours(tables.mesh)
+    links = neighbours(tables.mesh, lax.axis_size(AXIS) // len(tables.mesh.live))
     ways = [way for way in ORDER if way < len(links) and links[way]]
     spare = tuple(buffer[-1:] for _ in ways)
 

@@ -63,9 +63,18 @@ def moves(schedule: Schedule, capacity: int) -> Moves:
     return out
 
 
-def neighbours(mesh: Mesh) -> tuple[Pairs, ...]:
-    """For each way, the pairs (from, to) of places among the live chips that a live link joins."""
+def neighbours(mesh: Mesh, cores: int = 1) -> tuple[Pairs, ...]:
+    """For each way, the pairs (from, to) of places among the live chips that a live link joins.
+
+    With `cores` devices per chip, the places are those of the devices, chip by chip, and a core's neighbour is the same
+    core of the next chip.
+    """
     there = mesh.place[mesh.neighbour[mesh.live]]
     return tuple(
-        tuple((int(i), int(there[i, way])) for i in np.flatnonzero(there[:, way] >= 0)) for way in range(len(mesh.ways))
+        tuple(
+            (int(i) * cores + core, int(there[i, way]) * cores + core)
+            for i in np.flatnonzero(there[:, way] >= 0)
+            for core in range(cores)
+        )
+        for way in range(len(mesh.ways))
     )

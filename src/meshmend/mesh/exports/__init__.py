@@ -12,6 +12,7 @@ from pathlib import Path
 
 from meshmend.base.registry import Registry
 from meshmend.errors import PlanError
+from meshmend.mesh.exports.chakra import chakra_traces
 from meshmend.mesh.exports.msccl import msccl_xml
 from meshmend.mesh.exports.mscclpp import mscclpp_json
 from meshmend.mesh.planners.plan import Plan
@@ -23,27 +24,41 @@ class Export:
 
     ending: str
     """How its files end."""
-    write: Callable[[Plan], str]
-    """The text for a plan, or a `PlanError` if it does not fit."""
+    write: Callable[[Plan, float], str | list[bytes]]
+    """The text for a plan and a payload, or a file per rank; or a `PlanError` if it does not fit."""
 
 
 EXPORTS: Registry[Export] = Registry(
     "export",
     PlanError,
-    {"mscclpp": Export(".json", mscclpp_json), "msccl": Export(".xml", msccl_xml)},
+    {
+        "mscclpp": Export(".json", lambda plan, _: mscclpp_json(plan)),
+        "msccl": Export(".xml", lambda plan, _: msccl_xml(plan)),
+        "chakra": Export(".et", chakra_traces),
+    },
 )
-"""MSCCL++ execution plans and MSCCL algorithms."""
+"""MSCCL++ execution plans, MSCCL algorithms and Chakra execution traces."""
+NBYTES = 102e6
+"""The payload of formats that hold sizes, if none is given: the gradients of ResNet-50."""
 
 
-def export(plan: Plan, path: str) -> str:
-    """Write a plan in the format that the path's ending names; returns that format's name."""
+def export(plan: Plan, path: str, nbytes: float = NBYTES) -> str:
+    """Write a plan in the format that the path's ending names; returns that format's name.
+
+    Where the format has a file per rank, `traces.et` becomes `traces.0.et`, `traces.1.et` and so on.
+    """
     found = next((name for name, export in EXPORTS.items() if str(path).lower().endswith(export.ending)), None)
     if found is None:
-        endings = " or ".join(f"{export.ending} ({name})" for name, export in EXPORTS.items())
+        endings = ", ".join(f"{export.ending} ({name})" for name, export in EXPORTS.items())
         raise PlanError(f"cannot export to {str(path)!r}: give a path that ends in {endings}")
-    text = EXPORTS[found].write(plan)
+    made = EXPORTS[found].write(plan, nbytes)
+    ending = EXPORTS[found].ending
     try:
-        Path(path).write_text(text, encoding="utf-8", newline="\n")
+        if isinstance(made, str):
+            Path(path).write_text(made, encoding="utf-8", newline="\n")
+        else:
+            for rank, trace in enumerate(made):
+                Path(f"{str(path)[: -len(ending)]}.{rank}{ending}").write_bytes(trace)
     except OSError as error:
         raise PlanError(
             f"cannot export to {str(path)!r} ({error.strerror}): give a path in a folder that exists"
