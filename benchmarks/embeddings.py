@@ -1,6 +1,6 @@
 """DLRM's 26 embedding tables, spread over workers that are killed: the same bits and the same AUC as undisturbed.
 
-    python benchmarks/embeddings.py                       # 1.5 million rows, 4 workers, 6 failures
+    python benchmarks/embeddings.py                       # 1.5 million rows, 4 workers, 3 failures
     python benchmarks/embeddings.py --rows 20000 --steps 200 --batch 512
 
 Runs `examples/dlrm.py` with one worker, with several, and with several that `meshmend chaos` kills and that are
@@ -20,6 +20,8 @@ from pathlib import Path
 
 SCRIPT = Path(__file__).resolve().parent.parent / "examples" / "dlrm.py"
 MESHMEND = [sys.executable, "-m", "meshmend"]
+APART = 6
+"""Steps between two failures: what the last one took is copied again by then."""
 
 
 def run(folder: str, name: str, workers: int, failures: int, words: list[str]) -> str:
@@ -27,15 +29,16 @@ def run(folder: str, name: str, workers: int, failures: int, words: list[str]) -
     command = [*MESHMEND, "run", "-n", str(workers), "--name", name, "--log-every", "0", str(SCRIPT), *words]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None
-    lines, struck = [], None
+    lines, struck = [], 0
     for line in process.stdout:
         lines.append(line)
-        if failures and struck is None and "step 5 " in line:
-            chaos = ["chaos", "--every", "4", "--count", str(failures), "--kinds", "kill,courier", "--seed", "1", name]
-            struck = subprocess.Popen([*MESHMEND, *chaos], cwd=folder, stdout=subprocess.DEVNULL)
+        step = re.search(r"step (\d+) of", line)
+        if step is not None and struck < failures and int(step[1]) >= APART * (struck + 1):
+            struck += 1
+            kind = ("kill", "courier")[struck % 2]
+            chaos = ["chaos", "--every", "0.1", "--count", "1", "--kinds", kind, "--seed", str(struck), name]
+            subprocess.Popen([*MESHMEND, *chaos], cwd=folder, stdout=subprocess.DEVNULL)
     process.wait()
-    if struck is not None:
-        struck.wait()
     return "".join(lines)
 
 
@@ -55,13 +58,13 @@ def told(label: str, output: str, seconds: float) -> tuple[str, ...]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_500_000)
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--batch", type=int, default=2048)
+    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--batch", type=int, default=1024)
     parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--failures", type=int, default=6)
+    parser.add_argument("--failures", type=int, default=3)
     options = parser.parse_args()
     words = ["--rows", str(options.rows), "--steps", str(options.steps), "--batch", str(options.batch)]
-    words += ["--samples", str(4 * 65536)]
+    words += ["--samples", str(max(65536, options.steps * options.batch))]
     results = []
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()

@@ -11,7 +11,7 @@ Behind them, every holder of a slice says in its own column what the slice is, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,9 +113,9 @@ class WithRows(Reduction):
         """Add what comes before the rows."""
         self.inner.add(buffer[: self.inner.size], arrays, first=first)
 
-    def finish(self, total: Flat, step: int) -> list[Flat] | None:
+    def finish(self, total: Flat, step: int, rooms: Sequence[Flat | None] = ()) -> list[Flat] | None:
         """Read what comes before the rows."""
-        return self.inner.finish(total[: self.inner.size], step)
+        return self.inner.finish(total[: self.inner.size], step, rooms)
 
     def state(self) -> Levels:
         """Return the inner one's."""

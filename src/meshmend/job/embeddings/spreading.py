@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
+from meshmend.base.clocks import ROWS_POLL
 from meshmend.base.env import Settings
 from meshmend.errors import JobError
 from meshmend.job.checkpoints.saving import State
@@ -48,7 +50,7 @@ def spread(
         own = open_to_read(settings.run, settings.rank)
         holder = TableHolder(
             shape, tables.optimizer, placement, Shelf(width, own.files, own.birth), settings.rank,
-            Neighbours(settings.run, width), session.rest, session.end,
+            Neighbours(settings.run, width), lambda: _rest(session), session.end,
         )  # fmt: skip
     tables.holder = holder
     rank = 0 if settings is None else settings.rank
@@ -57,6 +59,13 @@ def spread(
         session.shard(lambda segment, *_: TableSide(segment, saver))
         session.save = saver.halted
     return TableReplica(framework, config, holder, session, compared=settings is not None), saver
+
+
+def _rest(session: WorkerSession) -> None:
+    """Wait a moment for what another worker is about to do; end here if the run is halted."""
+    session.tick()
+    time.sleep(ROWS_POLL)
+    session.obey()
 
 
 def _check(tables: EmbeddingTables, framework: Framework, config: JobConfig) -> None:

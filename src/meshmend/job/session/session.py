@@ -7,13 +7,11 @@ exports the state: see `listener.py`, which has all that both threads use. The h
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn
 
-from meshmend.base.clocks import ROWS_POLL
 from meshmend.base.env import Settings
 from meshmend.base.status import HALTED
 from meshmend.errors import JobError
@@ -128,9 +126,9 @@ class WorkerSession:
 
     def _wait(self, until: Callable[[], bool]) -> None:
         self._listener.wait(until)
-        self._obey()
+        self.obey()
 
-    def _obey(self) -> None:
+    def obey(self) -> None:
         """End here if the run is halted; one of the workers writes the checkpoint."""
         halt = self._side.halt()
         if halt is None or self._slices.stays():
@@ -186,7 +184,7 @@ class WorkerSession:
             self._own.step = step
         self._own.progress += 1
         self._segment.worker_bell.ring()
-        self._obey()
+        self.obey()
 
     def round(self, prepare: Callable[[Any], Accumulator]) -> Generator[int, Any, Any]:
         """Bring this worker's part of a round, and more lanes if other workers die, until the total is there.
@@ -293,12 +291,6 @@ class WorkerSession:
     def tick(self) -> None:
         """Make progress known."""
         self._own.progress += 1
-
-    def rest(self) -> None:
-        """Wait a moment for what another worker is about to do; end here if the run is halted."""
-        self.tick()
-        time.sleep(ROWS_POLL)
-        self._obey()
 
     def strike(self, point: Point) -> Fault | None:
         """Bring about the failure that a test asked for here."""
