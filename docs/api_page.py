@@ -17,8 +17,8 @@ shows how they are used together; `meshmend COMMAND --help` describes the comman
 """
 SECTIONS = {
     "Training": [
-        "Job", "optimizer", "clipped", "lars", "lamb", "WarmupDecay", "data", "on_first", "load_checkpoint", "torch",
-        "testing",
+        "Job", "optimizer", "clipped", "lars", "lamb", "WarmupDecay", "EmbeddingTables", "row_adagrad", "row_sgd",
+        "RowOptimizer", "data", "on_first", "load_checkpoint", "torch", "testing",
     ],
     "Plans": [
         "Mesh", "plan", "spread_roots", "Plan", "Flow", "bound", "Bound", "verify", "Proof", "Schedule", "simulate",

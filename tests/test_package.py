@@ -18,7 +18,8 @@ PUBLIC = {
     "MeshmendError", "MissingLibrary", "NoRing", "NotFinite", "PRESETS", "Plan", "Job",
     "JobError", "PlanError", "Proof", "Schedule", "VerifyError", "bound", "load", "local",
     "plan", "save", "simulate", "verify", "PictureError", "SimulateError", "load_checkpoint", "on_first",
-    "WarmupDecay", "clipped", "lamb", "lars", "optimizer", "spread_roots",
+    "EmbeddingTables", "RowOptimizer", "WarmupDecay", "clipped", "lamb", "lars", "optimizer", "row_adagrad", "row_sgd",
+    "spread_roots",
 }  # fmt: skip
 LAW: dict[str, list[str]] = {
     "": [
@@ -28,13 +29,16 @@ LAW: dict[str, list[str]] = {
     "job": [
         "protocol", "sharding", "state", "data", "reduction", "frameworks", "shm", "device", "faults", "exchange",
         "evaluation", "progress", "ledger", "config", "session", "sequence", "checkpoints", "replica", "slices",
-        "call_order", "hints", "training", "job", "first", "loading", "transport", "signals", "courier", "worker",
-        "warm",
+        "embeddings", "call_order", "hints", "training", "job", "first", "loading", "transport", "signals", "courier",
+        "worker", "warm",
     ],
     "job/session": ["listener", "message_room", "session", "solo"],
     "job/checkpoints": ["folders", "checkpoints", "saving"],
     "job/slices": [
         "measures", "holder", "files", "optimizers", "large_batch", "replica", "checkpoints", "saving", "answers",
+    ],
+    "job/embeddings": [
+        "shape", "placement", "optimizers", "message", "shelf", "holder", "tables", "replica", "saving", "spreading",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",

@@ -23,6 +23,10 @@ from meshmend.errors import VerifyError as VerifyError
 if _typing.TYPE_CHECKING:
     from meshmend import testing as testing
     from meshmend.job import data as data
+    from meshmend.job.embeddings.optimizers import RowOptimizer as RowOptimizer
+    from meshmend.job.embeddings.optimizers import row_adagrad as row_adagrad
+    from meshmend.job.embeddings.optimizers import row_sgd as row_sgd
+    from meshmend.job.embeddings.tables import EmbeddingTables as EmbeddingTables
     from meshmend.job.first import on_first as on_first
     from meshmend.job.frameworks import torch as torch
     from meshmend.job.job import Job as Job
@@ -55,6 +59,8 @@ if _typing.TYPE_CHECKING:
     local = _reference
 
 _NAMES = {
+    "job.embeddings.optimizers": ("RowOptimizer", "row_adagrad", "row_sgd"),
+    "job.embeddings.tables": ("EmbeddingTables",),
     "job.first": ("on_first",),
     "job.job": ("Job",),
     "job.loading": ("load_checkpoint",),

@@ -28,6 +28,7 @@ SMALL = {
     "images_torch": ["--steps", "12", "--images", "120"],
     "trainer_torch": ["--epochs", "2"],
     "transformer_flax": ["--steps", "8", "--layers", "1"],
+    "dlrm": ["--steps", "8", "--rows", "3000", "--samples", "4096"],
     "transformer_sharded": ["--steps", "8", "--layers", "1"],
 }
 

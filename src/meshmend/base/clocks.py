@@ -32,6 +32,8 @@ COURIER_LOOK = 0.25
 """An agent at whether couriers are stopped."""
 STATE_POLL = 0.01
 """A courier at a worker that exports its state."""
+ROWS_POLL = 0.002
+"""A worker at rows of embedding tables that another one is about to update."""
 SLICES_POLL = 0.02
 """A worker at slices that others write."""
 ROOM_POLL = 0.5

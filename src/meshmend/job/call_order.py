@@ -65,6 +65,14 @@ class CallOrder:
             what = "an update; call job.update" if self.sharded else "a sum; call job.sum"
             raise JobError(f"job.commit was called in step {step} without {what} once per step")
 
+    def check_rows(self, step: int) -> None:
+        """Refuse to read rows of tables that other workers may have updated already."""
+        if self.summed:
+            raise JobError(
+                f"tables.rows was called in step {step} between job.sum and job.commit; call it in the function of "
+                "job.sum, or after job.commit"
+            )
+
     def check_between(self, word: str, step: int) -> None:
         """Refuse what belongs between two steps within one."""
         if self.summed:

@@ -39,6 +39,7 @@ from meshmend.base.env import Settings
 from meshmend.errors import JobError
 from meshmend.job.config import JobConfig
 from meshmend.job.data.source import size_of
+from meshmend.job.embeddings.tables import EmbeddingTables
 from meshmend.job.evaluation import Chunks, Evaluation
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.frameworks.choose import framework_of, sharded_among, sharded_framework_of, source_of
@@ -136,6 +137,7 @@ class Job:
         optimizer: Any = None,
         buddies: int | None = None,
         slices: str | None = None,
+        tables: EmbeddingTables | None = None,
     ) -> Any:
         """Begin with this state; all workers get the same one, and newcomers that of a survivor.
 
@@ -148,8 +150,15 @@ class Job:
         holds a part of what the optimizer remembers, and makes that part of the update. So many `buddies` hold the same
         part besides, one unless it is said; as long as one holder of each part lives, nothing is lost. Parts may begin
         and end within a tensor; with `slices="tensors"` they do not, for optimizers that look at whole tensors (Muon).
+
+        With `tables` (`mm.EmbeddingTables`), each worker holds a part of their rows besides, and a lane's function
+        returns a pair: what is to be summed, and `tables.gradient(ids, values)`. `commit` updates the rows.
         """
         framework: Framework
+        if tables is not None and (optimizer is not None or sharded_among(state) is not None):
+            raise JobError(
+                "job.share got an optimizer and tables; give tables= without optimizer=, and update the state"
+            )
         if (torch := sharded_among((*state, optimizer))) is not None:
             if buddies is not None or slices is not None:
                 raise JobError("job.share got buddies= or slices=; give them to mm.torch.ShardedOptimizer")
@@ -162,7 +171,7 @@ class Job:
                 if value is not None:
                     raise JobError(f"job.share got {name}={value!r} without an optimizer; give it optimizer= too")
             framework = framework_of(state)
-            self.training.begin(framework, warm)
+            self.training.begin(framework, warm, tables=tables)
         else:
             framework = sharded_framework_of(state, None)
             sharded = Sharded(checked(optimizer, slices), buddies, tensors=slices is not None)

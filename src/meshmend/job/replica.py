@@ -9,7 +9,7 @@ the total of the next round is there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,10 +54,19 @@ class Replica:
             self._accumulator = made
         return self._accumulator
 
+    def round(self, session: WorkerSession | Solo) -> Generator[int, Any, Any]:
+        """The lanes of a round: see `WorkerSession.round`."""
+        return session.round(self.accumulator)
+
     def finish(self, total: Any, step: int) -> Any | None:
         """The tree of sums; None where the round must be repeated with another grid, `NotFinite` as the job wants."""
         assert self._accumulator is not None, "a total cannot arrive before the first part"
         return self._accumulator.finish(total, step, check=self._config.nonfinite is not NonFinite.PASS)
+
+    def commit(self, state: tuple[Any, ...], step: int) -> None:
+        """The step is done: this is the state after it."""
+        del step
+        self.framework.commit(state)
 
     def settle(self) -> None:
         """The job ends: wait for what sums have left to do."""

@@ -35,6 +35,8 @@ from meshmend.job.checkpoints.saving import Saver, State, check_name
 from meshmend.job.config import JobConfig
 from meshmend.job.data.cache_file import Place
 from meshmend.job.data.feed import Feed
+from meshmend.job.embeddings.spreading import spread
+from meshmend.job.embeddings.tables import EmbeddingTables
 from meshmend.job.evaluation import Evaluation, digest_of
 from meshmend.job.faults import Faults, Point
 from meshmend.job.faults.kinds import FLIP
@@ -126,10 +128,22 @@ class Training:
         """The samples of one lane of this step."""
         return self.input.lane(self.step, lane)
 
-    def begin(self, framework: Framework, warm: Callable[..., Any] | None, sharded: Sharded | None = None) -> None:
+    def begin(
+        self,
+        framework: Framework,
+        warm: Callable[..., Any] | None,
+        sharded: Sharded | None = None,
+        tables: EmbeddingTables | None = None,
+    ) -> None:
         """Begin with this state, or that of a checkpoint, or that of another worker; see `Job.share`."""
         self.calls.check_process("share")
-        if sharded is None:
+        replica: Replica
+        if tables is not None:
+            tables.may_read = lambda: self.calls.check_rows(self.step)
+            replica, self.saver = spread(
+                tables, framework, self.config, self.session, self._settings, self._ledger, self._state
+            )
+        elif sharded is None:
             replica = Replica(framework, self.config, compared=self._settings is not None)
         else:
             assert isinstance(framework, Weights), "it was made for a sharded job"
@@ -209,7 +223,7 @@ class Training:
         self.calls.check_sum(word, self.step)
         self._hints.round_begins(replica.framework, self.step, self.epoch, first=self.session.first)
         while True:
-            total = yield from self.session.round(replica.accumulator)
+            total = yield from replica.round(self.session)
             self._confirm(replica.framework)
             try:
                 result = replica.finish(total, self.step)
@@ -238,7 +252,7 @@ class Training:
         replica = self._required("commit")
         self.calls.check_commit(self.step)
         fault = self.session.strike(Point.COMMIT)
-        replica.framework.commit(state)
+        replica.commit(state, self.step)
         if fault is not None and fault.kind == FLIP.name:
             replica.framework.flip_bit()
         self.step += 1

@@ -84,9 +84,9 @@ class WorkerSession:
             raise JobError(f"{lanes} lanes are too few for {founders} workers: each needs at least one")
         self.wanted = wanted = min(self._segment.agent.wanted, lanes)  # those of new hosts wait if there are too few
         self._footer = Footer(lanes, self._segment.agent.ranks)
-        self.places = Places(self._segment, self._footer.size, self._end)
+        self.places = Places(self._segment, self._footer.size, self.end)
         """Where parts go and totals come from."""
-        self._listener = Listener(self._segment, self.places, self._end)
+        self._listener = Listener(self._segment, self.places, self.end)
         self.room = MessageRoom(self._segment, self.places, self._footer.size, lambda: self._listener.round)
         self._digest, self._step = Later.of(0), 0
         self._have: set[int] = set()
@@ -100,6 +100,8 @@ class WorkerSession:
         """The round in which this worker joined, until it has taken part in a sum."""
         self._members: tuple[int, ...] = ()
         """Who took part in the last round."""
+        self.joined: frozenset[int] = frozenset()
+        """Those of them that had not taken part in a sum before."""
         self.last_round = 0
         """The round that was done last, counted alike by all members."""
         self.epoch = Epoch(attempt=self._segment.agent.attempt)
@@ -117,16 +119,16 @@ class WorkerSession:
         """Whether this worker speaks for all: it has the lowest rank of those that took part in the last round."""
         return min(self._members, default=-1) == self._segment.rank
 
-    def _end(self, why: str) -> NoReturn:
+    def end(self, why: str) -> NoReturn:
         """End this worker, in whichever thread it is; the others continue."""
         self._segment.files.write_error(self._own.step, why, f"{why}\n", mistake=False)
         os._exit(1)
 
     def _wait(self, until: Callable[[], bool]) -> None:
         self._listener.wait(until)
-        self._obey()
+        self.obey()
 
-    def _obey(self) -> None:
+    def obey(self) -> None:
         """End here if the run is halted; one of the workers writes the checkpoint."""
         halt = self._side.halt()
         if halt is None or self._slices.stays():
@@ -182,7 +184,7 @@ class WorkerSession:
             self._own.step = step
         self._own.progress += 1
         self._segment.worker_bell.ring()
-        self._obey()
+        self.obey()
 
     def round(self, prepare: Callable[[Any], Accumulator]) -> Generator[int, Any, Any]:
         """Bring this worker's part of a round, and more lanes if other workers die, until the total is there.
@@ -276,6 +278,7 @@ class WorkerSession:
         total = self._segment.buffers.total(number)
         found, notes, calls = self._footer.read(total), self._footer.notes(total), self._footer.calls(total)
         self._members = tuple(found.digests)
+        self.joined = frozenset(rank for rank, call in calls.items() if call.joined is not None)
         if not notes:
             total = self.places.total(number)
         self.epoch = self._segment.epoch

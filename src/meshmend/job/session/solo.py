@@ -22,6 +22,8 @@ class Solo:
     """Every lane is computed here."""
 
     first = True
+    joined: frozenset[int] = frozenset()
+    """Who joined with the last sum: nobody has."""
     wanted = 1
     epoch = Epoch(0, 0, 0)
     _wire: npt.NDArray[Any] | None = None

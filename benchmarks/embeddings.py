@@ -1,0 +1,87 @@
+"""DLRM's 26 embedding tables, spread over workers that are killed: the same bits and the same AUC as undisturbed.
+
+    python benchmarks/embeddings.py                       # 1.5 million rows, 4 workers, 3 failures
+    python benchmarks/embeddings.py --rows 20000 --steps 200 --batch 512
+
+Runs `examples/dlrm.py` with one worker, with several, and with several that `meshmend chaos` kills and that are
+replaced. Prints the AUC and the digest of each, the largest share of the tables that a worker held at the end, the
+time, and what the audit found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+SCRIPT = Path(__file__).resolve().parent.parent / "examples" / "dlrm.py"
+MESHMEND = [sys.executable, "-m", "meshmend"]
+APART = 6
+"""Steps between two failures: what the last one took is copied again by then."""
+
+
+def run(folder: str, name: str, workers: int, failures: int, words: list[str]) -> str:
+    """What a run prints; it is struck by so many failures."""
+    command = [*MESHMEND, "run", "-n", str(workers), "--name", name, "--log-every", "0", str(SCRIPT), *words]
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    lines, struck = [], 0
+    for line in process.stdout:
+        lines.append(line)
+        step = re.search(r"step (\d+) of", line)
+        if step is not None and struck < failures and int(step[1]) >= APART * (struck + 1):
+            struck += 1
+            kind = ("kill", "courier")[struck % 2]
+            chaos = ["chaos", "--every", "0.1", "--count", "1", "--kinds", kind, "--seed", str(struck), name]
+            subprocess.Popen([*MESHMEND, *chaos], cwd=folder, stdout=subprocess.DEVNULL)
+    process.wait()
+    return "".join(lines)
+
+
+def told(label: str, output: str, seconds: float) -> tuple[str, ...]:
+    """Print what a run has found; its AUC and bits."""
+    found, shares = re.search(r"AUC (\S+), bits (\w+)", output), re.findall(r"holds (\S+) of the tables", output)
+    if found is None:
+        raise SystemExit(f"{label} has no AUC:\n{output}")
+    deaths, most = len(re.findall(r"was killed by|was ended|is ended", output)), max(map(float, shares))
+    print(
+        f"{label:24} AUC {found[1]}  bits {found[2]}  holds {most:.3f} at most  {deaths} deaths  {seconds:.0f} s",
+        flush=True,
+    )
+    return found[1], found[2]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_500_000)
+    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--batch", type=int, default=1024)
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--failures", type=int, default=3)
+    options = parser.parse_args()
+    words = ["--rows", str(options.rows), "--steps", str(options.steps), "--batch", str(options.batch)]
+    words += ["--samples", str(max(65536, options.steps * options.batch))]
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.monotonic()
+        done = subprocess.run([sys.executable, str(SCRIPT), *words], capture_output=True, text=True, check=True)
+        results.append(told("one worker", done.stdout, time.monotonic() - began))
+        several = f"{options.workers} workers"
+        for label, failures in ((several, 0), (f"{several}, failures", options.failures)):
+            name, began = f"tables-{failures}", time.monotonic()
+            more = ["--buddies", "2"] if failures else []
+            output = run(folder, name, options.workers, failures, [*words, *more])
+            results.append(told(label, output, time.monotonic() - began))
+            audit = subprocess.run([*MESHMEND, "audit", name], cwd=folder, capture_output=True, text=True)
+            print(f"{'':24} audit: {'clean' if audit.returncode == 0 else audit.stdout.strip()}")
+    if len(set(results)) != 1:
+        raise SystemExit("the runs differ")
+    print("all runs have the same bits")
+
+
+if __name__ == "__main__":
+    main()

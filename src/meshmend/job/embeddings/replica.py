@@ -1,0 +1,129 @@
+"""What a worker of a job with embedding tables has: the state that all have alike, and its part of the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+from xxhash import xxh3_64_intdigest
+
+from meshmend.errors import JobError, NotFinite
+from meshmend.job.config import JobConfig
+from meshmend.job.embeddings.holder import TableHolder
+from meshmend.job.embeddings.message import Laned, Places, RowAccumulator
+from meshmend.job.embeddings.shape import Floats, Ids
+from meshmend.job.frameworks.base import Accumulator, Framework
+from meshmend.job.reduction.base import NonFinite
+from meshmend.job.replica import Replica
+from meshmend.job.session.session import WorkerSession
+from meshmend.job.session.solo import Solo
+from meshmend.job.state.codec import decode, encode
+from meshmend.job.state.digest import Later
+
+
+class TableReplica(Replica):
+    """The state, the grid, and some slices of the tables."""
+
+    def __init__(
+        self, framework: Framework, config: JobConfig, holder: TableHolder, session: WorkerSession | Solo, *,
+        compared: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(framework, config, compared=compared)
+        self.holder, self._session = holder, session
+        self._rows: RowAccumulator | None = None
+        self._used: tuple[Ids, Floats] | None = None
+        """The rows and gradients of all lanes, from a sum to its commit."""
+
+    def round(self, session: WorkerSession | Solo) -> Generator[int, Any, Any]:
+        """The lanes of a round: each gives a pair, a tree to be summed and the gradients of rows."""
+        self.holder.fill()
+        if self._rows is not None:
+            self._rows.digests = self.holder.said()
+        lanes, tree = session.round(self.accumulator), None
+        while True:
+            try:
+                lane = lanes.send(tree)
+            except StopIteration as end:
+                return end.value
+            tree = _laned(lane, (yield lane))
+
+    def accumulator(self, tree: Any) -> Accumulator:
+        """What adds up lanes like this one; made with the first."""
+        inner = super().accumulator(tree.tree)
+        if self._rows is None:
+            shape, placement = self.holder.shape, self.holder.placement
+            places = Places(
+                inner.reduction.size, self._config.lanes.lanes, len(tree.rows), shape.width, shape.slices,
+                placement.buddies + 1, inner.reduction.dtype == np.int32,
+            )  # fmt: skip
+            self._rows = RowAccumulator(inner, places)
+            self._rows.digests = self.holder.said()
+        return self._rows
+
+    def finish(self, total: Any, step: int) -> Any | None:
+        """The tree of sums; the gradients of rows are kept for the commit."""
+        assert self._rows is not None, "a total cannot arrive before the first part"
+        places, members = self._rows.places, self._session.account.digests
+        if self.holder.placement.holders is not None:
+            self.holder.compare(places.said(total))
+        self.holder.after(members, self._session.joined)
+        found = self._rows.finish(total, step, check=self._config.nonfinite is not NonFinite.PASS)
+        if found is None:
+            return None
+        rows, gradients = places.read(total)
+        if self._config.nonfinite is not NonFinite.PASS and not np.isfinite(gradients).all():
+            raise NotFinite(step, "the gradient of an embedding row holds NaN or Inf", "lower the learning rate")
+        self._used = rows, np.array(gradients)
+        return found
+
+    def commit(self, state: tuple[Any, ...], step: int) -> None:
+        """The step is done: the rows that it has used are updated."""
+        super().commit(state, step)
+        assert self._used is not None, "a step is committed after its sum"
+        self.holder.update(step + 1, sorted(self._session.account.digests), *self._used)
+        self._used = None
+
+    def announce(self, session: WorkerSession | Solo, step: int, *, arrived: bool = False) -> None:
+        """Say that this is the state now; a step that was skipped has left the tables as they were."""
+        if step > self.holder.version:
+            self.holder.pass_over(step)
+        super().announce(session, step, arrived=arrived)
+
+    def digest(self) -> Later[int]:
+        """Of what all have alike: the state, and who holds what."""
+        if not self._compared:
+            return Later.of(0)
+        placement = self.holder.placement
+        known = np.array([xxh3_64_intdigest(repr((placement.holders, placement.fills)).encode())], np.uint64)
+        self._digest = self.framework.digest_begun(self.grid, known)
+        return self._digest
+
+    def export(
+        self, session: WorkerSession | Solo, step: int, pending: dict[str, Any] | None, *, on_device: bool
+    ) -> list[Any]:
+        """All but the tables, of which a newcomer takes slices from several."""
+        del on_device
+        placement = self.holder.placement.facts()
+        about = {"step": step, "grid": self.grid.tolist(), "pending": pending, "placement": placement}
+        return encode(self.framework.leaves(), None, messages=session.room.format(), **about)
+
+    def adopt(self, received: Any, session: WorkerSession | Solo) -> tuple[int, dict[str, Any] | None]:
+        """Take another worker's state, and what it knows of who holds what; slices come later."""
+        leaves, about = decode(received, self.framework.template())
+        self.framework.adopt(leaves)
+        self.restore(about["grid"])
+        self.holder.adopt(self.holder.placement.known(about["placement"]), about["step"])
+        session.room.adopt(*about["messages"])
+        return about["step"], about["pending"]
+
+
+def _laned(lane: int, given: Any) -> Laned:
+    try:
+        tree, (rows, gradients) = given
+    except (TypeError, ValueError):
+        raise JobError(
+            f"the function given to job.sum returned a {type(given).__name__}; in a job with tables, return a pair: "
+            "what is to be summed, and tables.gradient(ids, values)"
+        ) from None
+    return Laned(lane, tree, rows, gradients)

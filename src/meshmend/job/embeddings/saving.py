@@ -1,0 +1,216 @@
+"""Checkpoints of a job with embedding tables: one file per slice, and an index that has the rest of the state.
+
+    folder/slices-00000120/0000-5f1c….safetensors    its rows, with what the optimizer remembers of them
+                           …
+           step-00000120.safetensors                 written last: the state that all have, and the names of the others
+
+All workers stop to write a checkpoint: each writes the slices that it is the first to hold, and tells the others. When
+none is missing, the first worker writes the index. If one dies meanwhile, others write what it had not told. A slice is
+the same whoever holds it, and is named after its digest: so a run resumes with any number of workers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from xxhash import xxh3_64_intdigest
+
+from meshmend.base.clocks import HALT_SLICES
+from meshmend.base.env import Settings
+from meshmend.errors import FormatError, JobError
+from meshmend.job.checkpoints.checkpoints import Checkpoints
+from meshmend.job.checkpoints.saving import Saver, State
+from meshmend.job.embeddings.holder import TableHolder
+from meshmend.job.embeddings.shape import Floats, Ids
+from meshmend.job.frameworks.base import Framework
+from meshmend.job.ledger import StepLedger
+from meshmend.job.session.session import Slices, WorkerSession
+from meshmend.job.session.solo import Solo
+from meshmend.job.shm.mailbox import WorkerSide
+from meshmend.job.shm.segment import WorkerSegment
+from meshmend.job.slices.files import SHARDED, drop_unnamed, folder_of
+from meshmend.job.state.safetensors import load, path_of, save
+from meshmend.job.state.values import from_bytes, to_bytes
+
+ROWS = "rows"
+NAMES = "tables"
+"""What an index says of its tables, among what it says of its job."""
+
+
+class TableCheckpoints(Checkpoints):
+    """A worker's checkpoints, which all write together."""
+
+    def __init__(self, settings: Settings | None, ledger: StepLedger, job: int, holder: TableHolder) -> None:
+        super().__init__(settings, ledger, job)
+        self._holder = holder
+        self.names: dict[int, str] = {}
+        """The files of all slices, of the checkpoint that is written."""
+        self.written = -1
+        """The step of the last checkpoint."""
+
+    def due(self, step: int) -> bool:
+        """Whether it is time for one."""
+        return self._pace.due(step)
+
+    def offer(self, framework: Framework, step: int, about: Callable[[], dict[str, Any]]) -> None:
+        """Nothing is written when a step is confirmed: its rows have changed since."""
+
+    def write(self, step: int, slices: frozenset[int]) -> dict[int, str]:
+        """Write slices of the tables before `step`; their names."""
+        folder, names = folder_of(self._folder, step), {}
+        for number in sorted(slices):
+            rows = self._holder.slice(number)
+            name = names[number] = f"{number:04}-{xxh3_64_intdigest(rows.tobytes()):016x}"
+            if not path_of(folder, 0, name).exists():
+                save(folder, [(ROWS, rows)], step=step, about={}, name=name, sweep=False)
+        return names
+
+    def now(self, framework: Framework, step: int, about: dict[str, Any], name: str = "") -> bool:
+        """Write the index, if all slices are there."""
+        if len(self.names) < self._holder.shape.slices:
+            return self.written == step
+        shape = self._holder.shape
+        where = {
+            "folder": folder_of(self._folder, step).name, "names": [self.names[n] for n in range(shape.slices)],
+            "rows": list(shape.rows), "width": shape.width, "memory": shape.memory,
+        }  # fmt: skip
+        # `drop_unnamed` keeps the folders that an index names like this.
+        made = super().now(framework, step, {**about, NAMES: where, SHARDED: {"folder": where["folder"]}}, name)
+        if made:
+            older = sorted(self._folder.glob("step-*.safetensors"))[:-2]
+            for old in older:
+                old.unlink(missing_ok=True)
+            drop_unnamed(self._folder, step)
+        return made
+
+    def done(self, step: int) -> None:
+        """There is a checkpoint of this step."""
+        self.names, self.written = {}, step
+        self._pace.began(step)
+
+    def load(
+        self, path: str | Path, framework: Framework, job: dict[str, Any]
+    ) -> tuple[int, list[int], dict[str, Any]]:
+        """Adopt a checkpoint: see `Checkpoints.load`. Rows are read from its files until they are updated."""
+        step, grid, about = super().load(path, framework, job)
+        shape, found = self._holder.shape, about.get(NAMES) or {}
+        mine = {"rows": list(shape.rows), "width": shape.width, "memory": shape.memory}
+        if {name: found.get(name) for name in mine} != mine or len(found.get("names", ())) != shape.slices:
+            raise JobError(
+                f"{path} was written by a job with {len(found.get('rows') or ())} embedding tables of other sizes or "
+                "another optimizer; resume with the script that wrote it"
+            )
+        folder = Path(path).parent / str(found["folder"])
+        self._holder.resume(step, slice_reader(folder, [str(name) for name in found["names"]], shape.bounds))
+        return step, grid, about
+
+
+def slice_reader(folder: Path, names: list[str], bounds: Ids) -> Callable[[Ids], Floats]:
+    """What gives rows of one slice from the files of a checkpoint; it keeps few of them in memory."""
+
+    @lru_cache(maxsize=16)
+    def read(number: int) -> Floats:
+        path = path_of(folder, 0, names[number])
+        if not path.exists():
+            raise FormatError(f"slice {number} is missing in {folder}, but its index is there: take another checkpoint")
+        found: Floats = dict(load(path, None)[0])[ROWS]
+        if f"{number:04}-{xxh3_64_intdigest(found.tobytes()):016x}" != names[number]:
+            raise FormatError(
+                f"slice {number} of {folder} is not the one that its index names: take another checkpoint"
+            )
+        return found
+
+    def first(rows: Ids) -> Floats:
+        number = int(np.searchsorted(bounds, rows[0], side="right")) - 1
+        found: Floats = read(number)[rows - bounds[number]]
+        return found
+
+    return first
+
+
+class TableSaver(Saver):
+    """Writes the state and the tables, with the other workers."""
+
+    def __init__(
+        self, settings: Settings | None, ledger: StepLedger, state: Callable[[], State | None], holder: TableHolder,
+        session: WorkerSession | Solo, rank: int,
+    ) -> None:  # fmt: skip
+        self._holder, self._session, self._rank = holder, session, rank
+        super().__init__(settings, ledger, state)
+
+    def open(self, job: int) -> None:
+        """The checkpoints are those of this job of the script."""
+        self.tables = TableCheckpoints(self._settings, self._ledger, job, self._holder)
+        self.checkpoints = self.tables
+
+    def begin(self) -> None:
+        """All workers are to write a checkpoint of the state after this step."""
+        self.together(self._session, self._rank, word="save")
+
+    def halted(self) -> bool:
+        """The run is halted, and this worker ends; whether the state is saved, which it cannot do by itself."""
+        self._ledger.confirm()
+        return True
+
+    def after_error(self, session: WorkerSession | Solo, *, summed: bool) -> None:
+        """Write nothing: nobody has the whole state."""
+
+    def together(
+        self, session: WorkerSession | Solo, rank: int, name: str = "", metrics: Mapping[str, float] | None = None,
+        word: str = "",
+    ) -> None:  # fmt: skip
+        """Have every worker write slices while the others wait, and the first the index; if one dies, others do."""
+        every, state = frozenset(range(self._holder.shape.slices)), self._state()
+        assert state is not None, "there is one before it can be saved"
+        framework, step, about = state
+        written, done = dict[int, str](), False
+        while True:
+            told = to_bytes({"held": sorted(self._holder.shelf.copies), "slices": written, "done": done})
+            found = {
+                who: from_bytes(data)
+                for who, data in session.exchange(word or ("save" if name else "end"), told).items()
+            }
+            self._ledger.confirm()
+            if found[min(found)]["done"]:
+                break
+            held = {who: frozenset(one["held"]) for who, one in found.items()}
+            there: dict[int, str] = {}
+            for one in found.values():
+                there |= one["slices"]
+            with session.waits_for_room():
+                if missing := every - there.keys():
+                    written |= self.tables.write(step, self._holder.share(missing, held))
+                elif min(found) == rank:
+                    self.tables.names = there
+                    more = {**about, "metrics": dict(metrics)} if metrics else about
+                    self.tables.now(framework, step, more, name)  # or it was said why not: nobody can do better
+                    done = True
+        self.tables.done(step)
+        if name:
+            self._named.add(name)
+
+
+class TableSide(Slices):
+    """What a session asks about saving: all workers must save the same step, and none can alone."""
+
+    def __init__(self, segment: WorkerSegment, saver: TableSaver) -> None:
+        self._segment, self._side, self._saver = segment, WorkerSide(segment), saver
+        self._halted = 0.0
+        """When this worker heard that it has to stop."""
+
+    def saves(self, *, first: bool) -> bool:
+        """When a checkpoint is due, or this worker has to stop."""
+        return (first and self._saver.tables.due(self._segment.worker.step + 1)) or self._side.halt() is not None
+
+    def stays(self) -> bool:
+        """Until the last step is saved; not for ever."""
+        if not self._side.is_active():
+            return False
+        self._halted = self._halted or time.monotonic()
+        late = time.monotonic() - self._halted >= HALT_SLICES
+        return self._saver.tables.written != self._segment.worker.step and not late

@@ -1,0 +1,99 @@
+"""How a job gets tables: what a worker holds of them, and what saves it. What cannot be done yet is said here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from meshmend.base.clocks import ROWS_POLL
+from meshmend.base.env import Settings
+from meshmend.errors import JobError
+from meshmend.job.checkpoints.saving import State
+from meshmend.job.config import JobConfig
+from meshmend.job.embeddings.holder import TableHolder
+from meshmend.job.embeddings.message import check_float_rows
+from meshmend.job.embeddings.placement import Placement
+from meshmend.job.embeddings.replica import TableReplica
+from meshmend.job.embeddings.saving import TableSaver, TableSide
+from meshmend.job.embeddings.shelf import Neighbours, Shelf
+from meshmend.job.embeddings.tables import EmbeddingTables
+from meshmend.job.frameworks.arrays import TreeState
+from meshmend.job.frameworks.base import Framework
+from meshmend.job.ledger import StepLedger
+from meshmend.job.reduction.exact import ExactSum
+from meshmend.job.reduction.float32 import Float32
+from meshmend.job.session.session import WorkerSession
+from meshmend.job.session.solo import Solo
+from meshmend.job.shm.segment import open_to_read
+from meshmend.telemetry import read_description
+
+
+def spread(
+    tables: EmbeddingTables,
+    framework: Framework,
+    config: JobConfig,
+    session: WorkerSession | Solo,
+    settings: Settings | None,
+    ledger: StepLedger,
+    state: Callable[[], State | None],
+) -> tuple[TableReplica, TableSaver]:
+    """What a worker of a job with tables has, and what saves it."""
+    _check(tables, framework, config)
+    shape, wanted = tables.shape, session.wanted
+    width = shape.width + shape.memory
+    buddies = min(1, wanted - 1) if tables.buddies is None else tables.buddies
+    placement = Placement(shape.slices, buddies)
+    if settings is None or not isinstance(session, WorkerSession):
+        holder = TableHolder(shape, tables.optimizer, placement, Shelf(width))
+    else:
+        _check_run(tables, wanted, settings)
+        own = open_to_read(settings.run, settings.rank)
+        holder = TableHolder(
+            shape, tables.optimizer, placement, Shelf(width, own.files, own.birth), settings.rank,
+            Neighbours(settings.run, width), lambda: _rest(session), session.end,
+        )  # fmt: skip
+    tables.holder = holder
+    rank = 0 if settings is None else settings.rank
+    saver = TableSaver(settings, ledger, state, holder, session, rank)
+    if isinstance(session, WorkerSession):
+        session.shard(lambda segment, *_: TableSide(segment, saver))
+        session.save = saver.halted
+    return TableReplica(framework, config, holder, session, compared=settings is not None), saver
+
+
+def _rest(session: WorkerSession) -> None:
+    """Wait a moment for what another worker is about to do; end here if the run is halted."""
+    session.tick()
+    time.sleep(ROWS_POLL)
+    session.obey()
+
+
+def _check(tables: EmbeddingTables, framework: Framework, config: JobConfig) -> None:
+    if not isinstance(tables, EmbeddingTables):
+        raise JobError(f"job.share got a {type(tables).__name__} as tables: give it mm.EmbeddingTables(…)")
+    if tables.holder is not None:
+        raise JobError("job.share got tables that another job has: make mm.EmbeddingTables anew for each job")
+    if not isinstance(framework, TreeState):
+        raise JobError(
+            "embedding tables need a state that is a tree of arrays in the host's memory for now (numpy, or JAX on the "
+            "processor): PyTorch's objects and states on devices cannot have them yet"
+        )
+    if config.kind not in (ExactSum, Float32):
+        raise JobError(f"embedding tables cannot have wire={config.kind.wire!r} yet: give mm.Job(wire='float32')")
+    if config.kind is Float32:
+        check_float_rows(sum(tables.shape.rows))
+
+
+def _check_run(tables: EmbeddingTables, workers: int, settings: Settings) -> None:
+    given = tables.buddies
+    if given is not None and not 0 <= given < workers:
+        raise JobError(
+            f"buddies={given} with {workers} workers: rows have an owner and so many buddies, each on a worker of its "
+            f"own; give 0 to {workers - 1}, or start more workers"
+        )
+    hosts = read_description(settings.folder).get("hosts") or ()
+    if len(hosts) > 1:
+        raise JobError(
+            f"embedding tables cannot be spread over {len(hosts)} hosts yet, because rows are read through the memory "
+            "that workers of one host share: run all workers on one host"
+        )

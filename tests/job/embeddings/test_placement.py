@@ -1,0 +1,81 @@
+"""Who holds what after each sum: workers that die, are replaced and join, at random, and what none may get wrong."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from meshmend.job.embeddings.placement import Placement
+from meshmend.job.protocol import Lost
+
+
+class World:
+    """Workers that really have slices: each is a set, and dies with all that it has."""
+
+    def __init__(self, seed: int, workers: int, buddies: int) -> None:
+        self.random = random.Random(seed)
+        self.placement = Placement(24, buddies, most=3).updated(range(workers))
+        self.has = {rank: set(self.placement.held_by(rank)) for rank in range(workers)}
+        self.new: set[int] = set()
+        self.workers, self.buddies = workers, buddies
+
+    def sum(self, deaths: int, births: int) -> None:
+        """One sum: some die before they copy, some after, and the ranks of dead ones may be taken by others."""
+        targets = {rank: self.placement.fills_to(rank) for rank in self.has if rank not in self.new}
+        victims = set(self.random.sample(sorted(self.has), min(deaths, len(self.has) - 1)))
+        for rank in self.has.keys() - victims:
+            for fill in targets.get(rank, ()):
+                alive = [one for one in self.placement.holders[fill.slice] if fill.slice in self.has.get(one, ())]  # type: ignore[index]
+                assert alive, "who is to copy a slice finds somebody that has it, if anybody does"
+                self.has[rank].add(fill.slice)
+        for rank in victims:
+            del self.has[rank]
+            self.new.discard(rank)
+        dead = sorted(set(range(self.workers)) - self.has.keys())
+        for rank in self.random.sample(dead, min(births, len(dead))):
+            self.has[rank] = set()
+            self.new.add(rank)
+        self.placement = self.placement.after(self.has.keys(), self.new)
+        self.new = set()
+        for rank, slices in self.has.items():
+            slices &= self.placement.held_by(rank)
+
+    def check(self) -> None:
+        for number, ranks in enumerate(self.placement.holders or ()):
+            assert ranks and len(set(ranks)) == len(ranks)
+            assert all(number in self.has[rank] for rank in ranks), "who counts as a holder has the slice"
+
+
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize(("workers", "buddies"), [(2, 1), (3, 1), (4, 1), (5, 2)])
+def test_who_counts_as_a_holder_has_the_slice_whoever_dies_and_joins(seed: int, workers: int, buddies: int) -> None:
+    world = World(seed, workers, buddies)
+    for _ in range(30):
+        full = all(len(ranks) > min(buddies, len(world.has) - 1) for ranks in world.placement.holders or ())
+        deaths = world.random.choice([0, 0, 1, buddies]) if full and not world.placement.fills else 0
+        world.sum(deaths, world.random.choice([0, 0, 1, 2]))
+        world.check()
+    for _ in range(24):  # and then all copies are there again, and none too many
+        world.sum(0, 0)
+    wanted = min(buddies + 1, len(world.has))
+    assert all(len(ranks) == wanted for ranks in world.placement.holders or ()) and not world.placement.fills
+
+
+def test_a_replacement_of_the_same_rank_has_nothing() -> None:
+    """A protocol that forgot who joined would count on rows that died with the one before."""
+    before = Placement(8, 1).updated([0, 1, 2])
+    after = before.after([0, 1, 2], joined=[2])
+    assert not after.held_by(2) and {fill.slice for fill in after.fills_to(2)} == before.held_by(2)
+    assert after.known(after.facts()) == after
+
+
+def test_a_slice_is_lost_when_all_its_holders_are() -> None:
+    placement = Placement(8, 1).updated([0, 1, 2, 3])
+    assert placement.holders is not None
+    with pytest.raises(Lost, match="slice"):
+        placement.after(set(range(4)) - set(placement.holders[0]), ())
+
+
+def test_before_the_first_update_a_death_loses_nothing() -> None:
+    assert Placement(8, 1).after([2], [2]).updated([2]).held_by(2) == frozenset(range(8))
