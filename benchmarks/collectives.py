@@ -94,7 +94,7 @@ def one_after_another(quick: bool) -> None:
         schedule = plan.schedule(chunks, nbytes=NBYTES)
         mm.verify(schedule)
         at_once = mm.simulate(schedule, NBYTES).seconds
-        total = sum(mm.simulate(other.schedule(chunks, nbytes=NBYTES), NBYTES).seconds for other in alone)
+        total = sum(mm.simulate(other.schedule(schedule.cut, nbytes=NBYTES), NBYTES).seconds for other in alone)
         print(
             f"| {text} | {tile} | {large:.2f} | {1e3 * at_once:.2f} ms, {len(schedule):,} transfers | "
             f"{1e3 * total:.2f} ms | {total / at_once:.2f} |",

@@ -78,11 +78,6 @@ class CollectivePlan:
         """How many groups sum at once."""
         return int(self.group.max()) + 1
 
-    @property
-    def payloads(self) -> int:
-        """Payloads that are under way at once: one for each group, in `all_to_all` one for each chip."""
-        return len(self.members) if self.kind.personal else self.groups
-
     @cached_property
     def below(self) -> npt.NDArray[np.int64]:
         """[flow, chip]: the pieces that reach a chip over its down link: its own and those for all chips below it."""
