@@ -21,8 +21,9 @@ SECTIONS = {
         "RowOptimizer", "data", "on_first", "load_checkpoint", "torch", "testing",
     ],
     "Plans": [
-        "Mesh", "plan", "spread_roots", "Plan", "Flow", "bound", "Bound", "verify", "Proof", "Schedule", "simulate",
-        "LinkSpeed", "load", "save", "local", "jax", "ALGORITHMS", "LINKS", "PRESETS",
+        "Mesh", "plan", "spread_roots", "Plan", "Flow", "bound", "Bound", "tile", "Tile", "CollectivePlan",
+        "CollectiveSchedule", "CutBound", "COLLECTIVES", "verify", "Proof", "Schedule", "simulate", "LinkSpeed", "load",
+        "save", "local", "jax", "ALGORITHMS", "LINKS", "PRESETS",
     ],
 }  # fmt: skip
 

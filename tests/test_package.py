@@ -15,7 +15,8 @@ import meshmend
 SOURCE = Path(meshmend.__file__).parent
 PUBLIC = {
     "ALGORITHMS", "Bound", "Disconnected", "Flow", "FormatError", "LINKS", "LinkSpeed", "Mesh", "MeshError",
-    "MeshmendError", "MissingLibrary", "NoRing", "NotFinite", "PRESETS", "Plan", "Job",
+    "MeshmendError", "MissingLibrary", "NoRing", "NotFinite", "PRESETS", "Plan", "Job", "COLLECTIVES", "CollectivePlan",
+    "CollectiveSchedule", "CutBound", "Tile", "tile",
     "JobError", "PlanError", "Proof", "Schedule", "VerifyError", "bound", "load", "local",
     "plan", "save", "simulate", "verify", "PictureError", "SimulateError", "load_checkpoint", "on_first",
     "EmbeddingTables", "RowOptimizer", "WarmupDecay", "clipped", "lamb", "lars", "optimizer", "row_adagrad", "row_sgd",
@@ -98,14 +99,20 @@ LAW: dict[str, list[str]] = {
     "report/page": ["mesh", "snapshot", "live", "document", "export", "kill", "app", "server"],
     "mesh": [
         "numbering", "grid", "hole", "presets", "descriptor", "notation", "random_holes", "ascii", "mesh", "digest",
-        "planners", "schedule", "proof", "executors", "exports", "drawing", "choose",
+        "planners", "schedule", "collectives", "proof", "executors", "exports", "drawing", "choose",
     ],
     "mesh/planners": [
         "bound", "plan", "base", "packing", "cost", "trees", "ring", "rowpair", "rowcol", "roots", "files",
     ],
     "mesh/schedule": ["scheduler", "schedule"],
-    "mesh/proof": ["plan", "schedule", "proof"],
-    "mesh/executors": ["base", "slots", "placement", "reference", "jax_cores", "jax_pallas", "jax", "mpi"],
+    "mesh/collectives": [
+        "collective", "groups", "bounds", "plan", "schedule", "routes", "peers", "gathered", "broadcast", "exchanged",
+        "planner",
+    ],
+    "mesh/proof": ["plan", "schedule", "proof", "collective"],
+    "mesh/executors": [
+        "base", "slots", "placement", "collectives", "reference", "jax_cores", "jax_pallas", "jax", "mpi",
+    ],
     "mesh/exports": ["chakra", "msccl", "mscclpp"],
     "mesh/drawing": ["text", "marks", "isometric", "svg"],
     "base": [
@@ -132,6 +139,7 @@ LAW: dict[str, list[str]] = {
 """For each folder, its parts from the top down: each may import those before it, and nothing below."""
 CONVENIENCE = {
     "mesh/planners/plan.py": {"schedule", "files", "drawing"},
+    "mesh/collectives/plan.py": {"schedule", "drawing"},
     "simulator/network/network.py": {"views"},
 }
 """Public values with methods that call downwards, such as plan.draw(): the parts that those may import when called."""

@@ -39,6 +39,12 @@ if _typing.TYPE_CHECKING:
     from meshmend.mesh import PRESETS as PRESETS
     from meshmend.mesh import Mesh as Mesh
     from meshmend.mesh.choose import plan as plan
+    from meshmend.mesh.collectives import COLLECTIVES as COLLECTIVES
+    from meshmend.mesh.collectives import CollectivePlan as CollectivePlan
+    from meshmend.mesh.collectives import CollectiveSchedule as CollectiveSchedule
+    from meshmend.mesh.collectives import CutBound as CutBound
+    from meshmend.mesh.collectives import Tile as Tile
+    from meshmend.mesh.collectives import tile as tile
     from meshmend.mesh.executors import jax as jax
     from meshmend.mesh.executors import reference as _reference
     from meshmend.mesh.planners import ALGORITHMS as ALGORITHMS
@@ -68,6 +74,7 @@ _NAMES = {
     "job.slices.optimizers": ("clipped", "optimizer"),
     "mesh": ("Mesh", "PRESETS"),
     "mesh.choose": ("plan",),
+    "mesh.collectives": ("COLLECTIVES", "CollectivePlan", "CollectiveSchedule", "CutBound", "Tile", "tile"),
     "mesh.planners": (
         "ALGORITHMS",
         "Bound",

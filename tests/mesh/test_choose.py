@@ -43,7 +43,7 @@ def test_why_begins_with_the_chosen_one_and_lists_the_others_by_time(mesh: Mesh,
     made = plan(mesh, nbytes)
     head, times = made.why.split(": ")
     assert re.fullmatch(r"predicted for \S+ [kMG]?B", head)
-    entries = re.findall(r"(trees|ring|rowpair|rowcol|[139] trees?) (over )?(\S+) (µs|ms|s)(?:, |$)", times)
+    entries = re.findall(r"(trees|ring|rowpair|rowcol|scatter|[139] trees?) (over )?(\S+) (µs|ms|s)(?:, |$)", times)
     assert len(entries) == times.count(",") + 1
     few = {"1 tree", "3 trees", "9 trees"} if bound(mesh).value > 1 else set()
     assert {label for label, *_ in entries} >= {"trees"} | few

@@ -12,14 +12,18 @@ from meshmend.base.units import plural, read_bytes
 from meshmend.cli.app import app, one_of
 from meshmend.errors import PlanError
 from meshmend.mesh.choose import AUTO
+from meshmend.mesh.collectives import ALL_REDUCE, COLLECTIVES
 from meshmend.mesh.planners import ALGORITHMS, LINKS
 
 if TYPE_CHECKING:
+    from meshmend.mesh import Mesh
     from meshmend.mesh.planners import Plan
 
     Algorithm = str
+    CollectiveName = str
 else:
     Algorithm = one_of((AUTO, *ALGORITHMS))
+    CollectiveName = one_of(tuple(COLLECTIVES))
 
 MeshText = Annotated[
     str,
@@ -35,6 +39,9 @@ def plan(
     mesh: MeshText,
     *,
     algorithm: Algorithm = AUTO,
+    collective: CollectiveName = ALL_REDUCE,
+    groups: str | None = None,
+    root: str | None = None,
     nbytes: str = "102MB",
     link: LinkName = "tpu-v3",
     random: str | None = None,
@@ -53,6 +60,12 @@ def plan(
     ----------
     algorithm
         Which scheme; auto takes the fastest predicted for this payload.
+    collective
+        What to plan.
+    groups
+        Sum apart, all at once, in groups of the same position of every tile: rows x columns of a tile, such as 4x1.
+    root
+        The chip that a broadcast begins at, such as 3,4; left out, one in the middle.
     nbytes
         The payload, such as 102MB or 64MiB.
     random
@@ -86,6 +99,13 @@ def plan(
         where = where.fail_random(seed, **_counts(random))
     if largest:
         where = where.largest()
+    if collective != ALL_REDUCE or groups or root:
+        if json or export or flows is not None:
+            raise PlanError(
+                "--json, --export and --flows are for all-reduces over all chips: leave them out, or leave out "
+                "--collective, --groups and --root"
+            )
+        return _plan_collective(where, collective, groups, root, algorithm, draw, flow)
     with Progress() as progress:
         progress(f"planning for {len(where.live):,} chips")
         if flows is None:
@@ -111,6 +131,44 @@ def plan(
     if export:
         print(f"wrote  {export} for {exported}, a rank per live chip in order of rows")
     return 0
+
+
+def _plan_collective(
+    mesh: Mesh, collective: str, groups: str | None, root: str | None, algorithm: str, draw: str | None, flow: int
+) -> int:
+    """Another collective, or groups: plan, prove, show."""
+    from meshmend import verify
+    from meshmend.mesh.choose import plan as make
+    from meshmend.mesh.collectives.groups import read_tile
+
+    if algorithm != AUTO:
+        raise PlanError(f"--algorithm {algorithm} plans all-reduces over all chips: leave it out for others")
+    if groups:
+        if collective != ALL_REDUCE:
+            raise PlanError(f"{collective} is planned for all live chips: leave out --groups or --collective")
+        made = make(mesh, groups=read_tile(groups))
+    else:
+        made = make(mesh, collective=collective, root=_read_chip(root) if root else None)
+    verify(made)
+    if draw:
+        made.draw(draw, flow=flow)
+    print(made)
+    print(
+        "proof  every flow joins all that take part over live links, a chip of another group forwards and never adds,\n"
+        "       and the shares of every piece add up to it"
+    )
+    if draw:
+        print(f"drew   {draw}")
+    return 0
+
+
+def _read_chip(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(place) for place in text.split(","))
+    except ValueError:
+        raise PlanError(
+            f"cannot read the chip {text!r} in --root: give row,col or row,col,layer, such as 3,4"
+        ) from None
 
 
 @app.command

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from meshmend.base.units import duration_text, plural, size_text
 from meshmend.errors import PlanError
 from meshmend.mesh import Mesh
+from meshmend.mesh.collectives import ALL_REDUCE, CollectivePlan, Tile, plan_collective
+from meshmend.mesh.collectives.gathered import reduce_then_gather
+from meshmend.mesh.grid import Chip
 from meshmend.mesh.planners import ALGORITHMS
 from meshmend.mesh.planners.bound import bound
 from meshmend.mesh.planners.cost import LinkSpeed, chunks_for, link_speed, seconds
 from meshmend.mesh.planners.plan import Plan
-from meshmend.mesh.planners.trees import trees
+from meshmend.mesh.planners.trees import SMALL, trees
 from meshmend.mesh.schedule.schedule import schedule
 
 AUTO = "auto"
@@ -27,14 +30,45 @@ RESNET50 = 102e6
 """Bytes of ResNet-50's gradients in float32."""
 
 
-def plan(mesh: Mesh | str, nbytes: float = RESNET50, algorithm: str = AUTO, link: str | LinkSpeed = "tpu-v3") -> Plan:
-    """Plan the all-reduce of `nbytes` around the hole; `auto` ranks the schemes that exist here by predicted time."""
+@overload
+def plan(
+    mesh: Mesh | str, nbytes: float = RESNET50, algorithm: str = AUTO, link: str | LinkSpeed = "tpu-v3"
+) -> Plan: ...
+
+
+@overload
+def plan(mesh: Mesh | str, *, groups: Tile) -> CollectivePlan: ...
+
+
+@overload
+def plan(mesh: Mesh | str, *, collective: str, root: Chip | None = None) -> CollectivePlan: ...
+
+
+def plan(
+    mesh: Mesh | str,
+    nbytes: float = RESNET50,
+    algorithm: str = AUTO,
+    link: str | LinkSpeed = "tpu-v3",
+    *,
+    collective: str = ALL_REDUCE,
+    groups: Tile | None = None,
+    root: Chip | None = None,
+) -> Plan | CollectivePlan:
+    """Plan the all-reduce of `nbytes` around the hole; `auto` ranks the schemes that exist here by predicted time.
+
+    `groups=mm.tile(2, 2)` plans the sums of all groups of peers at once; `collective` another collective than
+    "all_reduce" (a broadcast from `root`). Those have one scheme each, and no payload to choose by.
+    """
     if isinstance(mesh, str):
         mesh = Mesh.parse(mesh)
     if not 0 < nbytes < math.inf:
         raise PlanError(f"nbytes={nbytes}: a payload has at least 1 byte and is finite")
     speed = link_speed(link)
     mesh.require_connected()
+    if collective != ALL_REDUCE or groups is not None or root is not None:
+        if algorithm != AUTO:
+            raise PlanError(f"algorithm={algorithm!r} plans all-reduces over all chips: leave it out for others")
+        return plan_collective(mesh, collective, groups, root)
     if algorithm != AUTO:
         return ALGORITHMS.find(algorithm, also=(AUTO,))(mesh).because("asked for by name")
     found: list[Found] = []
@@ -81,3 +115,5 @@ def _candidates(mesh: Mesh) -> Iterator[tuple[str, Plan]]:
             continue  # this scheme does not exist on this mesh
     for flows in FEW if bound(mesh).value > 1 else ():
         yield plural(flows, "tree"), trees(mesh, flows)
+    if 1 < len(mesh.live) <= SMALL:  # a tree for each chip: on large meshes that takes longer to plan than it can win
+        yield "scatter", reduce_then_gather(mesh)

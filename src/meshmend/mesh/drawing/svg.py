@@ -27,6 +27,7 @@ import numpy.typing as npt
 from meshmend.base.theme import CHIP, DEAD_CHIP, DEAD_LINK, DOWN, IDLE, INK, LOAD, MUTED, PAPER, UP
 from meshmend.errors import PlanError
 from meshmend.mesh import Mesh
+from meshmend.mesh.collectives.plan import CollectivePlan
 from meshmend.mesh.drawing.isometric import isometric
 from meshmend.mesh.drawing.marks import cross as _cross
 from meshmend.mesh.drawing.marks import group as _group
@@ -101,7 +102,10 @@ class _Grid(NamedTuple):
         return data
 
 
-def draw(plan: Plan, path: str | None = None, *, flow: int = 0) -> str:
+Drawn = Plan | CollectivePlan
+
+
+def draw(plan: Drawn, path: str | None = None, *, flow: int = 0) -> str:
     """The plan as SVG text, also written to `path`; `flow` chooses the tree shown as arrows."""
     if flow not in range(len(plan)):
         raise PlanError(f"flow={flow!r}: expected a flow of this plan, which are numbered 0 to {len(plan) - 1}")
@@ -120,7 +124,7 @@ def draw(plan: Plan, path: str | None = None, *, flow: int = 0) -> str:
     return svg
 
 
-def _elements(plan: Plan, flow: int) -> Iterator[str]:
+def _elements(plan: Drawn, flow: int) -> Iterator[str]:
     mesh = plan.mesh
     high, wide = _Grid(mesh, 1).sides
     cell = min(64, max(12, 900 // max(high, wide)))
@@ -174,7 +178,7 @@ def _labels(grid: _Grid) -> Iterator[str]:
         yield _text(x - HALF * grid.cell, y - 8, f"layer {layer}", MUTED, font_size=max(8, min(11, grid.cell // 2)))
 
 
-def _links(plan: Plan, grid: _Grid) -> Iterator[str]:
+def _links(plan: Drawn, grid: _Grid) -> Iterator[str]:
     mesh, level, pen, cross = plan.mesh, _levels(plan), min(4.5, 0.09 * grid.cell), max(5.0, 0.24 * grid.cell)
     for number, colour in enumerate(LOAD):
         lines = [grid.line(chip, way, HALF, LANE) for chip, way in np.argwhere(level == number).tolist()]
@@ -186,7 +190,7 @@ def _links(plan: Plan, grid: _Grid) -> Iterator[str]:
         yield _path(crosses, class_="mm-dead-links", stroke=DEAD_LINK, stroke_width=cross / 3.5)
 
 
-def _levels(plan: Plan) -> npt.NDArray[np.int64]:
+def _levels(plan: Drawn) -> npt.NDArray[np.int64]:
     """The load level of each chip's links: 0 where idle, `LEVELS` at the max load, -1 where there is no link."""
     # Loads are sums of floats: one a hair over a step is that step.
     level = np.ceil(plan.load / plan.mesh.speed / (plan.max_load or 1) * LEVELS - 1e-9).astype(np.int64)
@@ -203,7 +207,7 @@ def _chips(grid: _Grid) -> Iterator[str]:
         yield _path(crossed, class_="mm-dead-chips", stroke=DEAD_CHIP, stroke_width=min(2, side / 8))
 
 
-def _trees(plan: Plan, grid: _Grid, flow: int) -> Iterator[str]:
+def _trees(plan: Drawn, grid: _Grid, flow: int) -> Iterator[str]:
     if np.array_equal(plan.up[flow], plan.down[flow]):
         yield from _tree(grid, plan.up[flow], "mm-up", UP)
     else:
@@ -232,7 +236,7 @@ def _tree(grid: _Grid, tree: Ways, name: str, colour: str, shift: float = 0, *, 
         yield _path("".join(heads), class_=f"{name}-heads", transform=place, fill=colour)
 
 
-def _figures(plan: Plan) -> Block:
+def _figures(plan: Drawn) -> Block:
     percent = f"{100 * plan.efficiency:.1f} % of the bound, {plan.bound.value:.2f} B".replace("inf", "∞")
     reason = plan.bound.reason + ("" if plan.overlap else "; this plan ends all reducing before it broadcasts")
     words = textwrap.wrap(reason, 38, max_lines=4, placeholder=" …")
@@ -250,7 +254,7 @@ def _figures(plan: Plan) -> Block:
     return y + 15, lines
 
 
-def _load_key(plan: Plan) -> Block:
+def _load_key(plan: Drawn) -> Block:
     """The colour bar under a histogram of the links: an even plan has one tall bar at its right end."""
     if not plan.max_load:
         return 0, []
@@ -266,7 +270,7 @@ def _load_key(plan: Plan) -> Block:
     return 101, lines
 
 
-def _flow_key(plan: Plan, flow: int) -> Block:
+def _flow_key(plan: Drawn, flow: int) -> Block:
     root = plan.mesh.name(int(plan.root[flow]))
     far = max(depths(plan.mesh, trees[[flow]]).max() for trees in (plan.up, plan.down))
     same = np.array_equal(plan.up[flow], plan.down[flow])
@@ -275,12 +279,15 @@ def _flow_key(plan: Plan, flow: int) -> Block:
     line = _path("M8 0h22", stroke=colour, stroke_width=2.5, stroke_dasharray=dash)
     down = [line, _path("M0 0l9 -5v10z", fill=colour)]
     name = f"flow {flow} (of 0 to {len(plan) - 1})" if len(plan) > 1 else "flow 0, the only one"
-    return 100, [
+    rows = [[_path(_square(15, 0, 15), fill=UP), _text(40, 4, f"root {root}")]]
+    if (plan.up[flow] >= 0).any():
+        rows.append([*up, _text(40, 4, "up: reduces to the root")])
+    if (plan.down[flow] >= 0).any() or len(rows) == 1:
+        rows.append([*down, _text(40, 4, f"down: {tree}")])
+    return 34 + 22 * len(rows), [
         _text(0, 10, name, font_weight=600),
         _text(0, 28, f"share {_num(100 * float(plan.share[flow]))} %, depth {far}", MUTED),
-        _group(0, 48, [_path(_square(15, 0, 15), fill=UP), _text(40, 4, f"root {root}")]),
-        _group(0, 70, [*up, _text(40, 4, "up: reduces to the root")]),
-        _group(0, 92, [*down, _text(40, 4, f"down: {tree}")]),
+        *(_group(0, 48 + 22 * i, row) for i, row in enumerate(rows)),
     ]
 
 
@@ -298,7 +305,7 @@ def _hole_key(mesh: Mesh) -> Block:
     return 22 * len(shown) - 6, [_group(0, 8 + 22 * i, row) for i, row in enumerate(shown)]
 
 
-def _tooltips(plan: Plan, grid: _Grid) -> Iterator[str]:
+def _tooltips(plan: Drawn, grid: _Grid) -> Iterator[str]:
     """Unseen squares on top of everything, each with what its chip sends."""
     mesh, load, cell = plan.mesh, plan.load, grid.cell
     for chip in range(mesh.size):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from meshmend.base.units import plural
-from meshmend.mesh import text_map
-from meshmend.mesh.planners.plan import Plan, largest_share
+from meshmend.mesh import Mesh, text_map
+from meshmend.mesh.collectives.plan import CollectivePlan
+from meshmend.mesh.planners.plan import Plan, Ways, largest_share
 
 ARROWS = "↑→↓←↖↘"
 TALL = 40
@@ -13,12 +14,7 @@ TALL = 40
 
 def describe(plan: Plan) -> str:
     """What `print(plan)` shows."""
-    up = plan.up[0]
-    marks = {int(chip): ARROWS[up[chip]] if up[chip] >= 0 else "*" for chip in plan.mesh.live}
-    lines = text_map(plan.mesh, marks=marks, links=False).splitlines()
-    if len(lines) > TALL:
-        half = TALL // 2
-        lines[half:-half] = [f"… {len(lines) - 2 * half} more rows …"]
+    lines = _map(plan.mesh, plan.up[0], int(plan.root[0]))
     flows = f"{len(plan)} flow{'s' * (len(plan) > 1)}"
     figures = {
         "mesh": f"{plan.mesh}, {len(plan.mesh.live)} live chips and {len(plan.mesh.links)} live links",
@@ -41,3 +37,37 @@ def describe(plan: Plan) -> str:
     if plan.mesh.layers > 1:
         caption += " (↖ to the layer before, ↘ to the next)"
     return "\n".join([*lines, caption, "", *(f"{name:<6} {text}" for name, text in figures.items())])
+
+
+def describe_collective(plan: CollectivePlan) -> str:
+    """What `print(plan)` shows of another collective, or of groups."""
+    tree = plan.up[0] if plan.kind.up else plan.down[0]
+    lines = _map(plan.mesh, tree, int(plan.root[0]))
+    caption = f"flow 0 (of 0 to {len(plan) - 1}): " + (
+        "parts go along the arrows to the root *"
+        if plan.kind.up
+        else "each chip gets from where its arrow points, * sends"
+    )
+    if (plan.group < 0).any() or plan.groups > 1:
+        caption += "; chips of other groups forward, . are not in this flow"
+    apart = f" in {plan.groups} groups at once" if plan.groups > 1 else ""
+    figures = {
+        "mesh": f"{plan.mesh}, {len(plan.mesh.live)} live chips and {len(plan.mesh.links)} live links",
+        "plan": f"{plan.collective}{apart}, {len(plan)} flow{'s' * (len(plan) > 1)}, {plan.hops} hops",
+        "speed": f"{plan.algbw:.3f} B{' in every group' * (plan.groups > 1)} of at most {plan.bound.value:.3f} B "
+        f"({100 * plan.efficiency:.1f} %)",
+        "bound": plan.bound.reason,
+        "load": f"the busiest link carries {plan.max_load:.3f} of a payload",
+        "why": plan.why,
+    }
+    return "\n".join([*lines, caption, "", *(f"{name:<6} {text}" for name, text in figures.items() if text)])
+
+
+def _map(mesh: Mesh, tree: Ways, root: int) -> list[str]:
+    """The rows of the map with one tree as arrows."""
+    marks = {int(chip): ARROWS[tree[chip]] if tree[chip] >= 0 else "*" if chip == root else "." for chip in mesh.live}
+    lines = text_map(mesh, marks=marks, links=False).splitlines()
+    if len(lines) > TALL:
+        half = TALL // 2
+        lines[half:-half] = [f"… {len(lines) - 2 * half} more rows …"]
+    return lines

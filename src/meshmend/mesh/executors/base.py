@@ -7,6 +7,7 @@ once however many executors run it, and steps cost nothing more.
 from __future__ import annotations
 
 from meshmend.errors import VerifyError
+from meshmend.mesh.collectives.schedule import CollectiveSchedule
 from meshmend.mesh.proof import Proof, verify
 from meshmend.mesh.schedule import Schedule
 
@@ -29,7 +30,7 @@ class Executor:
         return self._proof
 
 
-def require_proof(schedule: Schedule, proof: Proof | None = None) -> Proof:
+def require_proof(schedule: Schedule | CollectiveSchedule, proof: Proof | None = None) -> Proof:
     """The proof given, if it is one of this schedule; a new one if none was given."""
     if proof is None:
         return verify(schedule)

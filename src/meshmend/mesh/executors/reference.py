@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from meshmend.errors import PlanError
 from meshmend.mesh.executors.base import Executor
+from meshmend.mesh.executors.collectives import run as run
 from meshmend.mesh.planners import Plan
 from meshmend.mesh.proof import Proof
 from meshmend.mesh.schedule import Schedule

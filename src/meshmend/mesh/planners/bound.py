@@ -102,8 +102,13 @@ def weakest(mesh: Mesh, units: Ints) -> tuple[Ints, int]:
     inwards = _inwards(mesh)
     rank: Ints = np.full(len(near) + 1, -1)  # of -1, which is no chip, too
     rank[inwards] = np.arange(len(near))
-    near, back = rank[near[inwards]], back[inwards]
     units = units.reshape(mesh.size, -1)[mesh.live][inwards]
+    part, links = weakest_of(rank[near[inwards]], back[inwards], units)
+    return part[rank[:-1]], links
+
+
+def weakest_of(near: Ints, back: Ints, units: Ints) -> tuple[Ints, int]:
+    """The same for any graph: neighbours and the way back over each link, as `live_neighbours` gives them."""
     part: Ints = np.arange(len(near))
     links = int(units.sum()) // 2
     while len(near) > 1:
@@ -114,7 +119,7 @@ def weakest(mesh: Mesh, units: Ints) -> tuple[Ints, int]:
         if new_links * (parts - 1) >= links * (new_parts - 1):
             break
         part, links = tighter, new_links
-    return part[rank[:-1]], links
+    return part, links
 
 
 def _inwards(mesh: Mesh) -> Ints:

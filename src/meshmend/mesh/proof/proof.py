@@ -17,8 +17,19 @@ from typing import Any, NoReturn
 from weakref import WeakSet
 
 from meshmend.errors import VerifyError
+from meshmend.mesh.collectives.plan import CollectivePlan
+from meshmend.mesh.collectives.schedule import CollectiveSchedule
 from meshmend.mesh.planners.plan import Plan
 from meshmend.mesh.schedule.schedule import Schedule
+
+Provable = Plan | Schedule | CollectivePlan | CollectiveSchedule
+KINDS: dict[type, str] = {
+    Plan: "plan",
+    Schedule: "schedule",
+    CollectivePlan: "collective plan",
+    CollectiveSchedule: "collective schedule",
+}
+"""What can be proved, and what a proof calls it."""
 
 
 class Proof:
@@ -27,7 +38,7 @@ class Proof:
     __slots__ = ("__weakref__", "attested", "digest", "kind")
 
     kind: str
-    """`plan` or `schedule`."""
+    """What was proved: a `plan`, a `schedule`, or those of another collective."""
     digest: bytes
     """The digest of what was proved."""
     attested: bool
@@ -48,7 +59,7 @@ class Proof:
     def __repr__(self) -> str:
         return f"<{'attested ' * self.attested}proof of {self.kind} {self.digest.hex()}>"
 
-    def covers(self, thing: Plan | Schedule) -> bool:
+    def covers(self, thing: Provable) -> bool:
         """Whether this is a proof of that very plan or schedule."""
         return self in _MADE and self.kind == kind_of(thing) and self.digest == thing.digest
 
@@ -70,12 +81,12 @@ _MADE: WeakSet[Proof] = WeakSet()
 """Every proof there is: what is not in here is a forgery."""
 
 
-def kind_of(thing: Plan | Schedule) -> str:
+def kind_of(thing: Provable) -> str:
     """What a proof calls it."""
-    return "plan" if isinstance(thing, Plan) else "schedule"
+    return next(name for kind, name in KINDS.items() if isinstance(thing, kind))
 
 
-def make_proof(thing: Plan | Schedule, *, attested: bool = False) -> Proof:
+def make_proof(thing: Provable, *, attested: bool = False) -> Proof:
     """For `verify` and `Proof.from_peer` alone."""
     proof = object.__new__(Proof)
     for name, value in {"kind": kind_of(thing), "digest": thing.digest, "attested": attested}.items():

@@ -33,7 +33,7 @@ _REASONS = {
 
 def verify_schedule(schedule: Schedule) -> None:
     """Raise a `VerifyError` that names chip, chunk and slot, unless the schedule is right."""
-    _verify_table(schedule)
+    verify_table(schedule)
     mesh = schedule.mesh
     place = mesh.place.astype(np.int64)
     order = np.argsort(schedule.chunk, kind="stable")  # slots stay in order within a chunk
@@ -53,10 +53,11 @@ def verify_schedule(schedule: Schedule) -> None:
             chip=chip,
             chunk=chunk,
         )
-    _refuse(schedule, int(order[at]), _REASONS[int(reason)], missing)
+    refuse_transfer(schedule, int(order[at]), _REASONS[int(reason)], missing)
 
 
-def _verify_table(schedule: Schedule) -> None:
+def verify_table(schedule: Schedule) -> None:
+    """Raise a `VerifyError` unless every transfer crosses a live link that is free, in order of slots."""
     mesh, size = schedule.mesh, len(schedule.slot)
     kinds = {"slot": "i", "link": "i", "chunk": "i", "copy": "b"}
     for name, kind in kinds.items():
@@ -82,19 +83,22 @@ def _verify_table(schedule: Schedule) -> None:
             raise VerifyError(f"transfer {row} has {name} {column[row]}, out of range", slot=int(schedule.slot[row]))
     backwards = np.diff(schedule.slot) < 0
     if backwards.any():
-        _refuse(schedule, int(np.argmax(backwards)) + 1, "stands behind a later slot: transfers must be in order", None)
+        refuse_transfer(
+            schedule, int(np.argmax(backwards)) + 1, "stands behind a later slot: transfers must be in order", None
+        )
     dead = schedule.receiver < 0
     if dead.any():
-        _refuse(schedule, int(np.argmax(dead)), "uses a link that is dead or does not exist", None)
+        refuse_transfer(schedule, int(np.argmax(dead)), "uses a link that is dead or does not exist", None)
     order = np.lexsort((schedule.slot, schedule.link))
     link, slot = schedule.link[order], schedule.slot[order]
     twice = (np.diff(link) == 0) & (np.diff(slot) < schedule.busy[link[1:]])
     if twice.any():
         row = int(order[int(np.argmax(twice)) + 1])
-        _refuse(schedule, row, "crosses a link that carries another in this slot", None)
+        refuse_transfer(schedule, row, "crosses a link that carries another in this slot", None)
 
 
-def _refuse(schedule: Schedule, row: int, why: str, other: Chip | None) -> None:
+def refuse_transfer(schedule: Schedule, row: int, why: str, other: Chip | None) -> None:
+    """Raise a `VerifyError` about one row of the table."""
     sender, way = schedule.mesh.link_source(int(schedule.link[row]))
     receiver = schedule.mesh.neighbour[sender, way]
     chip, slot, chunk = schedule.mesh.chip(sender), int(schedule.slot[row]), int(schedule.chunk[row])

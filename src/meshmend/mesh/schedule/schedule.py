@@ -123,12 +123,22 @@ def schedule(
             raise PlanError(f"{name}={number!r}: give a whole number")
     if chunks < 1:
         raise PlanError(f"chunks={chunks}: a payload is cut into at least 1 chunk (better, several for each flow)")
+    hop, pace = clock_for(plan.mesh, chunks, nbytes, link, hop, even=even)
+    if hop * (plan.hops + 1) > np.iinfo(np.int32).max // 2:
+        raise PlanError(f"hop={hop} over {plan.hops} hops makes more slots than can be counted: give fewer chunks")
+    return timetable(plan, share_out(plan, chunks), hop, pace)
+
+
+def clock_for(
+    mesh: Mesh, chunks: int, nbytes: float | None, link: str | LinkSpeed, hop: int | None, *, even: bool
+) -> tuple[int, int]:
+    """(hop, pace) of a schedule whose chunks are 1 / `chunks` of a payload."""
     latency = 0.0
     if hop is None and nbytes is not None:
         speed = link_speed(link)
         latency = speed.latency * speed.bandwidth * chunks / nbytes
-    pace = 0 if even else pace_for(plan.mesh, latency)
-    if pace == 1 and plan.mesh.even:
+    pace = 0 if even else pace_for(mesh, latency)
+    if pace == 1 and mesh.even:
         pace = 0
     if hop is None:
         hop = max(1, pace) if nbytes is None else hop_slots(nbytes, chunks, link, max(1, pace))
@@ -136,16 +146,18 @@ def schedule(
         hop *= pace
     if hop < 1:
         raise PlanError(f"hop={hop}: a chunk can be sent on in the next slot at the earliest, so hop is at least 1")
-    if hop * (plan.hops + 1) > np.iinfo(np.int32).max // 2:
-        raise PlanError(f"hop={hop} over {plan.hops} hops makes more slots than can be counted: give fewer chunks")
-    busy = busy_slots(plan.mesh, pace)
-    streams, timing = on_the_clock(plan, share_out(plan, chunks), hop - max(1, pace), busy)
+    return hop, pace
+
+
+def timetable(plan: Plan, count: Ints, hop: int, pace: int) -> Schedule:
+    """The table of all transfers, where each flow has so many chunks."""
+    streams, timing = on_the_clock(plan, count, hop - max(1, pace), busy_slots(plan.mesh, pace))
     chunks_of = streams.count[streams.flow]
     first_chunk = np.concatenate([[0], np.cumsum(streams.count)[:-1]])
     chunk = np.arange(streams.first[-1]) + np.repeat(first_chunk[streams.flow] - streams.first[:-1], chunks_of)
     return Schedule(
         plan.mesh,
-        chunks,
+        int(count.sum()),
         hop,
         timing.when[timing.order],
         np.repeat(streams.link, chunks_of)[timing.order],

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from meshmend.base.registry import Registry
 from meshmend.errors import SimulateError
 from meshmend.mesh import Mesh
+from meshmend.mesh.collectives import CollectivePlan, CollectiveSchedule
 from meshmend.mesh.planners import LINKS, LinkSpeed, Plan
 from meshmend.mesh.schedule import Schedule
 from meshmend.mesh.schedule import schedule as on_the_clock
@@ -91,6 +92,8 @@ class Flight:
     network: Network
     begin: Floats = field(repr=False)
     arrive: Floats = field(repr=False)
+    cut: int = 0
+    """Chunks of one payload, where groups or chips have payloads of their own; 0 where all chunks are one payload's."""
 
     @property
     def seconds(self) -> float:
@@ -105,7 +108,7 @@ class Flight:
     @property
     def service(self) -> Floats:
         """Seconds for which one chunk occupies each directed link."""
-        return self.network.service(self.schedule.mesh, self.nbytes / self.schedule.chunks)
+        return self.network.service(self.schedule.mesh, self.nbytes / (self.cut or self.schedule.chunks))
 
     @property
     def end(self) -> float:
@@ -138,6 +141,8 @@ class Flight:
 
     def parts(self, seconds: float = math.inf) -> npt.NDArray[np.int32]:
         """[live chip, chunk]: how many chips' parts are in what a chip holds at this time. All is len(mesh.live)."""
+        if self.cut:
+            raise SimulateError("parts are counted in an all-reduce over all chips only: verify follows them in others")
         table, place = self.schedule, self.schedule.mesh.place
         return np.asarray(
             holdings(
@@ -165,7 +170,7 @@ ORDERS: Registry[Any] = Registry("order", SimulateError, {"schedule": in_order, 
 
 
 def simulate(
-    what: Plan | Schedule,
+    what: Plan | Schedule | CollectivePlan | CollectiveSchedule,
     nbytes: float,
     link: str | LinkSpeed | Network = "tpu-v3",
     *,
@@ -173,7 +178,7 @@ def simulate(
     order: Order = "schedule",
     dies: Mapping[str, float] | None = None,
 ) -> Flight:
-    """Run one all-reduce of a payload.
+    """Run one all-reduce of a payload, or another collective of a payload (in each group, if there are groups).
 
     `order`: links keep to the schedule and wait for the next in line, as executors do, or serve in order of arrival.
     `dies`: holes that come up on the way, as `{"-4x2@6,12": 300e-6}`, and the second at which each does.
@@ -183,14 +188,19 @@ def simulate(
     net = network_for(link)
     if isinstance(what, Schedule) and chunks not in (None, what.chunks):
         raise SimulateError(f"chunks={chunks}: this schedule has {what.chunks} chunks already; give its plan instead")
+    if isinstance(what, CollectivePlan):
+        what = what.schedule(chunks, nbytes=nbytes, link=net.link)
+    cut = what.cut if isinstance(what, CollectiveSchedule) else 0
+    if isinstance(what, CollectiveSchedule):
+        what = what.table
     table = what if isinstance(what, Schedule) else on_the_clock(what, chunks, nbytes=nbytes, link=net.link)
     engine = ORDERS.find(order)
-    size, place, deaths = nbytes / table.chunks, table.mesh.place, _deaths(table.mesh, dies or {})
+    size, place, deaths = nbytes / (cut or table.chunks), table.mesh.place, _deaths(table.mesh, dies or {})
     begin, arrive = engine(
         table.link, place[table.sender], place[table.receiver], table.chunk, table.copy, len(table.mesh.live),
         table.chunks, net.service(table.mesh, size), net.latency, size / net.adds, deaths,
     )  # fmt: skip
-    return Flight(table, nbytes, net, begin, arrive)
+    return Flight(table, nbytes, net, begin, arrive, cut)
 
 
 def _deaths(mesh: Mesh, dies: Mapping[str, float]) -> Floats:
