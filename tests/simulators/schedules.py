@@ -177,7 +177,7 @@ def check(outcome: Outcome) -> None:
         fine = may_fail(case) or outcome.model.raised_after_job or not ledger.written or case.tail_status or complete
         if isinstance(outcome.reason, BadStart):
             fine = kinds & {Kind.EXIT, Kind.RAISE}
-        # Who is halted within a step, and has no state from before it, must finish the step; it may be too late for that.
+        # Who is halted within a step, and has no state from before it, must finish the step, if that is possible.
         fine = fine or (case.in_place and outcome.model.halt is not None)
         _require(fine, outcome, "the run failed, but some worker could have continued")
     if status == MISUSED:

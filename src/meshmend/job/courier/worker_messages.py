@@ -48,6 +48,16 @@ class WorkerMessages:
         return self.segment.buffers.wire
 
     @property
+    def used(self) -> int:
+        """How many numbers of its messages belong to the current sum."""
+        return self.segment.buffers.used
+
+    @property
+    def several(self) -> bool:
+        """Whether steps have several sums."""
+        return self.segment.worker.sums > 1
+
+    @property
     def part(self) -> npt.NDArray[np.generic]:
         """The worker's part."""
         return self.segment.buffers.part
