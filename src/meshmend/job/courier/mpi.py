@@ -271,8 +271,11 @@ class Mpi:
         """
         here, kinds = self.world.Get_rank() == cast.source, {hello.state_device for hello in hellos}
         for on_device in (True, False) if len(kinds) == 1 and kinds != {0} else (False,):
-            midway = here and self.worker.state(self.latest, on_device=on_device) is None
-            if least(self.world, Outcome.CANNOT if midway else Outcome.DONE) is Outcome.CANNOT:
+            midway = np.zeros(1, np.int64)
+            if here:
+                midway[:] = self.worker.state(self.latest, on_device=on_device) is None
+            patient(self.world.Ibcast(midway, cast.source))  # when it is there, or never will be
+            if midway[0]:
                 return True
             if cast.take:
                 self.worker.fetch(hellos[cast.source].rank)

@@ -164,4 +164,7 @@ class Footer:
         counts, by = np.divmod(tail[: self.lanes].astype(np.int64), ONCE)
         noted = int(np.count_nonzero(tail[self._notes : -1 : HEAD + WORDS]))
         save, leaving = divmod(int(tail[-1]), SAVE)
-        return Total(counts.tolist(), digests, leaving, by.tolist(), noted, save)
+        called = tail[self._notes + HEAD - 1 : -1 : HEAD + WORDS].astype(np.int64)[list(digests)] // len(CALLS)
+        turns = np.maximum(called - MOST_ROUNDS, 0)
+        astray = bool(len(turns)) and bool((turns != turns[0]).any())
+        return Total(counts.tolist(), digests, leaving, by.tolist(), noted, astray, save)

@@ -311,7 +311,7 @@ class WorkerSession:
             total = self.places.total(number)
         self.epoch = self._segment.epoch
         self._listener.advance(unchanged=bool(notes))
-        if not notes and len({call.turn for call in calls.values()}) < 2:
+        if not notes and not found.astray:
             return total, found, {}
         check_calls(calls, self._step)
         return total, found, in_turn(calls, notes)
