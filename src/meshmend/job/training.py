@@ -91,6 +91,11 @@ class Training:
         def state() -> State | None:
             return None if self._replica is None else (self._replica.framework, self.step, self._about())
 
+        def holds() -> bool:
+            return self._replica is None or self._replica.framework.holds(summed=self.calls.summed)
+
+        self._holds = holds
+        """Whether the state of the last commit is here."""
         self._state = state
         """What a checkpoint of now would hold; None before there is a state."""
         self.saver = Saver(settings, self._ledger, state)
@@ -247,10 +252,6 @@ class Training:
                 replica.regrid(self.session)
             else:
                 replica.announce(self.session, self.step)
-
-    def _holds(self) -> bool:
-        """Whether the state of the last commit is here."""
-        return self._replica is None or self._replica.framework.holds(summed=self.calls.summed)
 
     def _confirm(self, framework: Framework) -> None:
         """All workers have the same state after the last step: now it may be written down, and to disk."""
