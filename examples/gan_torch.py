@@ -1,4 +1,4 @@
-"""A GAN in PyTorch: two models, two optimizers and an average of the generator in one job. Alone, or on workers:
+"""A GAN in PyTorch: two models, two optimizers and two sums in each step of one job. Alone, or on workers:
 
     python examples/gan_torch.py
     meshmend run -n 4 examples/gan_torch.py
@@ -47,22 +47,26 @@ def main(steps: int) -> None:
     with mm.Job(points, batch=256, lanes=4, reduction="exact") as job:
         job.share(generator, critic, moves, judges, average)
 
-        def backward(real):
-            # Random numbers in a lane depend on seed, step and lane: whoever computes it draws the same.
+        def judge(real):
+            # Random numbers in a lane depend on seed, step, lane and sum: whoever computes it draws the same.
+            fake = generator(torch.randn(len(real), NOISE)).detach()
+            judged = (softplus(-critic(real)).mean() + softplus(critic(fake)).mean()) / job.lanes
+            judged.backward()
+            return judged
+
+        def fool(real):
             fake = generator(torch.randn(len(real), NOISE))
-            judged = softplus(-critic(real)).mean() + softplus(critic(fake.detach())).mean()
-            (judged / job.lanes).backward()
-            fooled = softplus(-critic(fake)).mean()
-            (fooled / job.lanes).backward(inputs=list(generator.parameters()))  # and not into the critic
-            off = (fake.detach().norm(dim=1) - RADIUS).abs().mean()
-            return {"critic": judged / job.lanes, "generator": fooled / job.lanes, "off": off / job.lanes}
+            fooled = softplus(-critic(fake)).mean() / job.lanes
+            fooled.backward()
+            return {"generator": fooled, "off": (fake.norm(dim=1) - RADIUS).abs().mean() / job.lanes}
 
         for _ in job.steps(steps):
-            told = job.sum(backward)  # one sum for both models
+            judged = job.sum(judge)
             judges.step()
+            told = job.sum(fool)  # by the new critic, whose own gradients nobody takes
             moves.step()
-            average.update_parameters(generator)  # between sum and commit, as all that changes the state
-            job.commit(**told)
+            average.update_parameters(generator)  # before the commit, as all that changes the state
+            job.commit(critic=judged, **told)
 
     tensors = [value for model in (generator, critic, average) for value in model.state_dict().values()]
     digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in tensors))

@@ -80,8 +80,9 @@ class SegmentGone(JobError):
 class NotFinite(JobError):
     """A sum holds NaN or Inf, in float32 or in its leaf's own type."""
 
-    def __init__(self, step: int, reason: str, advice: str) -> None:
-        super().__init__(f"step {step}: {reason}; {advice}, or use mm.Job(nonfinite='skip') to leave such steps out")
+    def __init__(self, step: int, reason: str, advice: str, *, skips: bool = True) -> None:
+        or_skip = ", or use mm.Job(nonfinite='skip') to leave such steps out" if skips else ""
+        super().__init__(f"step {step}: {reason}; {advice}{or_skip}")
         self.step = step
         self.reason = reason
         self.advice = advice

@@ -21,7 +21,7 @@ def test_a_step_is_recorded_later_with_the_time_when_it_was_done(tmp_path: Path)
         fetched.append(time.time())
         return 7
 
-    ledger.committed(Epoch(0, 1, 0), 3, [0, 0, 1], {0: 7, 1: 7}, Later(digest), {"loss": 0.5}, False)
+    ledger.committed(Epoch(0, 1, 0), 3, [[0, 0, 1]], {0: 7, 1: 7}, Later(digest), {"loss": 0.5}, False)
     after = time.time()
     assert not fetched  # nobody has waited for the device yet
     ledger.confirm()
@@ -36,5 +36,5 @@ def test_a_run_tells_its_steps_also_without_metrics(
 ) -> None:
     """With plain python, a script prints what it prints."""
     ledger = StepLedger(Settings(run="r", rank=0, folder=tmp_path) if run else None)
-    ledger.committed(Epoch(0, 1, 0), 3, [0], {0: 7}, Later(lambda: 7), metrics, True)
+    ledger.committed(Epoch(0, 1, 0), 3, [[0]], {0: 7}, Later(lambda: 7), metrics, True)
     assert capsys.readouterr().out.count("step 3") == lines

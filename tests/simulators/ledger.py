@@ -22,23 +22,26 @@ class Commit:
     """The sum it was made from."""
     members: tuple[int, ...]
     counts: tuple[int, ...]
+    """How often each lane was counted, sum after sum."""
     state: int
 
 
-def truth(steps: int, lanes: int, begin: int = 0) -> list[int]:
+def truth(steps: int, lanes: int, sums: int = 1, begin: int = 0) -> list[int]:
     """The state before each step, and after the last, of an undisturbed job."""
     states = [begin]
     for step in range(steps):
-        payload = sum(mix(states[-1], step, lane) for lane in range(lanes)) & MASK
-        states.append(mix(states[-1], payload))
+        state = states[-1]
+        for turn in range(sums):
+            state = mix(state, sum(mix(state, step, turn, lane) for lane in range(lanes)) & MASK)
+        states.append(state)
     return states
 
 
-def truths(jobs: int, steps: int, lanes: int) -> dict[int, list[int]]:
+def truths(jobs: int, steps: int, lanes: int, sums: int = 1) -> dict[int, list[int]]:
     """The same for the jobs of a script, from 1; each begins with the state that the one before it has left."""
-    found = {1: truth(steps, lanes)}
+    found = {1: truth(steps, lanes, sums)}
     for job in range(2, jobs + 1):
-        found[job] = truth(steps, lanes, mix(found[job - 1][-1], job))
+        found[job] = truth(steps, lanes, sums, mix(found[job - 1][-1], job))
     return found
 
 
@@ -54,7 +57,7 @@ class Ledger:
     """The job and the step of each checkpoint."""
 
     def check(self, commit: Commit) -> None:
-        """A worker has taken a total."""
+        """A worker has taken the totals of a step."""
         if any(count != 1 for count in commit.counts):
             raise Violation(f"step {commit.step}: lanes were counted {commit.counts} times")
         if commit.state != self.truth[commit.job][commit.step + 1]:

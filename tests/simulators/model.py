@@ -38,6 +38,10 @@ class Case:
     """Jobs that the script has one after another, each of so many steps."""
     steps: int = 4
     lanes: int = 4
+    sums: int = 1
+    """Sums of a step."""
+    in_place: bool = False
+    """Whether the state changes with each sum, as PyTorch's objects do: within a step, there is none to save."""
     every: int = 2
     """Steps between two checkpoints."""
     seed: int = 0
@@ -65,7 +69,7 @@ class Model:
 
     def __init__(self, case: Case) -> None:
         self.case, self.clock, self.dice = case, Clock(), random.Random(case.seed)
-        self.ledger = Ledger(truths(case.jobs, case.steps, case.lanes))
+        self.ledger = Ledger(truths(case.jobs, case.steps, case.lanes, case.sums))
         self.leavers_look_dead = self.dice.random() < 0.5
         self.hosts = {f"h{n}": Host(self, f"h{n}", here=n == 0 and not case.apart) for n in range(case.hosts)}
         self.added: list[Place] = []

@@ -18,14 +18,21 @@ from meshmend.job.protocol import (
     Work,
     run_member,
 )
-from tests.simulators.ulfm import MASK, Group, Member, Sum, Ulfm, mix
+from tests.simulators.ulfm import MASK, MIDWAY, Group, Member, Sum, Ulfm, mix
 
 
 @dataclass
 class Worker:
-    """A stand-in for training: the state after a round depends on every lane of it, counted once."""
+    """A stand-in for training: the state after a round depends on every lane of it, counted once.
+
+    A step has so many sums, each a round. The state changes after each, as PyTorch's objects do; what a lane gives
+    depends on how many sums of its step the worker's script has made, and a newcomer's script has made none.
+    """
 
     rounds: int
+    sums: int = 1
+    summed: int = 0
+    """Sums of the step that the script has made."""
     state: int = 0
     applied: int = NEVER
     """The round whose total is in the state."""
@@ -43,13 +50,14 @@ class Worker:
         if self.part_of != round or not set(self.part) <= wanted:
             self.part, self.part_of = {}, round
         for lane in sorted(wanted - set(self.part)):
-            self.part[lane] = mix(self.state, round, lane)
+            self.part[lane] = mix(self.state, round - self.summed, self.summed, lane)
             self.computed += 1
 
     def apply(self, round: int, payload: int) -> None:
         if round > self.applied:
             assert round == self.applied + 1, "a round is missing"
             self.state, self.applied = mix(self.state, payload), round
+            self.summed = (self.summed + 1) % self.sums
 
 
 @dataclass(eq=False)
@@ -80,10 +88,12 @@ class World(Ulfm):
 
     def __init__(
         self, members: int, rounds: int, *, seed: int, lanes: int = 7, spares: int = 0, kills: Iterable[Kill] = (),
-        reforms: Iterable[int] = (), flips: dict[int, int] | None = None, strays: Iterable[Kill] = (),
+        reforms: Iterable[int] = (), flips: dict[int, int] | None = None, strays: Iterable[Kill] = (), sums: int = 1,
     ) -> None:  # fmt: skip
         super().__init__(random.Random(seed), lanes)
-        self.rounds, self.wanted = rounds, members
+        self.rounds, self.wanted, self.sums = rounds, members, sums
+        self.refused = 0
+        """How often a worker within a step was asked for its state."""
         self.kills = {(kill.rank, kill.operation, kill.entered) for kill in kills}
         self.strays = {(kill.rank, kill.operation, kill.entered) for kill in strays}
         """Where only the courier dies: its worker is in the next world, if that comes before it is ended."""
@@ -98,7 +108,7 @@ class World(Ulfm):
         for rank in range(members + spares):
             memory = MemberState(rank)
             steps = run_member(memory, lanes, members)
-            self.members.append(Courier(memory, steps, Group(0, ()), worker=Worker(rounds)))
+            self.members.append(Courier(memory, steps, Group(0, ()), worker=Worker(rounds, sums)))
         world = self.group(self.members)
         for member in self.members:
             member.world = world
@@ -194,11 +204,13 @@ class World(Ulfm):
         return dict(worker.part), mix(worker.state, 1), worker.leaving
 
     def cargo(self, member: Member, what: Payload) -> Any:
-        del what
         assert isinstance(member, Courier)
         worker = member.worker
         if member.total:
             worker.apply(member.total.round, member.total.payload)
+        if what is Payload.STATE and worker.summed:
+            self.refused += 1
+            return MIDWAY
         return member.total, (worker.state, worker.applied)
 
     def take(self, member: Member, what: Payload, cargo: Any) -> None:
@@ -206,6 +218,7 @@ class World(Ulfm):
         total, state = cargo
         if what is Payload.STATE:
             member.worker.state, member.worker.applied = state
+            member.worker.summed = 0
         elif member.total and member.total.round == total.round - 1:
             member.worker.apply(member.total.round, member.total.payload)
         member.total = total
@@ -215,8 +228,8 @@ class World(Ulfm):
         member.total = total
 
 
-def undisturbed(rounds: int, lanes: int = 7) -> int:
-    worker = Worker(rounds)
+def undisturbed(rounds: int, lanes: int = 7, sums: int = 1) -> int:
+    worker = Worker(rounds, sums)
     for number in range(rounds):
         worker.work(number, range(lanes))
         worker.apply(number, sum(worker.part.values()) & MASK)

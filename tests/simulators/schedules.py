@@ -76,6 +76,18 @@ def singles(stride: int = 1, jobs: int = 1) -> Iterator[Case]:
                     yield replace(base, faults=(fault,), seed=number)
 
 
+def singles_of_sums(stride: int) -> Iterator[Case]:
+    """Every single failure of runs whose steps have two sums, at every so many-th point."""
+    number = 0
+    for base in bases():
+        base = replace(base, sums=2, steps=2)
+        for at in range(1, simulate(base).moves + 1):
+            for fault in faults_at(base, at):
+                number += 1
+                if number % stride == 0:
+                    yield replace(base, faults=(fault,), seed=number)
+
+
 def pairs(stride: int = 1, seed: int = 1) -> Iterator[Case]:
     """Every ordered pair of failures in every base; every so many-th.
 
@@ -127,6 +139,8 @@ def random_case(seed: int) -> Case:
         exit=dice.choice([0.02, 0.02, 0.02, 3.0]), tail=dice.choice([0.02, 2.0]), load=dice.choice([0.3, 2.0]),
         seed=seed,
     )  # fmt: skip
+    sums, in_place = random.Random(f"sums {seed}").choice([(1, False), (1, False), (2, False), (3, False), (2, True)])
+    case = replace(case, sums=sums, in_place=in_place)
     faults = []
     for _ in range(dice.choice([1, 1, 2, 2, 3, 4])):
         fault = dice.choice(faults_at(case, dice.randint(1, 160)))
@@ -163,6 +177,8 @@ def check(outcome: Outcome) -> None:
         fine = may_fail(case) or outcome.model.raised_after_job or not ledger.written or case.tail_status or complete
         if isinstance(outcome.reason, BadStart):
             fine = kinds & {Kind.EXIT, Kind.RAISE}
+        # Who is halted within a step, and has no state from before it, must finish the step, if that is possible.
+        fine = fine or (case.in_place and outcome.model.halt is not None)
         _require(fine, outcome, "the run failed, but some worker could have continued")
     if status == MISUSED:
         _require(kinds & {Kind.STALL, Kind.MPIRUN, *ON_HOSTS}, outcome, "nobody misused anything")

@@ -34,6 +34,8 @@ from meshmend.job.protocol import (
 )
 
 MASK = 2**61 - 1
+MIDWAY = "midway"
+"""What a worker within a step says when it is asked for its state."""
 
 
 def mix(*values: int) -> int:
@@ -125,7 +127,7 @@ class Ulfm:
         raise NotImplementedError
 
     def cargo(self, member: Member, what: Payload) -> Any:
-        """What a member sends in a `Cast`; None: the worker has not put it down yet."""
+        """What a member sends in a `Cast`; None: the worker has not put it down yet; `MIDWAY`: it has nothing now."""
         raise NotImplementedError
 
     def take(self, member: Member, what: Payload, cargo: Any) -> None:
@@ -261,9 +263,12 @@ class Ulfm:
                 assert len({(record.world, record.shrink) for record in records}) == 1, "members count worlds alike"
                 return records
             case Cast(source=source, what=what, take=take):
+                cargo = inputs[group.members[source]]
+                if cargo is MIDWAY:
+                    return True
                 if take:
-                    self.take(member, what, inputs[group.members[source]])
-                return None
+                    self.take(member, what, cargo)
+                return False
             case Enlist(active=active):
                 if active not in group.enlisted:
                     group.enlisted[active] = self.group(group.members[place] for place in active)

@@ -12,7 +12,7 @@ from meshmend.base.status import DONE, FAILED, HALTED
 from meshmend.job.protocol import NEVER, MemberState
 from meshmend.run.supervisor.observations import HANGS, STOPPED
 from tests.simulators.ledger import Commit
-from tests.simulators.ulfm import Sum, mix
+from tests.simulators.ulfm import MIDWAY, Sum, mix
 
 if TYPE_CHECKING:
     from tests.simulators.couriers import Courier, Mpirun
@@ -70,6 +70,12 @@ class Worker:
         self.round, self.digested, self.joined, self.wire = 0, NEVER, False, False
         self.step = step
         self.state = self.model.ledger.truth[job][step]
+        self.turn = 0
+        """Sums of the step that the script has made: from the first to the commit, there is no state to hand out."""
+        self.counts: tuple[int, ...] = ()
+        """What they counted."""
+        self.committed = 0
+        """Within a step: the state before it, where that is still there."""
         self.have: dict[int, int] = {}
         self.part: tuple[dict[int, int], int, bool, bool] = ({}, 0, False, False)
         self.kept = self.model.case.jobs == 1
@@ -164,7 +170,7 @@ class Worker:
     def _go(self) -> None:
         if not self.ready or self.out:
             return
-        if self.halt:
+        if self.halt and not (self.turn and self.model.case.in_place):
             self._heed()
         elif not self.joined:
             self._join()
@@ -189,7 +195,7 @@ class Worker:
             self.model.ledger.write(self.pending, apart=self.model.is_minority or not self.model.reaches(self.host))
             self.pending = None
         if self.joined or self.memory.active:
-            self.model.ledger.save(self.job, self.step, self.state)
+            self.model.ledger.save(self.job, self.step, self.committed if self.turn else self.state)
         self.exit(HALTED)
 
     def _join(self) -> None:
@@ -218,7 +224,7 @@ class Worker:
 
         def computed() -> None:
             self.wire = True
-            self.have |= {lane: mix(self.state, self.step, lane) for lane in lacking}
+            self.have |= {lane: mix(self.state, self.step, self.turn, lane) for lane in lacking}
             self._answer(asked, self.have)
 
         self._do(self.model.case.lane * len(lacking) * self.model.dice.uniform(0.8, 1.2), computed)
@@ -243,7 +249,7 @@ class Worker:
             self.poke()
             return
         every = self.model.case.every
-        if min(total.total.digests) == self.rank and self.step // every > self.saved_before // every:
+        if not self.turn and min(total.total.digests) == self.rank and self.step // every > self.saved_before // every:
             self.saved_before = self.step
             self.model.clock.after(self.model.case.save, self._written, self.job, self.step, self.state)
         self._do(self.model.case.lane, lambda: self._commit(total))
@@ -253,13 +259,22 @@ class Worker:
             self.model.ledger.save(job, step, state)
 
     def _commit(self, total: Sum) -> None:
+        """The script has changed its state; then it makes another sum, or commits."""
+        if not self.turn:
+            self.committed = self.state
         self.state = mix(self.state, total.payload)
+        self.counts += tuple(total.total.counts)
+        self.turn += 1
+        if self.turn < self.model.case.sums:
+            self.round, self.have = self.round + 1, {}
+            return
         self.step += 1
         self.pending = Commit(
-            self.attempt, self.job, self.step - 1, total.key, tuple(sorted(total.total.digests)),
-            tuple(total.total.counts), self.state,
+            self.attempt, self.job, self.step - 1, total.key, tuple(sorted(total.total.digests)), self.counts,
+            self.state,
         )  # fmt: skip
         self.model.ledger.check(self.pending)
+        self.turn, self.counts = 0, ()
         self.summed = self.made[self.round]
         self.digested, self.round, self.have = self.round, self.round + 1, {}
 
@@ -295,19 +310,28 @@ class Worker:
         self.owing = self.model.clock.now
         self.poke()
 
-    def state_for_others(self) -> tuple[int, int, Commit | None] | None:
+    def state_for_others(self) -> tuple[int, int, Commit | None] | str | None:
         """The state, the step, and the step not yet written down; None until the worker has put them down."""
-        if self.digested >= self.memory.done and self.mode is not Mode.STOPPED and not self.exiting:
-            self.state_wanted = False
-            return self.state, self.step, self.pending
+        if self.mode is not Mode.STOPPED and not self.exiting:
+            if self.digested >= self.memory.done:
+                self.state_wanted = False
+                return self.state, self.step, self.pending
+            if self.midway:
+                self.state_wanted = False
+                return MIDWAY
         if not self.state_wanted:
             self.state_wanted = True
             if self.owing is None:
                 self.owing = self.model.clock.now
         return None
 
+    @property
+    def midway(self) -> bool:
+        """Whether the script has come to another sum of its step."""
+        return self.turn > 0 and self.round > self.memory.done
+
     def _hand_out(self) -> None:
-        if self.state_wanted and self.digested >= self.memory.done and self.courier is not None:
+        if self.state_wanted and (self.digested >= self.memory.done or self.midway) and self.courier is not None:
             if self.asked == self.answered:
                 self.owing = None
             self.courier.wake()

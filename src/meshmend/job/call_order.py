@@ -1,4 +1,4 @@
-"""The order in which the words of a job may be called: `share` first, then one `sum` and one `commit` per step.
+"""The order in which the words of a job may be called: `share` first, then in each step a `sum` or more and a `commit`.
 
 Everything else that workers do together comes between two steps. A call out of order is a mistake in the user's script,
 and would otherwise show as a worker that waits for the others forever; so each has a sentence that says what to do.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from meshmend.errors import JobError
+from meshmend.job.reduction.footer import MOST_SUMS
 
 
 class CallOrder:
@@ -18,10 +19,17 @@ class CallOrder:
         self._process = os.getpid()
         self.shared = False
         """Whether there is a state to begin with."""
-        self.summed = False
-        """Whether this step has its sum."""
+        self.sums = 0
+        """How many sums this step has so far."""
         self.sharded = False
         """Whether the job makes the updates, and shares them among its workers."""
+        self.tables = False
+        """Whether the job has embedding tables, whose rows are updated with the one sum of a step."""
+
+    @property
+    def summed(self) -> bool:
+        """Whether this step has a sum."""
+        return self.sums > 0
 
     @property
     def in_fork(self) -> bool:
@@ -46,24 +54,42 @@ class CallOrder:
         return "update" if self.sharded else "sum"
 
     def check_sum(self, word: str, step: int) -> None:
-        """Refuse a second sum in a step, and the word of another kind of job."""
+        """Refuse the word of another kind of job, a second update in a step, and far too many sums."""
         if word != self.word:
             other = "job.share with optimizer=" if word == "update" else "job.share without optimizer="
             raise JobError(
                 f"job.{word} was called in step {step}, and needs {other}; this job's steps are made with "
                 f"job.{self.word}"
             )
-        if self.summed:
+        if self.summed and self.sharded:
             raise JobError(
-                f"job.{word} was called twice in step {step}; return everything to be summed as one tree, and call "
-                f"job.commit before the next {word}"
+                f"job.update was called twice in step {step}; an update is a whole step, so return everything to be "
+                "summed as one tree, and call job.commit before the next update"
+            )
+        if self.summed and self.tables:
+            raise JobError(
+                f"job.sum was called twice in step {step} of a job with embedding tables, which has one sum per step; "
+                "return everything to be summed as one tree, and call job.commit before the next sum"
+            )
+        if self.sums >= MOST_SUMS:
+            raise JobError(
+                f"job.sum was called more than {MOST_SUMS} times in step {step}; call job.commit at the end of each "
+                "step, or return more to be summed as one tree"
             )
 
     def check_commit(self, step: int) -> None:
         """Refuse to commit a step that has no sum."""
         if not self.summed:
-            what = "an update; call job.update" if self.sharded else "a sum; call job.sum"
-            raise JobError(f"job.commit was called in step {step} without {what} once per step")
+            what = "an update; call job.update once" if self.sharded else "a sum; call job.sum at least once"
+            raise JobError(f"job.commit was called in step {step} without {what} per step")
+
+    def check_next(self, step: int) -> None:
+        """Refuse to begin a step while another one is not committed."""
+        if self.summed:
+            raise JobError(
+                f"the loop went on after step {step} without job.commit; call it once per step, after the last "
+                f"job.{self.word}"
+            )
 
     def check_rows(self, step: int) -> None:
         """Refuse to read rows of tables that other workers may have updated already."""

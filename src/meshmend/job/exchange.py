@@ -61,14 +61,15 @@ def check_calls(calls: Mapping[int, Call], step: int) -> None:
 
     The first call in which they differ ends the job, so that two calls of the same word are the same call.
     """
-    firsts: dict[int | None, tuple[int, str]] = {}
+    firsts: dict[int | None, tuple[int, Call]] = {}
     for rank, call in sorted(calls.items()):
-        other, word = firsts.setdefault(call.joined, (rank, call.word))
-        if word == call.word or {word, call.word} in ALONE:
+        other, first = firsts.setdefault(call.joined, (rank, call))
+        if (first.word, first.turn) == (call.word, call.turn) or {first.word, call.word} in ALONE:
             continue
+        must = "make the same call" if first.word != call.word else "make the same number of sums in every step"
         raise JobError(
-            f"worker {other} {_said(word)} where worker {rank} {_said(call.word)} (step {step}): all workers must make "
-            "the same call; do not put it under `if job.first` or `if job.rank`"
+            f"worker {other} {_said(first)} where worker {rank} {_said(call)} (step {step}): all workers must {must}; "
+            "do not put it under `if job.first` or `if job.rank`"
         )
 
 
@@ -76,5 +77,7 @@ ALONE = ({"sum", "end"}, {"update", "end"})
 """A worker leaves the loop while others continue: the couriers find that, and say what to do about it."""
 
 
-def _said(word: str) -> str:
-    return "left its job" if word == "end" else f"called job.{word}"
+def _said(call: Call) -> str:
+    if call.word == "end":
+        return "left its job"
+    return f"called job.{call.word}" + (f" again, as sum {call.turn + 1} of its step," if call.turn else "")

@@ -212,6 +212,7 @@ class Job:
             training.say_repeat(f"the steps up to {count} were done")
         while training.step < count and not training.passing:
             yield training.step
+            training.calls.check_next(training.step)
 
     def steps_in(self, epochs: int) -> int:
         """How many steps so many epochs take, for schedules: an epoch holds the steps that begin in it."""
@@ -223,6 +224,9 @@ class Job:
 
     def sum(self, function: Callable[..., Any]) -> Any:
         """The sum of `function(lane)` over all lanes of this step; any tree of arrays, the same for every lane.
+
+        A step may have several sums, each with its own tree and the same lanes: the two updates of a GAN, a metric of
+        the new weights. All workers make the same ones, in the same order.
 
         Any worker may compute a lane, and again when one dies, so its result must depend on the lane and the state
         alone. Where it draws random numbers, it takes a second argument, `function(lane, draws)`, with `draws.rng`

@@ -23,7 +23,8 @@ class Unwritten:
     epoch: Epoch
     rank: int
     step: int
-    by: Sequence[int]
+    by: Sequence[Sequence[int]]
+    """Which rank computed each lane, for each sum of the step."""
     workers: int
     digest: Later[int]
     metrics: Mapping[str, float | Later[float]]
@@ -42,8 +43,8 @@ class Unwritten:
         """The line of the ledger."""
         digest = f"{self.digest.value():012x}"
         return Committed(
-            time=self.time, epoch=self.epoch, rank=self.rank, step=self.step, by=_runs(self.by), digest=digest,
-            metrics=self.numbers(), stall=round(self.stall, 6),
+            time=self.time, epoch=self.epoch, rank=self.rank, step=self.step, by=_runs(self.by[0]), digest=digest,
+            metrics=self.numbers(), stall=round(self.stall, 6), more=[*map(_runs, self.by[1:])],
         )  # fmt: skip
 
 
@@ -79,7 +80,7 @@ class StepLedger:
         self,
         epoch: Epoch,
         step: int,
-        by: Sequence[int],
+        by: Sequence[Sequence[int]],
         active: Iterable[int],
         digest: Later[int],
         metrics: Mapping[str, float | Later[float]],

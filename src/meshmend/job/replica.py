@@ -10,9 +10,11 @@ the total of the next round is there.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
+from xxhash import xxh3_64_intdigest
 
 from meshmend.job.config import JobConfig
 from meshmend.job.frameworks.base import Accumulator, Framework
@@ -22,6 +24,9 @@ from meshmend.job.session.solo import Solo
 from meshmend.job.state.codec import decode, encode
 from meshmend.job.state.digest import Later
 
+MORE_GRIDS = "more_grids"
+"""In checkpoints: the grids of the sums after the first one of a step, where steps have several."""
+
 
 class Replica:
     """A state, how gradients for it add up, and the digest of both."""
@@ -30,38 +35,52 @@ class Replica:
         self.framework, self._config = framework, config
         self._compared = compared
         """Whether there may be other workers to compare it with."""
-        self._accumulator: Accumulator | None = None
-        self._received: Levels = np.zeros(0, np.int16)
-        """The grid as it was received: how large it must be shows only with the first gradients."""
+        self._accumulators: dict[int, Accumulator] = {}
+        """For each sum of a step."""
+        self._received: list[Levels] = [np.zeros(0, np.int16)]
+        """Their grids as they were received: how large these must be shows only with the first gradients."""
         self._digest = Later.of(0)
         """The digest that was announced last."""
 
     @property
     def grid(self) -> Levels:
-        """The reduction's state."""
-        return self._received if self._accumulator is None else self._accumulator.reduction.state()
+        """The state of the reduction, in the first sum of a step."""
+        return self._grids()[0]
 
-    def restore(self, grid: Sequence[int]) -> None:
-        """Begin with the grid of a checkpoint, or of another worker."""
-        self._received = np.array(grid, np.int16)
+    def _grids(self) -> list[Levels]:
+        """The states of the reductions, for all sums of a step."""
+        found = list(self._received)
+        for turn, one in sorted(self._accumulators.items()):
+            found[turn : turn + 1] = [one.reduction.state()]
+        return found
 
-    def accumulator(self, tree: Any) -> Accumulator:
-        """What adds up lanes like this one; made with the first."""
-        if self._accumulator is None:
-            made = self.framework.accumulator(self._config.kind, tree, self._config.lanes.lanes)
-            if len(self._received):
-                made.reduction.restore(self._received)
-            self._accumulator = made
-        return self._accumulator
+    def _more(self) -> dict[str, Any]:
+        """What a checkpoint or another worker is told of sums after the first one of a step."""
+        grids = self._grids()[1:]
+        return {MORE_GRIDS: [grid.tolist() for grid in grids]} if grids else {}
 
-    def round(self, session: WorkerSession | Solo) -> Generator[int, Any, Any]:
-        """The lanes of a round: see `WorkerSession.round`."""
-        return session.round(self.accumulator)
+    def restore(self, grid: Sequence[int], more: Sequence[Sequence[int]] = ()) -> None:
+        """Begin with the grids of a checkpoint, or of another worker."""
+        self._received = [np.array(one, np.int16) for one in (grid, *more)]
 
-    def finish(self, total: Any, step: int) -> Any | None:
+    def accumulator(self, tree: Any, turn: int = 0) -> Accumulator:
+        """What adds up lanes like this one, in this sum of a step; made with the first."""
+        found = self._accumulators.get(turn)
+        if found is None:
+            found = self.framework.accumulator(self._config.kind, tree, self._config.lanes.lanes)
+            if turn < len(self._received) and len(self._received[turn]):
+                found.reduction.restore(self._received[turn])
+            self._accumulators[turn] = found
+        return found
+
+    def round(self, session: WorkerSession | Solo, turn: int = 0) -> Generator[int, Any, Any]:
+        """The lanes of a round, the sum of this number in its step: see `WorkerSession.round`."""
+        return session.round(partial(self.accumulator, turn=turn), turn)
+
+    def finish(self, total: Any, step: int, turn: int = 0) -> Any | None:
         """The tree of sums; None where the round must be repeated with another grid, `NotFinite` as the job wants."""
-        assert self._accumulator is not None, "a total cannot arrive before the first part"
-        return self._accumulator.finish(total, step, check=self._config.nonfinite is not NonFinite.PASS)
+        check = self._config.nonfinite is not NonFinite.PASS
+        return self._accumulators[turn].finish(total, step, check=check)
 
     def commit(self, state: tuple[Any, ...], step: int) -> None:
         """The step is done: this is the state after it."""
@@ -70,15 +89,21 @@ class Replica:
 
     def settle(self) -> None:
         """The job ends: wait for what sums have left to do."""
-        if self._accumulator is not None:
-            self._accumulator.settle()
+        for one in self._accumulators.values():
+            one.settle()
 
     def digest(self) -> Later[int]:
         """Begin to compute the digest of what this worker has now."""
         if self.framework.device and not self._compared:
             return Later.of(0)  # nobody is there to compare with, and the device has other work
-        self._digest = self.framework.digest_begun(self.grid)
+        self._digest = self.framework.digest_begun(*self._grids())
         return self._digest
+
+    def regrid(self, session: WorkerSession | Solo) -> None:
+        """Within a step, a grid has moved: say so, without a look at the state, which the user's script has changed."""
+        grids = b"".join(grid.tobytes() for grid in self._grids())
+        self._digest = Later.of(xxh3_64_intdigest(grids, seed=self._digest.value()) >> 16)
+        session.redigested(self._digest)
 
     def announce(self, session: WorkerSession | Solo, step: int, *, arrived: bool = False) -> None:
         """Say that this is the state now; one that has arrived from another worker must be what that one had."""
@@ -89,7 +114,7 @@ class Replica:
 
     def header(self) -> dict[str, Any]:
         """What a checkpoint says of it besides the leaves."""
-        return {**self._config.identity(), "grid": self.grid.tolist()}
+        return {**self._config.identity(), "grid": self.grid.tolist(), **self._more()}
 
     def export(
         self, session: WorkerSession | Solo, step: int, pending: dict[str, Any] | None, *, on_device: bool
@@ -98,7 +123,7 @@ class Replica:
 
         `pending` is the line of the step before, which the newcomer writes too, in case all that did the step die now.
         """
-        about = {"step": step, "grid": self.grid.tolist(), "pending": pending}
+        about = {"step": step, "grid": self.grid.tolist(), "pending": pending, **self._more()}
         leaves, states = self.framework.leaves(), session.places.states if on_device else None
         lent = states.lend(leaves, self._digest.value()) if states is not None else None
         return encode(leaves, lent, messages=session.room.format(), **about)
@@ -108,6 +133,6 @@ class Replica:
         states = session.places.states
         leaves, about = decode(received, self.framework.template(), states.borrowed if states is not None else None)
         self.framework.adopt(leaves)
-        self.restore(about["grid"])
+        self.restore(about["grid"], about.get(MORE_GRIDS, ()))
         session.room.adopt(*about["messages"])
         return about["step"], about["pending"]

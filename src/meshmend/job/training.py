@@ -45,8 +45,9 @@ from meshmend.job.frameworks.draws import Draws
 from meshmend.job.frameworks.weights import Weights
 from meshmend.job.hints import Hints
 from meshmend.job.ledger import StepLedger
+from meshmend.job.protocol import Total
 from meshmend.job.reduction.base import NonFinite
-from meshmend.job.replica import Replica
+from meshmend.job.replica import MORE_GRIDS, Replica
 from meshmend.job.sequence import SCRIPT, End
 from meshmend.job.session.session import Unneeded, WorkerSession
 from meshmend.job.session.solo import Passing, Solo
@@ -75,6 +76,8 @@ class Training:
         """What this worker has of the state; None before `begin`."""
         self.calls = CallOrder()
         """What the user's script may call now."""
+        self._accounts: list[Total] = []
+        """Who did what in the sums of this step."""
         self._rank = 0 if settings is None else settings.rank
         self._settings = settings
         self._ledger = StepLedger(settings)
@@ -90,6 +93,11 @@ class Training:
         def state() -> State | None:
             return None if self._replica is None else (self._replica.framework, self.step, self._about())
 
+        def holds() -> bool:
+            return self._replica is None or self._replica.framework.holds(summed=self.calls.summed)
+
+        self._holds = holds
+        """Whether the state of the last commit is here."""
         self._state = state
         """What a checkpoint of now would hold; None before there is a state."""
         self.saver = Saver(settings, self._ledger, state)
@@ -100,6 +108,7 @@ class Training:
             self.session = WorkerSession(settings, self.lanes.lanes)
             self.session.faults = Faults(settings.rank, settings.folder, self._ledger.log, lambda: self.session.epoch)
             self.session.save = self.saver.halted
+            self.session.holds = self._holds
             self._ledger.log.wait = self.session.waits_for_room
         place = Place() if settings is None else Place(shared_memory_of(settings.run), MEMORY)
         self.input = Feed(data, self.lanes, lambda: self.mine, place)
@@ -121,8 +130,9 @@ class Training:
         return self.session.mine
 
     def key(self, lane: int) -> Key:
-        """What the random numbers of a lane of this step depend on, on every worker."""
-        return self.lanes.seed, self.step, lane
+        """What the random numbers of a lane of this step depend on, on every worker; in each sum of the step others."""
+        turn = self.calls.sums
+        return (self.lanes.seed, self.step, lane, turn) if turn else (self.lanes.seed, self.step, lane)
 
     def lane(self, lane: int) -> Any:
         """The samples of one lane of this step."""
@@ -149,7 +159,7 @@ class Training:
             assert isinstance(framework, Weights), "it was made for a sharded job"
             save = partial(SliceSaver, self._settings, self._ledger, self._state)
             replica, self.saver = shard(framework, sharded, self.config, self.session, self._settings, save)
-        self._replica, self.calls.sharded = replica, sharded is not None
+        self._replica, self.calls.sharded, self.calls.tables = replica, sharded is not None, tables is not None
         if self._settings is not None:
             self._job = SCRIPT.begin()
             self.saver.open(self._job)
@@ -188,7 +198,7 @@ class Training:
     def _load(self, checkpoint: Path, replica: Replica) -> dict[str, Any]:
         checkpoints = self.saver.checkpoints
         self.step, grid, about = checkpoints.load(checkpoint, replica.framework, self.config.identity())
-        replica.restore(grid)
+        replica.restore(grid, about.get(MORE_GRIDS, ()))
         self.epochs_done = about.get("epochs")
         return about
 
@@ -216,18 +226,29 @@ class Training:
             self._hints.repeats(what, self.began)
 
     def round(self, word: str = "") -> Generator[int, Any, Any]:
-        """The lanes of this step that this worker is asked for; is sent their trees, and returns the sum."""
+        """The lanes of this step that this worker is asked for; is sent their trees, and returns the sum.
+
+        A step may have several such rounds. The state is known to all from the first one's total on, and handed to
+        newcomers only before that: see `protocol/recovery.py`.
+        """
         word = word or self.calls.word
         self.calls.check_process(word)
         replica = self._required(word)
         self.calls.check_sum(word, self.step)
-        self._hints.round_begins(replica.framework, self.step, self.epoch, first=self.session.first)
+        turn = self.calls.sums
+        if not turn:
+            self._hints.round_begins(replica.framework, self.step, self.epoch, first=self.session.first)
         while True:
-            total = yield from replica.round(self.session)
-            self._confirm(replica.framework)
+            total = yield from replica.round(self.session, turn)
+            if not turn:
+                self._confirm(replica.framework)
             try:
-                result = replica.finish(total, self.step)
+                result = replica.finish(total, self.step, turn)
             except NotFinite as error:
+                if turn:
+                    why = f"{error.reason}, in sum {turn + 1} of the step; only its first sum could be left out"
+                    self._diverged = NotFinite(error.step, why, error.advice, skips=False)
+                    raise self._diverged from None
                 if self.config.nonfinite is not NonFinite.SKIP:
                     self._diverged = error
                     replica.announce(self.session, self.step)
@@ -237,9 +258,14 @@ class Training:
                 self.step += 1
             else:
                 if result is not None:
-                    self.calls.summed = True
+                    self.calls.sums += 1
+                    self._accounts.append(self.session.account)
                     return result
-            replica.announce(self.session, self.step)  # another grid or step, so this round has a state of its own
+            # Another grid or step, so this round has a state of its own.
+            if turn:
+                replica.regrid(self.session)
+            else:
+                replica.announce(self.session, self.step)
 
     def _confirm(self, framework: Framework) -> None:
         """All workers have the same state after the last step: now it may be written down, and to disk."""
@@ -256,15 +282,16 @@ class Training:
         if fault is not None and fault.kind == FLIP.name:
             replica.framework.flip_bit()
         self.step += 1
-        self.calls.summed = False
-        account, first = self.session.account, self.session.first
+        accounts, first = self._accounts, self.session.first
+        self.calls.sums, self._accounts = 0, []
         self.progress.sums = self.session.places.note()
         digest = replica.digest()
         # Before the state may be handed out, and with it the step that is not written down yet.
-        by, stall = account.by, self.input.stall()
-        self._ledger.committed(self.session.epoch, self.step - 1, by, account.digests, digest, metrics, first, stall)
+        by, stall = [account.by for account in accounts], self.input.stall()
+        active = accounts[-1].digests
+        self._ledger.committed(self.session.epoch, self.step - 1, by, active, digest, metrics, first, stall)
         self.session.digested(self.step, digest)
-        if account.save:
+        if accounts[-1].save:
             self.saver.begin()
 
     def exchange(self, word: str, data: bytes) -> dict[int, bytes]:
@@ -306,7 +333,8 @@ class Training:
             if self._replica is not None:
                 self._replica.settle()
         if together and shared:
-            if not self.calls.summed and not self.passing:
+            known = not self.calls.summed or (self._diverged is not None and self._holds())
+            if known and not self.passing:
                 self.saver.together(self.session, self._rank)
             self.session.leave()
             self._ledger.confirm()

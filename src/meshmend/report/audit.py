@@ -31,7 +31,7 @@ from meshmend.report.findings import (
     stray_lines,
 )
 from meshmend.report.jobs import JobEvents
-from meshmend.report.ledger import SKIPPED, Ledger, Line, Span, digest_of, read_ledger
+from meshmend.report.ledger import SKIPPED, Ledger, Line, Span, digest_of, read_ledger, sums_of
 from meshmend.report.stalls import Stalls
 from meshmend.telemetry import Event, Events, Skipped
 
@@ -49,7 +49,7 @@ class Account:
     samples: int
     """Samples that were trained on."""
     lanes: int
-    """Lanes that were counted, over all steps."""
+    """Lanes that were counted, over all sums of all steps."""
     repeated: int
     """Steps that were rolled back and done again because the run was resumed from a checkpoint before them."""
     skipped: int
@@ -103,8 +103,9 @@ class Audit:
         rows = [*_rows(ledger, spans, {key: _most(lines[key]) for key in odd[:MOST]})]
         odd = [key for key in odd if key not in lines or len({content_of(line) for line in lines[key]}) > 1]
         for row in rows:
-            if any(len(run) != 2 or min(run) < 0 for run in row.by):
-                raise FormatError(f"step {row.begin}: by={row.by} is no list of [rank, how many lanes]")
+            for by in row.sums:
+                if any(len(run) != 2 or min(run) < 0 for run in by):
+                    raise FormatError(f"step {row.begin}: by={by} is no list of [rank, how many lanes]")
         counts = Counts.of(rows, ledger.data, end)
         skipped = sum(row.skipped for row in rows)
         return Account(
@@ -113,7 +114,7 @@ class Audit:
             batch=ledger.data.batch,
             epochs=end * ledger.data.batch / ledger.data.size,
             samples=counts.total * ledger.data.lane_size - skipped * ledger.data.batch,
-            lanes=counts.total,
+            lanes=sum((row.end - row.begin) * row.all_lanes for row in rows),
             repeated=sum(span.end - span.begin for span in ledger.void()),
             skipped=skipped,
             workers=len({rank for _, rank in ledger.opened}),
@@ -200,7 +201,7 @@ def _rows(ledger: Ledger, spans: Iterable[Span], most: dict[tuple[int, int], Lin
                 yield _row(span, begin, step)
             line = most[span.attempt, step]
             last = None if isinstance(line, Skipped) else ledger.code_of(digest_of(line))
-            yield Row(span.attempt, step, step + 1, line.by, int(last is None), last)
+            yield Row(span.attempt, step, step + 1, sums_of(line), int(last is None), last)
             begin = step + 1
         if begin < span.end:
             yield _row(span, begin, span.end)
@@ -210,7 +211,7 @@ def _row(span: Span, begin: int, end: int) -> Row:
     codes = span.codes[begin - span.begin : end - span.begin]
     done = np.flatnonzero(codes != SKIPPED)
     last = int(codes[done[-1]]) if len(done) else None
-    return Row(span.attempt, begin, end, span.by, len(codes) - len(done), last)
+    return Row(span.attempt, begin, end, span.sums, len(codes) - len(done), last)
 
 
 def _most(lines: list[Line]) -> Line:

@@ -52,11 +52,11 @@ def cost(incident: Incident, state: State, ledger: Ledger) -> Cost:
 
 
 def lanes_of(ledger: Ledger, attempt: int, step: int) -> dict[int, int]:
-    """How many lanes each rank computed in a step; empty if that is not known."""
+    """How many lanes each rank computed in a step's last sum; empty if that is not known."""
     pieces = ledger.attempts.get(attempt)
     piece = pieces.at(step) if pieces is not None else None
     found: dict[int, int] = {}
-    for rank, count in piece.tag if piece is not None else ():
+    for rank, count in piece.tag[-1] if piece is not None else ():
         found[rank] = found.get(rank, 0) + count
     return found
 

@@ -8,7 +8,7 @@ from itertools import islice, pairwise
 
 from meshmend.base.units import plural
 from meshmend.job.data.lanes import Ids, Lanes
-from meshmend.report.ledger import Ledger, Line
+from meshmend.report.ledger import Ledger, Line, sums_of
 from meshmend.telemetry import Skipped
 
 MOST = 10_000
@@ -26,7 +26,8 @@ class Row:
     attempt: int
     begin: int
     end: int
-    by: list[list[int]]
+    sums: list[list[list[int]]]
+    """Which rank computed how many lanes, in each sum of a step."""
     skipped: int
     """How many of them were skipped."""
     last: int | None
@@ -34,8 +35,13 @@ class Row:
 
     @property
     def lanes(self) -> int:
-        """The lanes that were counted in each step."""
-        return sum(count for _, count in self.by)
+        """The lanes that were counted in each step's first sum: those that tell which samples were seen."""
+        return _lanes(self.sums[0])
+
+    @property
+    def all_lanes(self) -> int:
+        """The lanes that were counted in each step, in all its sums."""
+        return sum(map(_lanes, self.sums))
 
 
 @dataclass(frozen=True)
@@ -111,22 +117,29 @@ def stray_lines(
 def lanes_and_ranks(ledger: Ledger, rows: Sequence[Row]) -> Iterator[str]:
     """Return findings about lanes that no worker or two workers counted, and workers that cannot have counted any."""
     lanes = ledger.data.lanes
-    wrong = ((step, row) for row in rows if row.lanes != lanes for step in range(row.begin, row.end))
-    for step, row in islice(wrong, MOST):
-        total, who = row.lanes, _who(row.by)
+    wrong = (
+        (step, turn, by)
+        for row in rows
+        for turn, by in enumerate(row.sums)
+        if _lanes(by) != lanes
+        for step in range(row.begin, row.end)
+    )
+    for step, turn, by in islice(wrong, MOST):
+        total, who, where = _lanes(by), _who(by), f"step {step}" + (f", sum {turn + 1}" if turn else "")
         if total < lanes:
-            yield f"step {step}: {_range('lane', total, lanes - 1, past=True)} counted by nobody ({who})"
+            yield f"{where}: {_range('lane', total, lanes - 1, past=True)} counted by nobody ({who})"
         else:
-            yield f"step {step}: {total} lanes were counted where there are {lanes}, so some twice ({who})"
+            yield f"{where}: {total} lanes were counted where there are {lanes}, so some twice ({who})"
     yield from islice(_strangers(ledger, rows), MOST)
 
 
 def _strangers(ledger: Ledger, rows: Iterable[Row]) -> Iterator[str]:
     for row in rows:
-        since = [ledger.opened.get((row.attempt, rank)) for rank, _ in row.by]
+        every = [run for by in row.sums for run in by]
+        since = [ledger.opened.get((row.attempt, rank)) for rank, _ in every]
         until = max((row.end if one is None else min(one, row.end) for one in since), default=row.begin)
         for step in range(row.begin, until):
-            for (rank, count), first in zip(row.by, since, strict=True):
+            for (rank, count), first in zip(every, since, strict=True):
                 if first is None or step < first:
                     why = "which never took part" if first is None else f"which took part only from step {first} on"
                     yield f"step {step}: {plural(count, 'lane')} counted for worker {rank}, {why}"
@@ -175,7 +188,8 @@ def disagreements(lines: dict[tuple[int, int], list[Line]], odd: Sequence[tuple[
 
 def content_of(line: Line) -> tuple[str, str]:
     """Put a line in words: which worker computed which lanes, and the state after the step."""
-    return f"({_who(line.by)})", "that it was skipped" if isinstance(line, Skipped) else f"digest {line.digest}"
+    who = "; ".join(map(_who, sums_of(line)))
+    return f"({who})", "that it was skipped" if isinstance(line, Skipped) else f"digest {line.digest}"
 
 
 def _camps(camps: dict[str, list[int]], workers: int) -> str:
@@ -183,6 +197,10 @@ def _camps(camps: dict[str, list[int]], workers: int) -> str:
     ordered = sorted(camps.items(), key=lambda camp: len(camp[1]))
     whose = (("most" if 2 * len(ranks) > workers else _workers(ranks), content) for content, ranks in ordered)
     return ", ".join(f"{who} wrote {content}" for who, content in whose)
+
+
+def _lanes(by: list[list[int]]) -> int:
+    return sum(count for _, count in by)
 
 
 def _who(by: list[list[int]]) -> str:

@@ -126,6 +126,8 @@ def groups(state: State) -> Iterator[Group]:
         level, victims = _level(was, epoch), removed.get(epoch, [])
         if level is None and not victims:
             continue
+        if level is Level.SHRINK and not victims and _joined(state, epoch):
+            continue
         restarted = level is Level.CHECKPOINT and epoch.attempt in state.restarted
         if group is None or (
             not (restarted and group.level is not Level.CHECKPOINT) and _is_over(state, group, epoch, victims)
@@ -137,6 +139,12 @@ def groups(state: State) -> Iterator[Group]:
         group.level = max(group.level, level or Level.SHRINK, key=lambda one: one.value)
     yield from _close(state, group, list(chain.from_iterable(left.values())))
     yield from apart
+
+
+def _joined(state: State, epoch: Epoch) -> bool:
+    """Whether an epoch began because members joined that had waited for the end of a step."""
+    repairs = state.repairs.get(epoch, [])
+    return bool(repairs) and all(repair.joined for repair in repairs)
 
 
 def _level(was: Epoch, epoch: Epoch) -> Level | None:

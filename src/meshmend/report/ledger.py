@@ -47,8 +47,13 @@ class Span:
 
     @property
     def by(self) -> list[list[int]]:
-        """Which rank computed which lanes."""
-        found: list[list[int]] = self.piece.tag
+        """Which rank computed which lanes, in the first sum of each step."""
+        return self.sums[0]
+
+    @property
+    def sums(self) -> list[list[list[int]]]:
+        """Which rank computed which lanes, in each sum of a step."""
+        found: list[list[list[int]]] = self.piece.tag
         return found
 
     @property
@@ -130,11 +135,13 @@ class Ledger:
         code = self.code_of(digest_of(line))
         if (piece := pieces.at(line.step)) is not None:
             at = line.step - piece.start
-            piece.columns[1][at] |= piece.columns[0][at] != code or piece.tag != line.by
+            piece.columns[1][at] |= piece.columns[0][at] != code or piece.tag != sums_of(line)
             return
         metrics = line.metrics if isinstance(line, Committed) else {}
         self.metrics |= metrics.keys()
-        pieces.add(line.step, line.by, (code,), (0,), *([(metrics.get(self.metric, nan),)] if self.metric else []))
+        pieces.add(
+            line.step, sums_of(line), (code,), (0,), *([(metrics.get(self.metric, nan),)] if self.metric else [])
+        )
 
     def _add_steps(self, pieces: Pieces, line: Steps) -> None:
         self.metrics |= line.values_of.keys()
@@ -142,11 +149,11 @@ class Ledger:
             own = slice(begin - line.step, end - line.step)
             if piece is not None:
                 flags = piece.view(1, begin, end)
-                flags |= (piece.view(0, begin, end) != line.digests[own]) | (piece.tag != line.by)
+                flags |= (piece.view(0, begin, end) != line.digests[own]) | (piece.tag != sums_of(line))
                 continue
             none = np.zeros(end - begin, np.uint8)
             values = line.values_of.get(self.metric, np.full(line.count, nan, np.float32))[own]
-            pieces.add(begin, line.by, line.digests[own], none, *([values] if self.metric else []))
+            pieces.add(begin, sums_of(line), line.digests[own], none, *([values] if self.metric else []))
 
     def code_of(self, digest: str) -> int:
         """A digest as a number."""
@@ -242,6 +249,11 @@ def look_up(events: Iterable[Event], steps: set[tuple[int, int]]) -> dict[tuple[
         elif isinstance(event, Line) and (event.epoch.attempt, event.step) in steps:
             found.setdefault((event.epoch.attempt, event.step), []).append(event)
     return found
+
+
+def sums_of(line: Line | Steps) -> list[list[list[int]]]:
+    """Which rank computed which lanes, for each sum of a step; a step is skipped in its first."""
+    return [line.by] if isinstance(line, Skipped) else [line.by, *line.more]
 
 
 def digest_of(line: Line) -> str:

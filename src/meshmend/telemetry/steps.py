@@ -46,6 +46,7 @@ Values = npt.NDArray[np.float32]
 class Steps(Event):
     """Worker: it has committed these steps, one after another; `time` is that of the first."""
 
+    omitted = ("more",)
     rank: Rank
     step: Annotated[int, Range(0, 1 << 53)]
     """The first of them."""
@@ -57,6 +58,8 @@ class Steps(Event):
     """Times, digests and metrics."""
     stalls: str = ""
     """A byte for each step: how long the worker waited for input. A separate field, which older versions ignore."""
+    more: list[By] = field(default_factory=list)
+    """As `by`, for the sums of each step after its first one."""
     times: Times = field(init=False, repr=False)
     digests: Digests = field(init=False, repr=False)
     """The digest of the state after each step."""
@@ -103,6 +106,7 @@ class Steps(Event):
         return cls(
             time=first.time, epoch=first.epoch, rank=first.rank, step=first.step, count=len(times), by=first.by,
             metrics=[*first.metrics], columns=columns, stalls="" if waited is None else _stalls(waited),
+            more=first.more,
         )  # fmt: skip
 
     def line_of(self, step: int) -> Committed:
@@ -112,6 +116,7 @@ class Steps(Event):
             time=float(self.times[at]), epoch=self.epoch, rank=self.rank, step=step, by=self.by,
             digest=f"{int(self.digests[at]):012x}",
             metrics={name: float(values[at]) for name, values in self.values_of.items()}, stall=float(self.waited[at]),
+            more=self.more,
         )  # fmt: skip
 
     def lines(self) -> Iterator[Committed]:
@@ -136,7 +141,7 @@ def follows(line: Committed, last: Committed) -> bool:
         line.step == last.step + 1
         and line.epoch == last.epoch
         and line.rank == last.rank
-        and line.by == last.by
+        and (line.by, line.more) == (last.by, last.more)
         and line.metrics.keys() == last.metrics.keys()
     )
 

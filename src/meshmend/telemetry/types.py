@@ -93,6 +93,8 @@ class Event:
     """Base of all events; `time` is in seconds since 1970."""
 
     kinds: ClassVar[dict[str, type[Event]]] = {}
+    omitted: ClassVar[tuple[str, ...]] = ()
+    """Fields that are not written where they are empty."""
     time: float = field(default_factory=time.time)
     epoch: Epoch
 
@@ -103,7 +105,7 @@ class Event:
         """The event as an object of JSON, from which `parse` makes the event again."""
         found: dict[str, Any] = {"kind": type(self).__name__}
         for entry in fields(self):
-            if entry.init:
+            if entry.init and (getattr(self, entry.name) or entry.name not in self.omitted):
                 value = getattr(self, entry.name)
                 found[entry.name] = value.name if isinstance(value, Enum) else value
         return found
@@ -205,6 +207,8 @@ class Repaired(Event):
     commit."""
     active: list[Rank]
     """The active ranks of the new membership."""
+    joined: bool = False
+    """Whether nobody is missing: members that had waited for the end of a step have joined, and nothing failed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,6 +253,7 @@ class Opened(Event):
 class Committed(Event):
     """Worker: a step is done; `epoch` is that of the round whose sum was committed. One line of the ledger."""
 
+    omitted = ("more",)
     rank: Rank
     step: Step
     by: By
@@ -257,6 +262,8 @@ class Committed(Event):
     metrics: dict[str, Real] = field(default_factory=dict)
     stall: float = 0.0
     """Seconds that this worker waited for input in the step."""
+    more: list[By] = field(default_factory=list)
+    """As `by`, for the sums of the step after the first one."""
 
 
 @dataclass(frozen=True, kw_only=True)

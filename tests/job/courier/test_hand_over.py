@@ -16,8 +16,8 @@ from meshmend.job.transport.base import Hello
 class Comm:
     """A world in which the others answer alike: here is one member, and the others' outcomes are known."""
 
-    def __init__(self, rank: int, others: list[Outcome]) -> None:
-        self.rank, self.others = rank, others
+    def __init__(self, rank: int, others: list[Outcome], midway: bool = False) -> None:
+        self.rank, self.others, self.midway = rank, others, midway
 
     def Get_rank(self) -> int:
         return self.rank
@@ -25,7 +25,9 @@ class Comm:
     def Get_size(self) -> int:
         return 1 + len(self.others)
 
-    def Ibarrier(self) -> Any:
+    def Ibcast(self, midway: np.ndarray, source: int) -> Any:
+        if self.rank != source:
+            midway[:] = self.midway
         return SimpleNamespace(Test=lambda: True)
 
     def Iallgather(self, own: np.ndarray, every: np.ndarray) -> Any:
@@ -36,11 +38,12 @@ class Comm:
 class Port:
     """What is asked of a worker, in order."""
 
-    def __init__(self, outcome: Outcome = Outcome.DONE) -> None:
-        self.outcome, self.asked = outcome, list[Any]()
+    def __init__(self, outcome: Outcome = Outcome.DONE, *, midway: bool = False) -> None:
+        self.outcome, self.midway, self.asked = outcome, midway, list[Any]()
 
-    def state(self, round: int, *, on_device: bool = False) -> None:
+    def state(self, round: int, *, on_device: bool = False) -> np.ndarray | None:
         self.asked.append(("state", round, on_device))
+        return None if self.midway else np.zeros(1, np.uint8)
 
     def fetch(self, rank: int) -> None:
         self.asked.append(("fetch", rank))
@@ -58,9 +61,9 @@ def asked(port: Port, kinds: list[int], others: list[Outcome], *, take: bool) ->
     from meshmend.job.courier.mpi import Mpi
 
     rank = 1 if take else 0
-    member = SimpleNamespace(world=Comm(rank, others), worker=port, latest=5, look=lambda: None)
+    member = SimpleNamespace(world=Comm(rank, others, port.midway), worker=port, latest=5, look=lambda: None)
     hellos = [Hello(10 + number, 1, state_device=kind) for number, kind in enumerate(kinds)]
-    Mpi.hand_over(member, Cast(0, Payload.STATE, take=take), hellos)  # type: ignore[arg-type]
+    assert Mpi.hand_over(member, Cast(0, Payload.STATE, take=take), hellos) is port.midway  # type: ignore[arg-type]
     return port.asked
 
 
@@ -70,6 +73,12 @@ DONE, CANNOT, GONE = Outcome.DONE, Outcome.CANNOT, Outcome.GONE
 def test_the_state_is_mapped_and_then_lent_no_longer() -> None:
     assert asked(Port(), [2, 2], [DONE], take=True) == [("fetch", 10), Task.TAKE]
     assert asked(Port(), [2, 2], [DONE], take=False) == [("state", 5, True), Task.RELEASE]
+
+
+def test_of_a_worker_within_a_step_nothing_is_taken() -> None:
+    for kinds in ([2, 2], [0, 0]):
+        assert asked(Port(midway=True), kinds, [DONE], take=True) == []
+        assert asked(Port(midway=True), kinds, [DONE], take=False) == [("state", 5, kinds == [2, 2])]
 
 
 @pytest.mark.parametrize("kinds", [[0, 0], [2, 0], [2, 1]])

@@ -16,6 +16,7 @@ from meshmend.job.protocol import (
     Evicted,
     Gather,
     MemberState,
+    Payload,
     Total,
     Verdict,
     check,
@@ -25,7 +26,7 @@ from meshmend.job.protocol import (
     right_digest,
     run_member,
 )
-from tests.simulators.mpi import Kill, World, undisturbed
+from tests.simulators.mpi import Courier, Kill, World, undisturbed
 
 ROUNDS, LANES = 3, 7
 
@@ -36,7 +37,7 @@ def assert_right(world: World) -> None:
     assert all(m.status in ("ended", "dead", "evicted", "stray", "lost") for m in world.members)
     for member in ended:
         assert member.memory.done == world.rounds - 1
-        assert member.worker.state == undisturbed(world.rounds, world.lanes)
+        assert member.worker.state == undisturbed(world.rounds, world.lanes, world.sums)
 
 
 @pytest.mark.parametrize("members", [1, 2, 3, 5])
@@ -86,9 +87,10 @@ def random_world(seed: int) -> World:
         Kill(dice.randrange(members), dice.randint(1, 40), dice.random() < 0.5)
         for _ in range(dice.choice([0, 1, 2]) if reforms and not flips else 0)
     ]
+    sums = dice.choice([1, 1, 2, 3])
     return World(
-        members, rounds, seed=seed, lanes=lanes, spares=spares, kills=kills, reforms=reforms, flips=flips,
-        strays=strays,
+        members, rounds * sums, seed=seed, lanes=lanes, spares=spares, kills=kills, reforms=reforms, flips=flips,
+        strays=strays, sums=sums,
     )  # fmt: skip
 
 
@@ -106,6 +108,47 @@ def test_a_spare_takes_the_place_of_the_dead() -> None:
     assert_right(world)
     assert world.members[3].memory.active
     assert world.members[3].worker.computed > 0
+
+
+@pytest.mark.parametrize("sums", [2, 3])
+@pytest.mark.parametrize("members", [2, 3])
+def test_every_single_kill_in_steps_of_several_sums(members: int, sums: int) -> None:
+    """A spare joins between two steps, wherever its predecessor died."""
+    refused = joined = 0
+    for kill in World(members, 2 * sums, seed=0, spares=1, sums=sums).run().trace:
+        for seed in range(6):
+            world = World(members, 2 * sums, seed=seed, spares=1, kills=[kill], sums=sums).run()
+            assert_right(world)
+            assert sum(m.status == "ended" for m in world.members) >= members
+            refused += world.refused
+            joined += world.members[members].worker.computed > 0
+    assert joined and refused
+
+
+@pytest.mark.parametrize("members", [2, pytest.param(3, marks=pytest.mark.explore)])
+def test_every_pair_of_kills_in_steps_of_two_sums(members: int) -> None:
+    for first in World(members, 4, seed=0, spares=2, sums=2).run().trace:
+        points = World(members, 4, seed=1, spares=2, kills=[first], sums=2).run().trace
+        for second in points[points.index(first) :] if first in points else points:
+            if second.rank != first.rank:
+                assert_right(World(members, 4, seed=1, spares=2, kills=[first, second], sums=2).run())
+
+
+def test_a_state_handed_out_between_two_sums_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Newcomers are kept waiting for a reason: with a state from within a step, their lanes would be others'."""
+    cargo = World.cargo
+
+    def careless(self: World, member: Courier, what: Payload) -> object:
+        summed, member.worker.summed = member.worker.summed, 0
+        try:
+            return cargo(self, member, what)
+        finally:
+            member.worker.summed = summed
+
+    monkeypatch.setattr(World, "cargo", careless)
+    with pytest.raises((AssertionError, Divergence)):
+        for kill in World(3, 4, seed=0, spares=1, sums=2).run().trace:
+            assert_right(World(3, 4, seed=0, spares=1, kills=[kill], sums=2).run())
 
 
 def test_only_the_lanes_of_the_dead_are_computed_again() -> None:

@@ -26,8 +26,11 @@ SIZE = 70_001
 class Port:
     """A worker with memory of its own: whole numbers that every kind adds exactly."""
 
+    several = False
+
     def __init__(self, wire: WireFormat, rank: int, mesh: Placing | None = None) -> None:
         self.wire, self.mesh = wire, mesh
+        self.used = self.tail = SIZE - 1
         self.part: Numbers = (np.arange(SIZE) % 7 + rank).astype(wire.kind.dtype)
         if wire.head:
             halves = ((np.arange(2 * wire.head) % 5 + rank).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)

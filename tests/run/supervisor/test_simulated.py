@@ -18,7 +18,16 @@ from meshmend.run.supervisor import POLICIES
 from tests.simulators.faults import SIMULATED, Fault, Kind
 from tests.simulators.ledger import Violation
 from tests.simulators.model import Case
-from tests.simulators.schedules import bases, check, new_hosts, pairs, random_case, random_jobs, singles
+from tests.simulators.schedules import (
+    bases,
+    check,
+    new_hosts,
+    pairs,
+    random_case,
+    random_jobs,
+    singles,
+    singles_of_sums,
+)
 from tests.simulators.supervisor import simulate
 
 SCHEDULES = int(os.environ.get("MESHMEND_SCHEDULES", "20000"))
@@ -92,6 +101,11 @@ def test_one_seed_is_one_run() -> None:
 
 def test_single_failures() -> None:
     for case in singles(stride=151):
+        check(simulate(case))
+
+
+def test_single_failures_in_steps_of_two_sums() -> None:
+    for case in singles_of_sums(stride=607):
         check(simulate(case))
 
 

@@ -27,6 +27,8 @@ METRICS = reader(dict[str, Real])
 """Checks the numbers that a checkpoint was saved with."""
 GRID = reader(list[Annotated[int, Range(-(1 << 15), (1 << 15) - 1)]])
 """Checks the levels of a grid of exact sums."""
+GRIDS = reader(list[list[Annotated[int, Range(-(1 << 15), (1 << 15) - 1)]]])
+"""The same for those of further sums of a step."""
 
 
 class Pace:
@@ -131,6 +133,7 @@ class Checkpoints:
         self.check(path, about, job)
         try:
             grid = GRID(about.get("grid"), "grid")
+            GRIDS(about.get("more_grids", []), "more_grids")
         except FormatError as error:
             raise FormatError(f"{path} is not a checkpoint of meshmend ({error}); choose another one") from None
         framework.adopt(leaves)

@@ -122,6 +122,8 @@ class Courier:
         self.differed: Differed | None = None
         """What was written down of this worker's state when the members' states differed last."""
         self.port.differs = self.differs
+        self._before: set[int] = set()
+        """The members before the group was revoked."""
 
     def enter(self, world: int) -> None:
         """Wait until the couriers of the world before this one are gone."""
@@ -201,6 +203,8 @@ class Courier:
         self._count(operation)
         if isinstance(operation, Scatter):
             self.count_copies(operation)
+        if isinstance(operation, Revoke):
+            self._before = set(self.port.account.digests)
         if isinstance(operation, (Work, Prepare, Wait)):
             self.record.agreed = self.record.world
         self.watch.began(operation)
@@ -237,12 +241,13 @@ class Courier:
 
     def strike(self, point: Point) -> None:
         """Bring about the failure that a test asked for here."""
-        self.faults.strike(point, self.segment.worker.step)
+        self.faults.strike(point, self.segment.worker.step, self.segment.worker.turn)
 
     def differs(self) -> None:
         """The members' states differ: write down what this worker's is, for whoever has to say where."""
         state = self.port.state(self.memory.done)
-        self.differed = write_down(self.log, self.epoch, self.segment.rank, self.segment.worker.step, state)
+        if state is not None:
+            self.differed = write_down(self.log, self.epoch, self.segment.rank, self.segment.worker.step, state)
 
     def where(self) -> str:
         """The rest of a sentence about states that differ."""
@@ -256,9 +261,10 @@ class Courier:
 
     def repaired(self, noticed: float, times: dict[str, float]) -> None:
         """A repair is through."""
+        active = self.port.account.digests
         self.log.write(
             Repaired(epoch=self.epoch, was=self._was, rank=self.segment.rank, round=self.memory.done, noticed=noticed,
-                     times=times, active=sorted(self.port.account.digests))
+                     times=times, active=sorted(active), joined=self._before < set(active))
         )  # fmt: skip
         self._was = self.epoch
 

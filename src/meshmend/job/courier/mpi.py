@@ -43,6 +43,8 @@ from meshmend.job.transport.base import PIECE, Group, Hello, Port, Transport, le
 from meshmend.job.transport.choose import choose
 
 Bytes = npt.NDArray[np.uint8]
+NO_STATE = -1
+"""In place of the size of a state, where there is none to send."""
 
 
 class WorkerPort(Port, Protocol):
@@ -70,8 +72,11 @@ class WorkerPort(Port, Protocol):
     def read(self, total: npt.NDArray[np.generic]) -> Total:
         """The footer of a total."""
 
-    def state(self, round: int, *, on_device: bool = False) -> Bytes:
-        """The state after a round, to give to another worker; its arrays may stay on the device for that."""
+    def state(self, round: int, *, on_device: bool = False) -> Bytes | None:
+        """The state after a round, to give to another worker; its arrays may stay on the device for that.
+
+        None if the worker is within a step then.
+        """
 
     def adopt(self, round: int, state: Bytes) -> None:
         """Take over another worker's state after a round."""
@@ -162,7 +167,7 @@ class Mpi:
             case Gather(record=record):
                 return self.gather(record)
             case Cast():
-                self.cast(operation)
+                return self.cast(operation)
             case Enlist(active=active):
                 self.enlist(active)
         return None
@@ -226,22 +231,26 @@ class Mpi:
         self.latest = max([-1, *(one.done for one in found if one.active)])
         return found
 
-    def cast(self, cast: Cast) -> None:
-        """Send the last total or the state from one member to those that lack it; the others let it pass."""
+    def cast(self, cast: Cast) -> bool:
+        """Send the last total or the state from one member to those that lack it; the others let it pass.
+
+        Returns whether there is no state to send, since its worker is within a step.
+        """
         here = self.world.Get_rank() == cast.source
-        data: Bytes = np.empty(0, np.uint8)
+        data: Bytes | None = np.empty(0, np.uint8)
         if cast.what is Payload.STATE:
             hellos = self.hellos(self.world)
             if len({hello.host for hello in hellos}) == 1:
-                self.hand_over(cast, hellos)
-                return
+                return self.hand_over(cast, hellos)
         if here and cast.what is Payload.TOTAL:
             data = self.worker.exported(self.latest).view(np.uint8)
         elif here:
             data = self.worker.state(self.latest)
-        size = np.array([len(data)], np.int64)
+        size = np.array([NO_STATE if data is None else len(data)], np.int64)
         patient(self.world.Ibcast(size, cast.source))
-        if not here:
+        if size[0] == NO_STATE:
+            return True
+        if not here or data is None:
             data = np.empty(int(size[0]), np.uint8)
         for begin in range(0, len(data), PIECE):
             self.world.Bcast(data[begin : begin + PIECE], cast.source)
@@ -253,24 +262,32 @@ class Mpi:
             self.worker.placed(self.latest, on_device=False)
         elif cast.take:
             self.worker.adopt(self.latest, data)
+        return False
 
-    def hand_over(self, cast: Cast, hellos: list[Hello]) -> None:
-        """Give the state to members of this host: in device memory where all of them have that, or as a file."""
+    def hand_over(self, cast: Cast, hellos: list[Hello]) -> bool:
+        """Give the state to members of this host: in device memory where all of them have that, or as a file.
+
+        Returns whether there is none to give.
+        """
         here, kinds = self.world.Get_rank() == cast.source, {hello.state_device for hello in hellos}
         for on_device in (True, False) if len(kinds) == 1 and kinds != {0} else (False,):
+            midway = np.zeros(1, np.int64)
             if here:
-                self.worker.state(self.latest, on_device=on_device)
-            patient(self.world.Ibarrier())
+                midway[:] = self.worker.state(self.latest, on_device=on_device) is None
+            patient(self.world.Ibcast(midway, cast.source))  # when it is there, or never will be
+            if midway[0]:
+                return True
             if cast.take:
                 self.worker.fetch(hellos[cast.source].rank)
             if not on_device:
-                return
+                return False
             took = self.worker.use_device(Task.TAKE, self.latest, self.look) if cast.take else Outcome.DONE
             everybody = least(self.world, took)
             if here:
                 self.worker.use_device(Task.RELEASE, self.latest, self.look)
             if everybody is Outcome.DONE:
-                return
+                return False
+        return False
 
     def enlist(self, active: tuple[int, ...]) -> None:
         """Give the active members a group of their own; all get it or none, so that no member waits for one without."""

@@ -51,8 +51,11 @@ class WorkerPort(WorkerMessages):
         """Bring about the failure that a test asked for in this phase of a sum."""
         self._strike(Point(point))
 
-    def state(self, round: int, *, on_device: bool = False) -> npt.NDArray[np.uint8]:
-        """Have the worker export its state after a round; it may first have to finish its update."""
+    def state(self, round: int, *, on_device: bool = False) -> npt.NDArray[np.uint8] | None:
+        """Have the worker export its state after a round; it may first have to finish its update.
+
+        None if it comes to another sum of the same step instead.
+        """
         self.side.ask_state(round, on_device=on_device)
         while (found := self.side.state()) is None:
             self._end_with_worker()

@@ -91,6 +91,12 @@ class Places:
         except (DeviceError, MissingLibrary) as error:
             self._why = str(error)
 
+    def use(self, wire: WireFormat) -> None:
+        """The next part has another head."""
+        self.wire = wire
+        if self._sums is not None and self._segment.worker.device:
+            self._sums.use(wire)
+
     def note(self) -> str:
         """Return what to print about where sums take place; empty if no device is involved."""
         way = self._segment.courier.way
@@ -135,7 +141,7 @@ class Places:
         """Return where the sum of this worker's lanes goes, this many numbers."""
         sums = self._used
         if sums is not None:
-            return sums.part
+            return sums.part[:size]
         part = self._segment.buffers.part[:size]
         return part if (held := self._registered()) is None else held.part(part)
 

@@ -11,6 +11,7 @@ The courier's requests are served by the thread that hears the doorbell; totals 
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,11 @@ class DeviceSums:
                 return None
             about = About(self._segment.birth, self._segment.worker.generation, self.memory.number, self._block.nbytes)
             return about, self._block.export()
+
+    def use(self, wire: WireFormat) -> None:
+        """The next message has this head; there is room for it."""
+        with self._lock:
+            self._layout = replace(self._layout, wire=wire)
 
     @property
     def part(self) -> Any:

@@ -35,8 +35,9 @@ class TableReplica(Replica):
         self._used: tuple[Ids, Floats] | None = None
         """The rows and gradients of all lanes, from a sum to its commit."""
 
-    def round(self, session: WorkerSession | Solo) -> Generator[int, Any, Any]:
+    def round(self, session: WorkerSession | Solo, turn: int = 0) -> Generator[int, Any, Any]:
         """The lanes of a round: each gives a pair, a tree to be summed and the gradients of rows."""
+        assert not turn, "a job with tables has one sum per step"
         self.holder.fill()
         if self._rows is not None:
             self._rows.digests = self.holder.said()
@@ -48,9 +49,9 @@ class TableReplica(Replica):
                 return end.value
             tree = _laned(lane, (yield lane))
 
-    def accumulator(self, tree: Any) -> Accumulator:
+    def accumulator(self, tree: Any, turn: int = 0) -> Accumulator:
         """What adds up lanes like this one; made with the first."""
-        inner = super().accumulator(tree.tree)
+        inner = super().accumulator(tree.tree, turn)
         if self._rows is None:
             shape, placement = self.holder.shape, self.holder.placement
             places = Places(
@@ -61,9 +62,9 @@ class TableReplica(Replica):
             self._rows.digests = self.holder.said()
         return self._rows
 
-    def finish(self, total: Any, step: int) -> Any | None:
+    def finish(self, total: Any, step: int, turn: int = 0) -> Any | None:
         """The tree of sums; the gradients of rows are kept for the commit."""
-        assert self._rows is not None, "a total cannot arrive before the first part"
+        assert self._rows is not None and not turn, "a total cannot arrive before the first part"
         places, members = self._rows.places, self._session.account.digests
         if self.holder.placement.holders is not None:
             self.holder.compare(places.said(total))

@@ -116,6 +116,8 @@ class Fault:
     step: int
     point: str = "compute"
     kind: str = "kill"
+    sum: int = 0
+    """Which sum of the step, from 0."""
 
     def __post_init__(self) -> None:
         kinds = {name: kind for name, kind in KINDS.items() if kind.points}

@@ -20,9 +20,12 @@ VARIABLE = "MESHMEND_FAULTS"
 
 
 @contextmanager
-def fail_at(*, rank: int, step: int, point: str = "compute", kind: str = "kill") -> Iterator[Fault]:
-    """While this context lasts, runs that are started meet this fault; nest several contexts for several faults."""
-    fault = Fault(rank=rank, step=step, point=point, kind=kind)
+def fail_at(*, rank: int, step: int, point: str = "compute", kind: str = "kill", sum: int = 0) -> Iterator[Fault]:
+    """While this context lasts, runs that are started meet this fault; nest several contexts for several faults.
+
+    Where steps have several sums, `sum` says in which, from 0.
+    """
+    fault = Fault(rank=rank, step=step, point=point, kind=kind, sum=sum)
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = json.dumps([*json.loads(before or "[]"), asdict(fault)])
     try:
@@ -42,10 +45,10 @@ class Faults:
         self._mine = [(number, fault) for number, fault in enumerate(every) if fault.rank == rank]
         self._folder, self._log, self._epoch, self._worker = folder, log, epoch, worker or os.getpid()
 
-    def strike(self, point: Point, step: int) -> Fault | None:
+    def strike(self, point: Point, step: int, turn: int = 0) -> Fault | None:
         """Bring about what is due here; the fault is returned, since some only the caller can bring about."""
         for number, fault in self._mine:
-            if (fault.point, fault.step) == (point, step) and self._first(number):
+            if (fault.point, fault.step, fault.sum) == (point, step, turn) and self._first(number):
                 self._log.write(
                     Struck(
                         epoch=self._epoch(), what=KINDS[fault.kind].part, fault=fault.kind, rank=fault.rank,

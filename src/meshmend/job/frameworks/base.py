@@ -28,8 +28,9 @@ from meshmend.job.state.tree import Leaves, digest_of
 
 OBJECTS = "objects"
 """The leaf of a state of PyTorch objects that holds everything that is not a tensor."""
-Key = tuple[int, int, int]
-"""(seed, step, lane): what the random numbers of a lane depend on, on every worker."""
+Key = tuple[int, ...]
+"""(seed, step, lane), and for all but the first sum of a step which one it is: what a lane's random numbers depend on,
+on every worker."""
 
 
 class Accumulator(ABC):

@@ -1,7 +1,8 @@
 """Random numbers of a lane, and a check that a lane gives the same result twice.
 
 Any worker may compute a lane, and another one computes it again when that worker dies. So its random numbers must
-depend on the seed, the step and the lane, and on nothing else: every computation of a lane gets new `Draws`.
+depend on the seed, the step and the lane, and on nothing else: every computation of a lane gets new `Draws`. Where a
+step has several sums, those of each are different.
 """
 
 from __future__ import annotations
@@ -24,25 +25,32 @@ class Draws:
     step: int
     lane: int
     """The number of the lane in its step, from 0."""
+    sum: int = 0
+    """Which sum of the step, from 0."""
+
+    @property
+    def _all(self) -> tuple[int, ...]:
+        """What they depend on."""
+        return (self.seed, self.step, self.lane, self.sum) if self.sum else (self.seed, self.step, self.lane)
 
     @cached_property
     def rng(self) -> np.random.Generator:
         """A generator of numpy."""
-        return np.random.default_rng((self.seed, self.step, self.lane))
+        return np.random.default_rng(self._all)
 
     @property
     def key(self) -> Any:
         """A key of `jax.random`."""
         from meshmend.job.frameworks import jax
 
-        return jax.key_of(self.seed, self.step, self.lane)
+        return jax.key_of(*self._all)
 
     @cached_property
     def generator(self) -> Any:
         """A generator of PyTorch on the processor; its global one is seeded for each lane anyway."""
         from meshmend.job.frameworks.torch import rng
 
-        return rng.generator((self.seed, self.step, self.lane))
+        return rng.generator(self._all)
 
 
 def difference(framework: Framework, once: Any, twice: Any) -> str | None:

@@ -68,7 +68,11 @@ class Gather:
 
 @dataclass(frozen=True)
 class Cast:
-    """The member at position `source` sends something to all. Result: nothing."""
+    """The member at position `source` sends something to all. Result: whether it had nothing to send, on all of them.
+
+    That is so for a state while its worker is within a step, between two sums: a newcomer, whose script begins with the
+    first sum of a step, could not go on from there.
+    """
 
     source: int
     what: Payload

@@ -63,6 +63,8 @@ class Total:
     """Which rank computed each lane, where every lane was counted once."""
     noted: int = 0
     """How many members brought a note instead of gradients."""
+    astray: bool = False
+    """Whether members came with different sums of a step: their workers say so, and end."""
     save: int = 0
     """How many members want all of them to write a checkpoint of the state after this round."""
 

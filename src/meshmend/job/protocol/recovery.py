@@ -3,6 +3,10 @@
 Why nothing is lost: completing round r needs every member's part, so two members are never more than one round apart.
 A member that holds the total of the latest round sends it to the members that lack it. Parts are kept until the total
 of their round has arrived, and a lane that no survivor is responsible for goes to the survivor with the fewest.
+
+Newcomers join between two steps. A step may have several sums, each a round, and only a worker's script knows with its
+next call whether the last round ended a step. So a member is asked for its state; if its worker turns out to be within
+a step, the others go on without the newcomers, and all agree again after the next round.
 """
 
 from __future__ import annotations
@@ -39,6 +43,17 @@ class Group:
     """Whose state each active rank had as of the last `Enlist`."""
     round: int = NEVER
     """The latest round then."""
+    midway: bool = False
+    """Whether newcomers wait for the end of the step."""
+
+    def propose(self, active: Sequence[int], records: Sequence[Record]) -> frozenset[int]:
+        """These are to take part in rounds; returns their ranks.
+
+        Members that do not receive all records never hear of it: until all are known to have, earlier ones count too.
+        """
+        self.active, ranks = tuple(active), frozenset(records[position].rank for position in active)
+        self.memberships += (ranks,)
+        return ranks
 
 
 def recover(state: MemberState, group: Group, lanes: int, wanted: int, *, again: bool) -> Steps:
@@ -74,16 +89,17 @@ def recover(state: MemberState, group: Group, lanes: int, wanted: int, *, again:
             state.done = latest
     idle = [position for position, record in enumerate(records) if not record.active]
     newcomers = idle[: max(0, wanted - len(active))]
-    group.active = tuple(sorted(active + newcomers))
-    # Members that do not receive all records never hear of this membership: until all are known to have, both count.
-    proposed = frozenset(records[position].rank for position in group.active)
-    group.memberships += (proposed,)
+    proposed = group.propose(sorted(active + newcomers), records)
     origins = {r.rank: r.origin if r.done == latest and r.active else r.rank for r in records}
+    group.midway = False
     if newcomers:
         source = holders[0] if holders else newcomers[0]
+        group.midway = bool((yield Cast(source, Payload.STATE, take=here in newcomers and here != source)))
+    if group.midway:
+        newcomers, proposed = [], group.propose(active, records)
+    elif newcomers:
         if not any(record.fresh for record in records):  # where a job begins, no state can have been corrupted yet
             origins.update({records[position].rank: origins[records[source].rank] for position in newcomers})
-        yield Cast(source, Payload.STATE, take=here in newcomers and here != source)
         if here in newcomers:
             state.copied = (latest, origins[state.rank])
             state.done, state.active = latest, True

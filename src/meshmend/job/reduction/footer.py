@@ -32,6 +32,8 @@ HEAD = 4
 CALLS = ("sum", "update", "gather", "broadcast", "barrier", "evaluate", "save", "end")
 """What a script may call in a round; "end": it has left its `with mm.Job` block."""
 MOST_ROUNDS = 1 << 16
+MOST_SUMS = 64
+"""Sums that a step may have: a script that makes more has most likely forgotten `job.commit`."""
 SAVE = 4096
 """What a member that wants all to write a checkpoint adds to the last number, besides 1 if it leaves."""
 ONCE = 8192
@@ -63,17 +65,22 @@ class Call:
 
     Ranks of which this is the same have come through the same rounds from the same line of the script.
     """
+    turn: int = 0
+    """For a sum: how many its step had before it. A rank that has just joined has made none."""
 
     @property
     def number(self) -> int:
         """As a number that a footer can hold."""
-        return CALLS.index(self.word) + len(CALLS) * (0 if self.joined is None else 1 + self.joined)
+        joined = 0 if self.joined is None else 1 + self.joined
+        return CALLS.index(self.word) + len(CALLS) * (MOST_ROUNDS + self.turn if self.turn else joined)
 
     @classmethod
     def of(cls, number: int) -> Call:
         """The call that a number stands for."""
-        joined, word = divmod(number, len(CALLS))
-        return cls(CALLS[word], joined - 1 if joined else None)
+        rest, word = divmod(number, len(CALLS))
+        if rest > MOST_ROUNDS:
+            return cls(CALLS[word], turn=rest - MOST_ROUNDS)
+        return cls(CALLS[word], rest - 1 if rest else None)
 
 
 SUM = Call("sum")
@@ -157,4 +164,7 @@ class Footer:
         counts, by = np.divmod(tail[: self.lanes].astype(np.int64), ONCE)
         noted = int(np.count_nonzero(tail[self._notes : -1 : HEAD + WORDS]))
         save, leaving = divmod(int(tail[-1]), SAVE)
-        return Total(counts.tolist(), digests, leaving, by.tolist(), noted, save)
+        called = tail[self._notes + HEAD - 1 : -1 : HEAD + WORDS].astype(np.int64)[list(digests)] // len(CALLS)
+        turns = np.maximum(called - MOST_ROUNDS, 0)
+        astray = bool(len(turns)) and bool((turns != turns[0]).any())
+        return Total(counts.tolist(), digests, leaving, by.tolist(), noted, astray, save)

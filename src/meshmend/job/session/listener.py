@@ -42,6 +42,8 @@ class Listener:
         """The round that goes on, or comes next."""
         self._final = NEVER - 1
         """The round whose state is final."""
+        self._midway = False
+        """Whether the main thread has come to another sum of a step: until its total is there, no state is final."""
         self._joined = False
         """Whether this worker has taken the state that it was given, if it was given one."""
         self._export: Export | None = None
@@ -85,6 +87,16 @@ class Listener:
         with self._news:
             self._final = self.round - 1
 
+    def come(self) -> None:
+        """The main thread comes to a round. If the state is not final, it is within a step, and others need not wait.
+
+        Whoever joins begins with the first sum of a step, so the state of the last commit would not help it either.
+        """
+        if self._final < self.round - 1:
+            with self._news:
+                self._midway = True
+            self._segment.worker_bell.ring()
+
     def has_final(self, round: int) -> bool:
         """Whether the state after a round is final."""
         return self._final >= round
@@ -95,6 +107,7 @@ class Listener:
             if unchanged and self._final == self.round - 1:
                 self._final = self.round
             self.round += 1
+            self._midway = False
 
     def changing(self) -> AbstractContextManager[object]:
         """While this lasts, nothing of the state is handed out: the main thread changes it."""
@@ -114,6 +127,8 @@ class Listener:
                 if request is not None and self._may_export(request.body.round):
                     assert self._export is not None
                     self._give(request, self._export(request.body.on_device))
+                elif request is not None and self._midway and request.body.round < self.round:
+                    self._side.refuse_state(request)
                 self._give_copies()
                 self._news.notify_all()
 

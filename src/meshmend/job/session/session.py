@@ -23,7 +23,7 @@ from meshmend.job.frameworks.base import Accumulator
 from meshmend.job.protocol import Total, divide
 from meshmend.job.reduction.footer import MOST_ROUNDS, Call, Footer, Note
 from meshmend.job.session.listener import Export, Listener
-from meshmend.job.session.message_room import MessageRoom
+from meshmend.job.session.message_room import MessageRoom, SumFormat
 from meshmend.job.shm.mailbox import ALL, WorkerSide
 from meshmend.job.shm.records import Order, PartWanted
 from meshmend.job.shm.segment import WorkerSegment, open_as_worker
@@ -93,6 +93,8 @@ class WorkerSession:
         """The lanes in the part, of the round that goes on."""
         self.save: Callable[[], bool] = lambda: True
         """Writes a checkpoint of the last committed state when the run is halted; returns whether it could."""
+        self.holds: Callable[[], bool] = lambda: True
+        """Whether there is such a state; within a step, PyTorch's objects may have changed since."""
         self.faults: Faults | None = None
         self.account = Total((), {}, 0)
         """Who did what in the last sum."""
@@ -113,6 +115,11 @@ class WorkerSession:
         """Its number in the script, once it is shared."""
         self._slices = Slices()
         """Its part in sharded updates, if the job has them."""
+        self._listener.stays = self._stays
+
+    def _stays(self) -> bool:
+        """Whether this worker has to go on although the run is halted: to a state that it can save."""
+        return self._slices.stays() or not self.holds()
 
     @property
     def first(self) -> bool:
@@ -131,7 +138,7 @@ class WorkerSession:
     def obey(self) -> None:
         """End here if the run is halted; one of the workers writes the checkpoint."""
         halt = self._side.halt()
-        if halt is None or self._slices.stays():
+        if halt is None or self._stays():
             return
         if self._side.is_active():
             self._slices.halt()
@@ -172,7 +179,7 @@ class WorkerSession:
     def shard(self, made: Callable[[WorkerSegment, Footer, Listener], Slices]) -> None:
         """Before `share`: updates are sharded."""
         self._slices = made(self._segment, self._footer, self._listener)
-        self._listener.hand_out, self._listener.stays = self._slices.hand_out, self._slices.stays
+        self._listener.hand_out = self._slices.hand_out
 
     def digested(self, step: int, digest: Later[int]) -> None:
         """The state after the last round is final, it is the one before this step, and this is its digest."""
@@ -186,19 +193,34 @@ class WorkerSession:
         self._segment.worker_bell.ring()
         self.obey()
 
-    def round(self, prepare: Callable[[Any], Accumulator]) -> Generator[int, Any, Any]:
+    def redigested(self, digest: Later[int]) -> None:
+        """Within a step: what all have alike has this digest now."""
+        self._digest = digest
+        self._own.progress += 1
+
+    def round(self, prepare: Callable[[Any], Accumulator], turn: int = 0) -> Generator[int, Any, Any]:
         """Bring this worker's part of a round, and more lanes if other workers die, until the total is there.
 
-        Yields the number of each lane that is to be computed, is sent its tree, and returns the total.
+        Yields the number of each lane that is to be computed, is sent its tree, and returns the total. `turn` says how
+        many sums the step had before this one.
         """
         own, side, buffers = self._own, self._side, self._segment.buffers
         self._have = set()
+        proposed: SumFormat | None = None
+        if own.turn != turn:
+            own.turn = turn
         while True:
+            self._listener.come()
             question = self._asked()
             if question is None:
                 total, found, notes = self._take_total()
                 if notes:
+                    if proposed is not None:
+                        self.room.agree(proposed, notes)
+                        proposed = None
                     continue  # others had something to say first; what was computed is brought again
+                if proposed is not None or not found.digests:
+                    self.end("the couriers were replaced just as workers agreed on a sum, which is lost here")
                 self.account, self._since = found, None
                 return total
             self.mine = wanted = question.body.lanes
@@ -210,15 +232,19 @@ class WorkerSession:
                 self.places.bring_nothing()
             own.inside = True
             own.progress += 1
+            if self.room.fits(turn):
+                self.room.use(turn)
             # Even a member without lanes brings a part: it computes one lane to learn how large that is.
             sums = None
-            for lane in wanted or (() if self.room.fits else (0,)):
+            for lane in wanted or (() if self.room.fits(turn) else (0,)):
                 if lane not in self._have:
                     self.strike(Point.COMPUTE)
                     tree = yield lane
                     sums = prepare(tree)
-                    if not self.room.fits:
-                        self.room.fit_sums(sums.reduction, self._listener.state_nbytes)
+                    if not self.room.fits(turn):
+                        proposed = self.room.fit_sum(turn, sums.reduction, self._listener.state_nbytes)
+                        if proposed is not None:
+                            break
                         self.places.choose()
                     if lane in wanted:
                         sums.accumulate(tree, self.places.part(sums.reduction.size), first=not self._have)
@@ -229,8 +255,11 @@ class WorkerSession:
                 sums.export(self.places.part(sums.reduction.size))
                 self.places.publish()
             own.inside = False
+            call = Call(self._slices.word, self._since, turn)
+            if proposed is not None:
+                self._bring(question, proposed.note(), call)
+                continue
             save = self._slices.saves(first=self.first)
-            call = Call(self._slices.word, self._since)
             self._footer.write(
                 buffers.part, sorted(self._have), self._segment.rank, self._digest.value(), save=save, call=call
             )
@@ -253,12 +282,14 @@ class WorkerSession:
             if question is None:
                 return self._take_total()[2]
             self.room.fit_notes()
-            part, rank = self._segment.buffers.part, self._segment.rank
-            self._footer.write(
-                part, question.body.lanes, rank, self._digest.value(), note=note, call=Call(word, self._since)
-            )
-            self._own.progress += 1
-            self._side.answer(question)
+            self._bring(question, note, Call(word, self._since))
+
+    def _bring(self, question: Mail[PartWanted], note: Note, call: Call) -> None:
+        """Bring a note instead of gradients."""
+        part, rank = self._segment.buffers.part, self._segment.rank
+        self._footer.write(part, question.body.lanes, rank, self._digest.value(), note=note, call=call)
+        self._own.progress += 1
+        self._side.answer(question)
 
     def _asked(self) -> Mail[PartWanted] | None:
         """The courier's question for this worker's part; None when the total is there."""
@@ -283,7 +314,7 @@ class WorkerSession:
             total = self.places.total(number)
         self.epoch = self._segment.epoch
         self._listener.advance(unchanged=bool(notes))
-        if not notes:
+        if not notes and not found.astray:
             return total, found, {}
         check_calls(calls, self._step)
         return total, found, in_turn(calls, notes)
@@ -296,7 +327,8 @@ class WorkerSession:
         """Bring about the failure that a test asked for here."""
         if point is Point.COMMIT and self._side.flip():
             return Fault(rank=self._segment.rank, step=self._step, point=point.value, kind=FLIP.name)
-        fault = self.faults.strike(point, self._step) if self.faults is not None else None
+        turn = self._own.turn if point is Point.COMPUTE else 0
+        fault = self.faults.strike(point, self._step, turn) if self.faults is not None else None
         if fault is not None and fault.kind == COURIER.name:
             self._segment.courier.process.kill()
         return fault
@@ -323,6 +355,7 @@ class WorkerSession:
     def leave(self) -> None:
         """No more steps: stay until all the others have the last total too."""
         side, buffers, here = self._side, self._segment.buffers, self._listener
+        here.come()
         while self.room.made and not side.is_over():  # without buffers, it came too late for any step
             self._wait(
                 lambda: (

@@ -26,9 +26,10 @@ class Solo:
     """Who joined with the last sum: nobody has."""
     wanted = 1
     epoch = Epoch(0, 0, 0)
-    _wire: npt.NDArray[Any] | None = None
 
     def __init__(self, lanes: int) -> None:
+        self._wires: list[npt.NDArray[Any]] = []
+        """For each sum of a step."""
         self.account = Total([1] * lanes, {0: 0}, 0, [0] * lanes)
         self.places, self.room = SimpleNamespace(note=str), SimpleNamespace()
         """No other worker sums with this one or gets a message."""
@@ -40,16 +41,15 @@ class Solo:
         del job, export
         return None
 
-    def round(self, prepare: Callable[[Any], Accumulator]) -> Generator[int, Any, Any]:
+    def round(self, prepare: Callable[[Any], Accumulator], turn: int = 0) -> Generator[int, Any, Any]:
         """All lanes of a round, in order: yields their numbers, is sent their trees, returns the total."""
         for lane in range(len(self.account.by)):
             tree = yield lane
             sums = prepare(tree)
-            if self._wire is None:
-                self._wire = np.empty(sums.reduction.size, sums.reduction.dtype)
-            sums.accumulate(tree, self._wire, first=lane == 0)
-        assert self._wire is not None, "there is at least one lane"
-        return sums.alone(self._wire)
+            if turn == len(self._wires):
+                self._wires.append(np.empty(sums.reduction.size, sums.reduction.dtype))
+            sums.accumulate(tree, self._wires[turn], first=lane == 0)
+        return sums.alone(self._wires[turn])
 
     def exchange(self, word: str, data: bytes) -> dict[int, bytes]:
         """Return this worker's data alone."""
@@ -58,6 +58,9 @@ class Solo:
 
     def digested(self, step: int, digest: Later[int]) -> None:
         """Do nothing: there is no other state to compare with."""
+
+    def redigested(self, digest: Later[int]) -> None:
+        """Do nothing, either."""
 
     def tick(self) -> None:
         """Do nothing: no agent is watching."""
@@ -88,9 +91,9 @@ class Passing(Solo):
         super().__init__(lanes)
         self.wanted, self._rank, self._job = workers, rank, job
 
-    def round(self, prepare: Callable[[Any], Accumulator]) -> Generator[int, Any, Any]:
+    def round(self, prepare: Callable[[Any], Accumulator], turn: int = 0) -> Generator[int, Any, Any]:
         """Raise: a job that is over has no more rounds."""
-        del prepare
+        del prepare, turn
         raise JobError(
             f"job {self._job} of this run is done, and this worker, which came later, only passes through it; loop "
             "with job.steps or job.epochs, which have no more steps then"

@@ -1,11 +1,14 @@
 """The numbers that are summed: one buffer for the worker's part, and one for each of the last totals.
 
-    │ part │ total of even rounds │ total of odd rounds │
+    │ part │ total of even rounds │ total of odd rounds │         each:  │ numbers of the sum │ room │ footer │
+
+Where a step has several sums, there is room for the largest one, and the footer is always at the end.
 
 The worker writes the part, the courier the totals; couriers of the same host read each other's. The total of a round
 stays until the total of the round after next, since a member may be one round behind the others.
 
-A worker makes other buffers when its messages change: with the first sum after notes alone, and with the next job.
+A worker makes other buffers when its messages change: with the first sum after notes alone, with the first sum of a
+step that is larger than those before it, and with the next job.
 """
 
 from __future__ import annotations
@@ -46,6 +49,11 @@ class Buffers:
     def wire(self) -> WireFormat:
         """The format of the messages in them."""
         return wire_format(self._worker.kind, self._worker.numbers, self._worker.head)
+
+    @property
+    def used(self) -> int:
+        """How many numbers the present sum has."""
+        return self._worker.used
 
     @property
     def part(self) -> Array:

@@ -45,6 +45,8 @@ The state, for another worker:
       state_given answers m? no: wait  ◄─ ring ── ● state_given: request m, round
       yes: maps the file
 
+Where the worker comes to another sum instead of a commit, it answers at once that there is no state (`midway`).
+
 The state, from another worker (a newcomer, before its first round):
 
       the given file, under another name; then renamed
@@ -185,6 +187,11 @@ class WorkerSide:
         self._segment.worker.state_given = StateGiven(request.number, round)
         self._segment.courier_bell.ring()
 
+    def refuse_state(self, request: Mail[StateWanted]) -> None:
+        """There is no state now: the worker is within a step."""
+        self._segment.worker.state_given = StateGiven(request.number, request.body.round, midway=True)
+        self._segment.courier_bell.ring()
+
     def device_request(self) -> Mail[DeviceWanted] | None:
         """The courier's question for something that needs the device, if it has not been answered."""
         return _unanswered_device(self._segment)
@@ -263,12 +270,12 @@ class CourierSide:
         self._request = _number(self._segment.courier.state_wanted)
         self._segment.worker_bell.ring()
 
-    def state(self) -> tuple[int, Bytes] | None:
-        """(round, state) once the worker has answered."""
+    def state(self) -> tuple[int, Bytes | None] | None:
+        """(round, state) once the worker has answered; the state is None if the worker is within a step."""
         mail = self._segment.worker.state_given
         if mail is None or mail.body.request != self._request:
             return None
-        return mail.body.round, self._segment.files.read_state()
+        return mail.body.round, None if mail.body.midway else self._segment.files.read_state()
 
     def ask_device(self, task: Task, round: int, members: tuple[int, ...] = ()) -> None:
         """Request something that needs the device."""

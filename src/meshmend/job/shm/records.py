@@ -122,6 +122,8 @@ class StateGiven(Message):
     request: int
     """The number of the `StateWanted` that this answers."""
     round: int
+    midway: bool = False
+    """Whether there is none now, because the worker is within a step, between two sums."""
 
 
 @dataclass(frozen=True)
@@ -256,7 +258,13 @@ class WorkerRecord(Record):
     numbers = Int()
     """Numbers in each buffer, footer included."""
     head = Int()
-    """How many of the first ones the reduction packs in its own way."""
+    """How many of the first ones the reduction packs in its own way, in the present sum."""
+    used = Int()
+    """How many of the numbers before the footer belong to the present sum: buffers have room for the largest one."""
+    sums = Int()
+    """How many sums a step has had at most, as all members know."""
+    turn = Int()
+    """Which sum of its step the worker is in, from 0. This and the three above are written before `answered`."""
     since = Int()
     """The first round whose part and total are in these buffers; the round before it was not a sum."""
     device = Int()
@@ -264,7 +272,7 @@ class WorkerRecord(Record):
     state_device = Int()
     """The number of the kind of device memory in which it can lend its state, or take another's; 0 for none."""
     generation = Int()
-    """How many files of buffers this worker has made; written after the six fields above."""
+    """How many files of buffers this worker has made; written after all fields above that are about them."""
     part_on_device = Flag()
     """Whether the part is in device memory and not in the buffer; the footer is always in the buffer."""
     copied = Int()

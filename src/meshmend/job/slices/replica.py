@@ -93,7 +93,7 @@ class ShardedReplica(Replica):
         """The digests of all slices that their holders agreed on last."""
         self.wrong = -1
         """A slice whose weights here are not those that its holders agreed on; -1 where all are."""
-        self._rest, self._more = Layout([]), cast(Any, None)
+        self._rest, self._besides = Layout([]), cast(Any, None)
         """What lanes give besides gradients: where it lies behind them, and what it is like."""
 
     def share(self, memory: SliceMemory) -> None:
@@ -115,14 +115,14 @@ class ShardedReplica(Replica):
             self.holder.hold(range(self.holder.slicing.count))
         return self.holder.copies.keys()
 
-    def accumulator(self, tree: Any) -> Accumulator:
+    def accumulator(self, tree: Any, turn: int = 0) -> Accumulator:
         """What adds up lanes like this one; what they give besides gradients comes behind them."""
-        known, found = self._accumulator is not None, super().accumulator(tree)
+        known, found = turn in self._accumulators, super().accumulator(tree, turn)
         if not known:
             if isinstance(found.reduction, ExactSum):
                 self.holder.exact = found.reduction.exact
             leaves = self.framework.leaves_of(tree)[len(self.weights.sizes) :]
-            self._rest, self._more = Layout([(name, np.asarray(value)) for name, value in leaves]), tree[1]
+            self._rest, self._besides = Layout([(name, np.asarray(value)) for name, value in leaves]), tree[1]
         return found
 
     def begin(self, round: int, total: Any) -> None:
@@ -140,10 +140,9 @@ class ShardedReplica(Replica):
         self.begin(round, total)
         self.holder.update(round, self.holder.copies)
 
-    def finish(self, total: Any, step: int) -> Any | None:
+    def finish(self, total: Any, step: int, turn: int = 0) -> Any | None:
         """The sums of what lanes gave besides gradients; see `Replica.finish`."""
         holder, rest = self.holder, self._rest
-        assert self._accumulator is not None, "a total cannot arrive before the first part"
         if self.memory is None:  # a world of one
             self.held()
             round = holder.version + 1
@@ -155,7 +154,7 @@ class ShardedReplica(Replica):
             self._agree(self.memory.agreed)
         against = holder.totals.against
         if against is not None:
-            self._accumulator.reduction.layout.check_finite(against.bad, step)
+            self._accumulators[turn].reduction.layout.check_finite(against.bad, step)
             return None
         begin = len(self.weights.flat)
         values = total[begin : begin + rest.size].astype(np.float32)
@@ -164,7 +163,7 @@ class ShardedReplica(Replica):
             values *= np.repeat(holder.totals.unit[holder.slicing.blocks[-1] :], each)
         rest.check_integers(rest.parts(values), step)
         rest.check_range(rest.parts(values), step)
-        return (self.framework.rebuilt(self._more, rest.shaped(rest.parts(values), copy=True)),)
+        return (self.framework.rebuilt(self._besides, rest.shaped(rest.parts(values), copy=True)),)
 
     def _agree(self, agreed: Table) -> None:
         self.table = agreed.copy()

@@ -40,6 +40,10 @@ class Buffers(Protocol):
         """The format of its messages."""
 
     @property
+    def used(self) -> int:
+        """How many of the numbers before the footer belong to the current sum."""
+
+    @property
     def part(self) -> Numbers:
         """What this worker brings to the current round, footer included."""
 
@@ -102,6 +106,10 @@ class Port(Buffers, Protocol):
     @property
     def tail(self) -> int:
         """Where the footer begins: what is before it may be in device memory instead."""
+
+    @property
+    def several(self) -> bool:
+        """Whether steps have several sums, which need not be of one size; the same on all members."""
 
     def use_device(self, task: Task, round: int, look: Callable[[], None], members: Sequence[Hello] = ()) -> Outcome:
         """Have the worker do something with its device, and wait for that."""

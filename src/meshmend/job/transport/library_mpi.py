@@ -36,18 +36,34 @@ class LibraryMpi(Transport):
 
     def all_reduce(self, round: int) -> None:
         """Let MPI add up what it can; piece by piece."""
-        part, total, head = self._port.part, self._port.total(round), self._port.wire.head
-        step = self._step(part)
-        self._port.complete(head + step)
-        # The members that come first wait for the last one here, and only here.
-        patient(self._comm.Iallreduce(part[head : head + step], total[head : head + step], MPI.SUM))
-        for begin in range(head + step, len(part), step):
-            self._port.complete(begin + step)  # a device may still copy the rest
-            self._comm.Allreduce(part[begin : begin + step], total[begin : begin + step], MPI.SUM)
+        part, total = self._port.part, self._port.total(round)
+        step, (head, used) = self._step(part), self._extent()
+        ranges = [slice(begin, min(begin + step, used)) for begin in range(head, used, step)]
+        if used < len(part):
+            ranges.append(slice(self._port.tail, len(part)))
+        for number, one in enumerate(ranges):
+            self._port.complete(one.stop)  # a device may still copy the rest
+            if number == 0:  # the members that come first wait for the last one here, and only here
+                patient(self._comm.Iallreduce(part[one], total[one], MPI.SUM))
+            else:
+                self._comm.Allreduce(part[one], total[one], MPI.SUM)
         for begin in range(0, head, step):
             piece = slices(begin, min(begin + step, head), self._members)
             self._scatter(part, total, piece)
             self._gather(total, piece)
+
+    def _extent(self) -> tuple[int, int]:
+        """The head of the current sum, and where its numbers end.
+
+        Where steps have several sums, members may be at different ones if the script is wrong: all take the largest, so
+        that all receive all footers, which tell them so.
+        """
+        wire = self._port.wire
+        if not self._port.several:
+            return wire.head, wire.size
+        own, most = np.array([wire.head, self._port.used], np.int64), np.empty(2, np.int64)
+        patient(self._comm.Iallreduce(own, most, MPI.MAX))
+        return int(most[0]), int(most[1])
 
     def reduce_scatter(self, round: int) -> None:
         """Every member receives its slice from all others and adds it up."""

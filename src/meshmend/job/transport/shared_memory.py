@@ -18,10 +18,11 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from meshmend.job.shm.records import Way
-from meshmend.job.transport.base import Buffers, Group, Transport, patient, slices
+from meshmend.job.transport.base import Buffers, Group, Port, Transport, patient, slices
 from meshmend.job.transport.crew import Crew
 
 
@@ -37,8 +38,11 @@ class SharedMemory(Transport):
         barrier: Callable[[], None],
         before: Callable[[str], None] = lambda _: None,
         crew: Crew | None = None,
+        room: Callable[[], slice | None] = lambda: None,
     ) -> None:
         self._buffers, self._position = buffers, position
+        self._room = room
+        """Which numbers of a message the current sum has no use for, if any."""
         self._barrier, self._before = barrier, before
         self._own = buffers[position]
         self._crew = Crew(len(buffers)) if crew is None else crew
@@ -53,13 +57,25 @@ class SharedMemory(Transport):
         def barrier() -> None:
             patient(group.comm.Ibarrier())
 
-        return cls(group.port.neighbours(group.members), group.position, barrier, group.port.before)
+        port = group.port
+        return cls(port.neighbours(group.members), group.position, barrier, port.before, room=partial(_room, port))
 
     def reduce_scatter(self, round: int) -> None:
-        """When all members have their parts: add up this member's slice."""
+        """When all members have their parts: add up this member's slice.
+
+        Of a message that a sum does not fill, everybody adds up the footer, which is small: then all see the same one
+        even if they took different sums for the current one.
+        """
         self._barrier()
         self._before("add")
-        self._add(round, self._slices[self._position])
+        self._add(round, self._shares()[self._position])
+        if (room := self._room()) is not None:
+            self._add(round, slice(room.stop, self._own.wire.size))
+
+    def _shares(self) -> list[slice]:
+        """The slices of all members."""
+        room = self._room()
+        return self._slices if room is None else slices(0, room.start, len(self._buffers))
 
     def _add(self, round: int, mine: slice) -> None:
         wire, total = self._own.wire, self._own.total(round)
@@ -74,7 +90,7 @@ class SharedMemory(Transport):
         """When all members have added: copy their slices."""
         self._barrier()
         self._before("take")
-        for position, theirs in enumerate(self._slices):
+        for position, theirs in enumerate(self._shares()):
             if position != self._position:
                 self._copy(round, position, theirs)
 
@@ -85,6 +101,10 @@ class SharedMemory(Transport):
             total[one] = other[one]
 
         self._crew.divide(copy, theirs, total.itemsize)
+
+
+def _room(port: Port) -> slice | None:
+    return slice(port.used, port.tail) if port.used < port.tail else None
 
 
 def host(home: Path) -> int:

@@ -143,7 +143,7 @@ class DeviceTorchState(TorchState):
         grads = [self._every[name].grad for name in self._trained]
         changes = self._changes.of_lane(self._live(), self._kept)
         found = leaves_of(result)
-        self._tensors = [isinstance(value, torch.Tensor) for _, value in found]
+        self._tensors[tuple(name for name, _ in found)] = [isinstance(value, torch.Tensor) for _, value in found]
         shaped = zip(self._trained, grads, strict=True)
         return {
             "grads": {name: _float32(grad, self._every[name]) for name, grad in shaped},

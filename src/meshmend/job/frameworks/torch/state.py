@@ -77,7 +77,8 @@ class TorchState(Framework):
         """The tensors of all state dicts, as of the last commit, by the names of their leaves."""
         self._shared = Kinds([*self._every.items()])  # an optimizer's state grows in the first step
         self._generators: Any = None
-        self._tensors: list[bool] = []
+        self._tensors: dict[tuple[str, ...], list[bool]] = {}
+        """Which of the things that a lane function returned were tensors, by the names of all."""
         self._kept: dict[str, Any] = {}
         self._leaves: Leaves = []
         self.commit()
@@ -174,7 +175,7 @@ class TorchState(Framework):
         return found if apart and all(value.flags.c_contiguous and value.flags.writeable for value in grads) else ()
 
     def begin(self, key: Key) -> None:
-        """No gradients, the buffers of the last commit, and random numbers of this lane's own."""
+        """No gradients, the buffers of the last commit or sum, and random numbers of this lane's own."""
         self._clear()
         if self._generators is None:
             self._generators = rng.states()
@@ -191,7 +192,7 @@ class TorchState(Framework):
             if not torch.equal(live[name], self._kept[name]):
                 raise without_mean(name, self._kept[name])
         found = leaves_of(result)
-        self._tensors = [isinstance(value, torch.Tensor) for _, value in found]
+        self._tensors[tuple(name for name, _ in found)] = [isinstance(value, torch.Tensor) for _, value in found]
         values = [_metric(value) for _, value in found]
         return {
             "grads": {name: _grad(grads[name], self._every[name]) for name in self._trained},
@@ -227,8 +228,10 @@ class TorchState(Framework):
                 change = (change if old.is_floating_point() else change.round()).to(old.device, old.dtype)
                 old.copy_(torch.where(change == 0, old, old + change))  # -0.0 + 0.0 would be 0.0
         self._kept.update({name: live[name].detach().clone() for name in self._buffers})
-        values = [np.asarray(value / divisor) if mean else value for _, value in leaves_of(total["metrics"])]
-        values = [torch.from_numpy(v) if was else v for v, was in zip(values, self._tensors, strict=True)]
+        found = leaves_of(total["metrics"])
+        values = [np.asarray(value / divisor) if mean else value for _, value in found]
+        were = self._tensors[tuple(name for name, _ in found)]
+        values = [torch.from_numpy(v) if was else v for v, was in zip(values, were, strict=True)]
         return rebuilt(total["metrics"], values)
 
     def _live(self) -> dict[str, Any]:
