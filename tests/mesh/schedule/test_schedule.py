@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshmend import LinkSpeed, Mesh, PlanError, Schedule, plan, verify
-from meshmend.mesh.planners.cost import chunks_for, hop_slots, seconds
+from meshmend.mesh.planners.cost import SMALLEST_CHUNK, chunks_for, hop_slots, seconds
 from meshmend.mesh.schedule.schedule import share_out
 from meshmend.mesh.schedule.scheduler import Streams, _due, _serve
 from tests.strategies import meshes
@@ -116,5 +116,5 @@ def test_chunks_make_latency_whole_slots() -> None:
     made = plan("16x32", algorithm="trees")
     for nbytes in (1e5, 1e6, 2**26, 1e9):
         chunks = chunks_for(made, nbytes, FAST)
-        assert len(made) <= chunks <= 4096
+        assert min(len(made), nbytes // SMALLEST_CHUNK) <= chunks <= 4096
         assert hop_slots(nbytes, chunks, FAST) >= 1
