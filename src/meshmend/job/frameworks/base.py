@@ -134,11 +134,6 @@ class Framework(ABC):
     def rebuilt(self, tree: Any, values: Sequence[Any]) -> Any:
         """A tree of the same shape with other leaves."""
 
-    def rooms(self, tree: Any) -> Rooms:
-        """The leaves of a lane's tree whose memory may take the sums, once the lane has been added up."""
-        del tree
-        return ()
-
     def begin(self, key: Key) -> None:  # noqa: B027 (trees need nothing)
         """A lane begins: nothing of the previous lane is left, and random numbers depend on the key alone."""
 
@@ -165,10 +160,20 @@ class Framework(ABC):
 
 
 class HostAccumulator(Accumulator):
-    """Adds up lanes as numpy arrays, in the host's memory."""
+    """Adds up lanes as numpy arrays, in the host's memory.
 
-    def __init__(self, framework: Framework, kind: type[Reduction], tree: Any, lanes: int) -> None:
-        self._framework = framework
+    `rooms` names the leaves of a lane's tree whose memory may take the sums, once the lane has been added up.
+    """
+
+    def __init__(
+        self,
+        framework: Framework,
+        kind: type[Reduction],
+        tree: Any,
+        lanes: int,
+        rooms: Callable[[Any], Rooms] = lambda tree: (),  # noqa: ARG005 (none)
+    ) -> None:
+        self._framework, self._rooms_of = framework, rooms
         layout = Layout(self._arrays(tree), lanes)
         self._tree = framework.rebuilt(tree, [0] * len(layout.leaves))  # without its arrays, which are as large as all
         if not layout.leaves:
@@ -183,7 +188,7 @@ class HostAccumulator(Accumulator):
     def accumulate(self, tree: Any, buffer: Flat, *, first: bool) -> None:
         """Add one lane, straight into the message where the reduction can."""
         self.reduction.add(buffer, self.reduction.layout.arrays(self._arrays(tree)), first=first)
-        self._rooms = self._framework.rooms(tree)
+        self._rooms = self._rooms_of(tree)
 
     def export(self, buffer: Flat) -> None:
         """Have the reduction write what it has not written yet."""

@@ -26,9 +26,10 @@ from torch.optim.swa_utils import AveragedModel
 from meshmend.base.schema import loads
 from meshmend.errors import FormatError, JobError
 from meshmend.job.frameworks.arrays import leaves_of, rebuilt
-from meshmend.job.frameworks.base import OBJECTS, Framework, Key
+from meshmend.job.frameworks.base import OBJECTS, Accumulator, Framework, HostAccumulator, Key
 from meshmend.job.frameworks.torch import rng
 from meshmend.job.frameworks.torch.state_dict import Listing, dict_of, restored, tensor_of
+from meshmend.job.reduction.base import Reduction
 from meshmend.job.reduction.layout import Rooms
 from meshmend.job.state.kinds import Kinds
 from meshmend.job.state.tree import Leaves
@@ -164,15 +165,9 @@ class TorchState(Framework):
         """A tree of the same shape with other leaves."""
         return rebuilt(tree, values)
 
-    def rooms(self, tree: Any) -> Rooms:
-        """The memory of the lane's own gradients, as with DDP: new memory for every sum would have to be paged in.
-
-        Not where one gradient shares memory with another, which autograd never does, but a script may.
-        """
-        found = [value if name.startswith("grads.") else None for name, value in leaves_of(tree)]
-        grads = sorted((value for value in found if value is not None and value.size), key=_address)
-        apart = all(_address(one) + one.nbytes <= _address(other) for one, other in pairwise(grads))
-        return found if apart and all(value.flags.c_contiguous and value.flags.writeable for value in grads) else ()
+    def accumulator(self, kind: type[Reduction], tree: Any, lanes: int) -> Accumulator:
+        """The accumulator for lanes like this first one; its sums take the place of the last lane's gradients."""
+        return HostAccumulator(self, kind, tree, lanes, _own_gradients)
 
     def begin(self, key: Key) -> None:
         """No gradients, the buffers of the last commit or sum, and random numbers of this lane's own."""
@@ -288,6 +283,17 @@ def _grad(grad: Any, parameter: Any) -> npt.NDArray[Any]:
     dense = grad.detach().to_dense() if grad.is_sparse else grad.detach()
     found: npt.NDArray[Any] = dense.to("cpu", torch.float32).numpy()
     return found
+
+
+def _own_gradients(tree: Any) -> Rooms:
+    """The memory of the lane's own gradients, as with DDP: new memory for every sum would have to be paged in.
+
+    Not where one gradient shares memory with another, which autograd never does, but a script may.
+    """
+    found = [value if name.startswith("grads.") else None for name, value in leaves_of(tree)]
+    grads = sorted((value for value in found if value is not None and value.size), key=_address)
+    apart = all(_address(one) + one.nbytes <= _address(other) for one, other in pairwise(grads))
+    return found if apart and all(value.flags.c_contiguous and value.flags.writeable for value in grads) else ()
 
 
 def _address(array: npt.NDArray[Any]) -> int:
