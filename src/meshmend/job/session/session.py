@@ -286,7 +286,7 @@ class WorkerSession:
                 part, question.body.lanes, rank, self._digest.value(), note=note, call=Call(word, self._since)
             )
             self._own.progress += 1
-        self._side.answer(question)
+            self._side.answer(question)
 
     def _asked(self) -> Mail[PartWanted] | None:
         """The courier's question for this worker's part; None when the total is there."""
