@@ -99,11 +99,11 @@ class Replica:
         self._digest = self.framework.digest_begun(*self._grids())
         return self._digest
 
-    def regrid(self, session: WorkerSession | Solo) -> None:
+    def regrid(self, session: WorkerSession | Solo, step: int) -> None:
         """Within a step, a grid has moved: say so, without a look at the state, which the user's script has changed."""
         grids = b"".join(grid.tobytes() for grid in self._grids())
         self._digest = Later.of(xxh3_64_intdigest(grids, seed=self._digest.value()) >> 16)
-        session.redigested(self._digest)
+        session.digested(step, self._digest, final=False)
 
     def announce(self, session: WorkerSession | Solo, step: int, *, arrived: bool = False) -> None:
         """Say that this is the state now; one that has arrived from another worker must be what that one had."""

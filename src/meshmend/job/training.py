@@ -263,7 +263,7 @@ class Training:
                     return result
             # Another grid or step, so this round has a state of its own.
             if turn:
-                replica.regrid(self.session)
+                replica.regrid(self.session, self.step)
             else:
                 replica.announce(self.session, self.step)
 

@@ -184,12 +184,13 @@ class Places:
         courier, held = self._segment.courier, self._registration
         attempt = courier.attempt  # before what it is about: see `mailbox.py`
         if held is not None and (gathered := courier.gathered):
-            held.take(attempt, 1 + round % TOTALS, self._size, gathered, self._segment.worker.generation)
-
-    @property
-    def _size(self) -> int:
-        """How many numbers of a message are not its footer."""
-        return self._segment.buffers.wire.size - self._footer
+            held.take(
+                attempt,
+                1 + round % TOTALS,
+                self._segment.buffers.wire.size - self._footer,
+                gathered,
+                self._segment.worker.generation,
+            )
 
     def _settled(self, task: Task) -> Outcome:
         if self.states is None:
@@ -209,7 +210,7 @@ class Places:
             total = self._segment.buffers.total(round)
             if self._registered() is None or self._registration is None:
                 return total
-            found = self._registration.total(self._segment.courier.attempt, total[: self._size])
+            found = self._registration.total(self._segment.courier.attempt, total[: len(total) - self._footer])
             return total if found is None else found
         try:
             return self._sums.take(round)

@@ -115,11 +115,8 @@ class WorkerSession:
         """Its number in the script, once it is shared."""
         self._slices = Slices()
         """Its part in sharded updates, if the job has them."""
-        self._listener.stays = self._stays
-
-    def _stays(self) -> bool:
+        self._stays = self._listener.stays = lambda: self._slices.stays() or not self.holds()
         """Whether this worker has to go on although the run is halted: to a state that it can save."""
-        return self._slices.stays() or not self.holds()
 
     @property
     def first(self) -> bool:
@@ -181,9 +178,15 @@ class WorkerSession:
         self._slices = made(self._segment, self._footer, self._listener)
         self._listener.hand_out = self._slices.hand_out
 
-    def digested(self, step: int, digest: Later[int]) -> None:
-        """The state after the last round is final, it is the one before this step, and this is its digest."""
+    def digested(self, step: int, digest: Later[int], *, final: bool = True) -> None:
+        """The state after the last round is final, it is the one before this step, and this is its digest.
+
+        If it is not final, within a step, this is the digest of what all have alike now.
+        """
         self._digest, self._step = digest, step
+        if not final:
+            self._own.progress += 1
+            return
         self._slices.check()
         self._listener.finalize()
         if self._job:
@@ -192,11 +195,6 @@ class WorkerSession:
         self._own.progress += 1
         self._segment.worker_bell.ring()
         self.obey()
-
-    def redigested(self, digest: Later[int]) -> None:
-        """Within a step: what all have alike has this digest now."""
-        self._digest = digest
-        self._own.progress += 1
 
     def round(self, prepare: Callable[[Any], Accumulator], turn: int = 0) -> Generator[int, Any, Any]:
         """Bring this worker's part of a round, and more lanes if other workers die, until the total is there.
@@ -257,7 +255,10 @@ class WorkerSession:
             own.inside = False
             call = Call(self._slices.word, self._since, turn)
             if proposed is not None:
-                self._bring(question, proposed.note(), call)
+                self._footer.write(
+                    buffers.part, wanted, self._segment.rank, self._digest.value(), note=proposed.note(), call=call
+                )
+                side.answer(question)
                 continue
             save = self._slices.saves(first=self.first)
             self._footer.write(
@@ -282,14 +283,12 @@ class WorkerSession:
             if question is None:
                 return self._take_total()[2]
             self.room.fit_notes()
-            self._bring(question, note, Call(word, self._since))
-
-    def _bring(self, question: Mail[PartWanted], note: Note, call: Call) -> None:
-        """Bring a note instead of gradients."""
-        part, rank = self._segment.buffers.part, self._segment.rank
-        self._footer.write(part, question.body.lanes, rank, self._digest.value(), note=note, call=call)
-        self._own.progress += 1
-        self._side.answer(question)
+            part, rank = self._segment.buffers.part, self._segment.rank
+            self._footer.write(
+                part, question.body.lanes, rank, self._digest.value(), note=note, call=Call(word, self._since)
+            )
+            self._own.progress += 1
+            self._side.answer(question)
 
     def _asked(self) -> Mail[PartWanted] | None:
         """The courier's question for this worker's part; None when the total is there."""

@@ -56,11 +56,8 @@ class Solo:
         del word
         return {0: data}
 
-    def digested(self, step: int, digest: Later[int]) -> None:
+    def digested(self, step: int, digest: Later[int], *, final: bool = True) -> None:
         """Do nothing: there is no other state to compare with."""
-
-    def redigested(self, digest: Later[int]) -> None:
-        """Do nothing, either."""
 
     def tick(self) -> None:
         """Do nothing: no agent is watching."""
