@@ -11,6 +11,8 @@ import pytest
 import meshmend as mm
 from meshmend import report
 from meshmend.job.exchange import check_calls
+from meshmend.job.protocol import Divergence
+from meshmend.job.protocol.agreement import check
 from meshmend.job.reduction.base import WireFormat
 from meshmend.job.reduction.float32 import Float32
 from meshmend.job.reduction.footer import CALLS, MOST_ROUNDS, MOST_SUMS, Call, Footer
@@ -62,6 +64,17 @@ def test_members_at_different_sums_are_found_whatever_their_states() -> None:
         check_calls(footer.calls(total), 7)
     footer.write(part, [0], 0, 100, call=Call("sum", turn=1))
     assert not footer.read(part).astray
+
+
+def test_one_that_leaves_between_two_sums_of_the_others_does_not_cost_them_its_lanes() -> None:
+    footer, part = Footer(2, 2), np.zeros(600, np.float32)
+    total = np.zeros_like(part)
+    footer.write(part, [0], 0, 100, call=Call("sum", turn=1))
+    total += part
+    footer.write(part, [], 1, 101, leaving=True, call=Call("end"))
+    total += part
+    with pytest.raises(Divergence, match="1 of 2 workers left the loop"):
+        check(footer.read(total), 0)
 
 
 def test_a_small_sum_moves_only_what_it_has() -> None:

@@ -80,8 +80,8 @@ class CallOrder:
     def check_commit(self, step: int) -> None:
         """Refuse to commit a step that has no sum."""
         if not self.summed:
-            what = "an update; call job.update once" if self.sharded else "a sum; call job.sum at least once"
-            raise JobError(f"job.commit was called in step {step} without {what} per step")
+            call = f"job.{self.word} " + ("once" if self.sharded else "at least once")
+            raise JobError(f"job.commit was called in step {step} before job.{self.word}; call {call} in every step")
 
     def check_next(self, step: int) -> None:
         """Refuse to begin a step while another one is not committed."""

@@ -230,7 +230,7 @@ class Job:
 
         Any worker may compute a lane, and again when one dies, so its result must depend on the lane and the state
         alone. Where it draws random numbers, it takes a second argument, `function(lane, draws)`, with `draws.rng`
-        (numpy), `draws.key` (JAX), `draws.generator` (PyTorch), `draws.lane` and `draws.step`.
+        (numpy), `draws.key` (JAX), `draws.generator` (PyTorch), `draws.lane`, `draws.step` and `draws.sum`.
 
         With PyTorch objects the function calls `backward`, and `.grad` is filled with the sums over all lanes; what
         it returns (a loss, or nothing) is summed too.
@@ -284,7 +284,7 @@ class Job:
         its chunks. The state stays as it is: what the function changes in a PyTorch model's buffers is undone.
 
         With `rows=True` the function returns one row per sample (a score), and `evaluate` the rows of all samples in
-        the order of the data, for metrics that are not sums (AUC). A worker's share may take up to 1 MiB as text.
+        the order of the data, for metrics that are not sums (AUC). A worker's share may take up to 1 MiB, compressed.
         """
         training = self.training
         chunks = Chunks(training.input.opened(source_of(data)), size_of(data), training.lanes.lane_size)

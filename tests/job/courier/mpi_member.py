@@ -48,6 +48,7 @@ class Toy:
     """A worker that computes at once."""
 
     generation = 1
+    several = False
 
     def __init__(self, rank: int, ranks: int) -> None:
         self.rank, self.ranks = rank, ranks
@@ -80,6 +81,12 @@ class Toy:
     @property
     def wire(self) -> WireFormat:
         return WireFormat(Float32, len(self.sent))
+
+    @property
+    def used(self) -> int:
+        return len(self.sent)
+
+    tail = used
 
     def total(self, round: int) -> np.ndarray:
         return self.totals[round % 2]

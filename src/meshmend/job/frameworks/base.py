@@ -171,9 +171,9 @@ class HostAccumulator(Accumulator):
         kind: type[Reduction],
         tree: Any,
         lanes: int,
-        rooms: Callable[[Any], Rooms] = lambda tree: (),  # noqa: ARG005 (none)
+        rooms: Callable[[Any], Rooms] | None = None,
     ) -> None:
-        self._framework, self._rooms_of = framework, rooms
+        self._framework, self._rooms = framework, rooms
         layout = Layout(self._arrays(tree), lanes)
         self._tree = framework.rebuilt(tree, [0] * len(layout.leaves))  # without its arrays, which are as large as all
         if not layout.leaves:
@@ -182,13 +182,14 @@ class HostAccumulator(Accumulator):
                 "optimizer"
             )
         super().__init__(kind(layout, lanes))
-        self._rooms: Rooms = ()
-        """Of the last lane of this round."""
+        self._last: Any = None
+        """The last lane of this round, if its memory may take the sums."""
 
     def accumulate(self, tree: Any, buffer: Flat, *, first: bool) -> None:
         """Add one lane, straight into the message where the reduction can."""
         self.reduction.add(buffer, self.reduction.layout.arrays(self._arrays(tree)), first=first)
-        self._rooms = self._rooms_of(tree)
+        if self._rooms is not None:
+            self._last = tree
 
     def export(self, buffer: Flat) -> None:
         """Have the reduction write what it has not written yet."""
@@ -196,8 +197,8 @@ class HostAccumulator(Accumulator):
 
     def finish(self, total: Any, step: int, *, check: bool = False) -> Any | None:
         """The tree of sums, in the shape of the first lane's."""
-        body, rooms = total[: self.reduction.size], self._rooms
-        self._rooms = ()  # only once: from now on they are the user's
+        body, rooms = total[: self.reduction.size], self._rooms(self._last) if self._rooms and self._last else ()
+        self._last = None  # only once: from now on it is the user's
         if check:
             self.reduction.check(body, step)
         values = self.reduction.finish(body, step, rooms)

@@ -36,6 +36,8 @@ class Verdict(Enum):
 
 def check(total: Total, rank: int, origins: Mapping[int, int] | None = None) -> Verdict:
     """What this rank does with a total; `Evicted` where its own state is wrong, `Divergence` where nothing can be."""
+    if total.astray and total.leaving:
+        raise left_alone(total)
     if total.astray:
         return Verdict.COMMIT  # one has committed a step that others are within: of course their states differ
     if len(set(total.digests.values())) > 1:
@@ -46,13 +48,18 @@ def check(total: Total, rank: int, origins: Mapping[int, int] | None = None) -> 
         return Verdict.COMMIT  # newcomers have reached the end of the loop too, and have a note to send first
     if total.leaving:
         if total.leaving != len(total.digests) or any(total.counts):
-            few = f"{total.leaving} of {len(total.digests)} workers"
-            raise Divergence(f"{few} left the loop while the others continued with another step; {TOGETHER}")
+            raise left_alone(total)
         return Verdict.LEAVE
     wrong = [lane for lane, count in enumerate(total.counts) if count != 1]
     if wrong:
         raise Divergence(f"lane {wrong[0]} was counted {total.counts[wrong[0]]} times instead of once")
     return Verdict.COMMIT
+
+
+def left_alone(total: Total) -> Divergence:
+    """Some members have ended their training, and others have not."""
+    few = f"{total.leaving} of {len(total.digests)} workers"
+    return Divergence(f"{few} left the loop while the others continued; {TOGETHER}")
 
 
 def right_digest(digests: Mapping[int, int], origins: Mapping[int, int]) -> int:

@@ -70,7 +70,7 @@ class MessageRoom:
         found = SumFormat(reduction.layout.number, reduction.size, reduction.head)
         if turn == 0:
             self._sums[:1] = [found]
-            self._grow(type(reduction))
+            self._grow(reduction.wire_format(self._footer).kind)
             needed = state() if self._segment.agent.ranks > 1 else 0
             if needed > free():
                 raise JobError(f"handing the state of rank {self._segment.rank} to a replacement {too_small(needed)}")

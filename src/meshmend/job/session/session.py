@@ -278,6 +278,7 @@ class WorkerSession:
 
     def _note_round(self, word: str, note: Note) -> Notes:
         """A round in which this worker brings a note instead of gradients."""
+        self._listener.come()  # after a sum that ended the job within a step, no state is final any more
         while True:
             question = self._asked()
             if question is None:

@@ -28,6 +28,7 @@ from meshmend.job.protocol import (
     Shrink,
 )
 from meshmend.job.protocol.agreement import CAUSES, claims, hand_over, may_go_on
+from meshmend.job.protocol.records import Record
 from meshmend.job.protocol.recovery import Group, record_of
 from meshmend.job.sharding.copies import check_copies
 from meshmend.job.sharding.operations import Compare, Give, Measure, ShardedSteps, Update
@@ -58,6 +59,12 @@ class ShardedGroup(Group):
     ranks: tuple[int, ...] = ()
     """Of the active ones."""
     holdings: Holdings = field(default_factory=lambda: Holdings(()))
+
+    def propose(self, active: Sequence[int], records: Sequence[Record]) -> frozenset[int]:
+        """These are to take part in rounds; returns their ranks."""
+        found = super().propose(active, records)
+        self.ranks = tuple(records[position].rank for position in self.active)
+        return found
 
 
 def finish(state: ShardedState, holdings: Holdings, sharding: Sharding, *, behind: bool = True) -> ShardedSteps:
@@ -108,16 +115,15 @@ def recover(state: ShardedState, group: ShardedGroup, sharding: Sharding, *, aga
             yield from finish(state, group.holdings, sharding, behind=behind)
     newcomers = [position for position, record in enumerate(records) if not record.active]
     newcomers = newcomers[: max(0, sharding.wanted - len(active))]
-    group.active = tuple(sorted([*active, *newcomers]))
-    group.ranks = tuple(records[position].rank for position in group.active)
-    proposed = frozenset(group.ranks)
-    group.memberships += (proposed,)
+    proposed = group.propose(sorted([*active, *newcomers]), records)
     origins = {r.rank: r.origin if r.done == latest[0] and r.active else r.rank for r in records}
     if newcomers:
         source = active[0] if active else newcomers[0]
+        if (yield Cast(source, Payload.STATE, take=here in newcomers and here != source)):
+            # A script has left the loop between an update and its commit: nobody has a state that others could take.
+            newcomers, proposed = [], group.propose(active, records)
         if not any(record.fresh for record in records):
             origins.update({records[position].rank: origins[records[source].rank] for position in newcomers})
-        yield Cast(source, Payload.STATE, take=here in newcomers and here != source)
         if here in newcomers:
             _become_member(state, latest, origins[state.rank])
             state.leaving = bool(active) and all(records[position].leaving for position in active)

@@ -288,7 +288,7 @@ def _grad(grad: Any, parameter: Any) -> npt.NDArray[Any]:
 def _own_gradients(tree: Any) -> Rooms:
     """The memory of the lane's own gradients, as with DDP: new memory for every sum would have to be paged in.
 
-    Not where one gradient shares memory with another, which autograd never does, but a script may.
+    Not where one gradient shares memory with another.
     """
     found = [value if name.startswith("grads.") else None for name, value in leaves_of(tree)]
     grads = sorted((value for value in found if value is not None and value.size), key=_address)
