@@ -198,7 +198,7 @@ def test_words_out_of_order_are_refused() -> None:
             job.commit(np.float32(0))
         state = job.share(np.float32(0))
         for step in job.steps(2):
-            with pytest.raises(mm.JobError, match=f"job.commit was called in step {step} without a sum"):
+            with pytest.raises(mm.JobError, match=f"job.commit was called in step {step} before job.sum"):
                 job.commit(state)
             job.sum(lambda lane: lane.sum())
             job.commit(state)

@@ -65,7 +65,7 @@ class TorchState(Framework):
                     self._constants[f"{name}.{path}"] = module.get_submodule(where), key
                     if path in persistent or value.dtype == torch.bool:
                         self._fixed.append(f"{name}.{path}")
-        self._check_optimizers()
+        _check_optimizers(self._named, self._every)
         averages = [one for one in modules.values() if isinstance(one, AveragedModel)]  # have no gradients, ever
         fixed = {id(value) for one in averages for value in one.parameters()}
         self._trained = [n for n, value in self._every.items() if value.requires_grad and id(value) not in fixed]
@@ -88,14 +88,6 @@ class TorchState(Framework):
     def shared(self) -> Any:
         """The objects that the user shared: they change in place."""
         return self._objects if len(self._objects) > 1 else self._objects[0]
-
-    def _check_optimizers(self) -> None:
-        known = {id(value) for value in self._every.values()}
-        for name, one in self._named.items():
-            if isinstance(one, torch.optim.Optimizer) and any(
-                id(value) not in known for group in one.param_groups for value in group["params"]
-            ):
-                raise JobError(f"{name} has parameters that are in no shared model; share the model that holds them")
 
     def commit(self, state: tuple[Any, ...] = ()) -> None:
         """Copy the buffers, which lanes will change, and list the arrays."""
@@ -244,6 +236,15 @@ class TorchState(Framework):
         if self._generators is not None:
             rng.restore(self._generators)
             self._generators = None
+
+
+def _check_optimizers(objects: Mapping[str, Any], every: Mapping[str, Any]) -> None:
+    known = {id(value) for value in every.values()}
+    for name, one in objects.items():
+        if isinstance(one, torch.optim.Optimizer) and any(
+            id(value) not in known for group in one.param_groups for value in group["params"]
+        ):
+            raise JobError(f"{name} has parameters that are in no shared model; share the model that holds them")
 
 
 def check_frozen(every: Mapping[str, Any], trained: Sequence[str]) -> None:
