@@ -165,7 +165,7 @@ def test_words_in_another_order_or_of_another_kind_of_job_are_refused() -> None:
             one.sum(lambda lane: gradient(weights, lane))
         with pytest.raises(JobError, match="same names and shapes"):
             one.update(lambda lane: {"w": gradient(weights, lane)["w"]})
-        with pytest.raises(JobError, match="before job.update"):
+        with pytest.raises(JobError, match=r"before job\.update"):
             one.commit()
         one.update(lambda lane, weights=weights: gradient(weights, lane))
         with pytest.raises(JobError, match="twice"):
