@@ -665,6 +665,25 @@ KNOWN = [
             ),
         ),
     ),
+    Known(
+        "The only worker with the first state was cut off for good just after another one had died",
+        (
+            Case(
+                workers=2, hosts=2, steps=3, seed=2324,
+                faults=(Fault(Kind.KILL, 18, target=0), Fault(Kind.CUT_MPI, 22, target=1, after=0.1)),
+            ),
+        ),
+    ),
+    Known(
+        "A host with all workers rebooted within seconds of the first step",
+        (
+            Case(
+                policy="restart", workers=2, spares=1, hosts=2, apart=True, steps=2, sums=2, seed=15422,
+                load=2.0, exit=3.0, tail=2.0, faults=(Fault(Kind.HOST, 84, target=0, after=0.01, lasts=1.0),),
+            ),
+        ),
+        status=FAILED,
+    ),
 ]  # fmt: skip
 
 

@@ -83,6 +83,7 @@ def _see(turn: Turn) -> list[Rank]:
         elif rank.host in known and seen is None and rank.replaced is None:
             # Another agent has taken over and found no worker: the host rebooted before it counted as lost.
             seen = dataclasses.replace(rank.raw, status=KILLED)
+            run.moved = run.moved or seen.active  # it may have done steps since it was last seen
         if seen is not None and rank.see(seen, world, run.job):
             deaths.append(rank)
         run.fresh = run.fresh and not rank.seen.active

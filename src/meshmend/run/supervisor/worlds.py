@@ -136,7 +136,8 @@ def network_is_whole(turn: Turn) -> bool:
 
 def _form_first(turn: Turn) -> None:
     run = turn.run
-    waiting = [rank for rank in run.present() if not rank.joining or run.config.policy.awaits(rank)]
+    # Where no worker has the state any more, there is nobody to join: a replacement begins the run as the others do.
+    waiting = [rank for rank in run.present() if run.fresh or not rank.joining or run.config.policy.awaits(rank)]
     if run.fresh and run.missing():
         return  # the run begins with all workers, or not at all
     if not waiting or not turn.seen.hosts_known or not all(rank.seen.ready for rank in waiting):
