@@ -81,6 +81,16 @@ def _patch(target: Any, name: str, value: Any) -> Mutant:
     return lambda monkeypatch: monkeypatch.setattr(target, name, value)
 
 
+def _without_the_net(mutant: Mutant) -> Mutant:
+    """The mutant where workers that were left out are not recognised by the group they were in, which finds it too."""
+
+    def apply(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(RunState, "left_out", lambda *_: False)
+        mutant(monkeypatch)
+
+    return apply
+
+
 class _Ranks(dict[int, int]):
     """Members of a world, told apart by rank only."""
 
@@ -264,7 +274,7 @@ KNOWN = [
     Known(
         "A member that was left out of the last sum was told to leave with its own sum after the others",
         at_all(Case(policy="shrink", hosts=2, steps=3), Fault(Kind.CUT_MPI, 0, 1, lasts=6.0), begin=40, step=1),
-        mutant=_patch(deaths, "_sum_of", lambda rank: rank.seen.step),
+        mutant=_without_the_net(_patch(deaths, "_sum_of", lambda rank: rank.seen.step)),
     ),
     Known(
         "A member lacked the last step because the others had done it without that member and left",
@@ -611,7 +621,7 @@ KNOWN = [
                 ),
             ),
         ),
-        mutant=_patch(Agent, "open", lambda *_, **__: None),
+        mutant=_without_the_net(_patch(Agent, "open", lambda *_, **__: None)),
     ),
     Known(
         "A courier was lost, the other worker went on alone and then exited",
@@ -673,6 +683,30 @@ KNOWN = [
                 faults=(Fault(Kind.KILL, 18, target=0), Fault(Kind.CUT_MPI, 22, target=1, after=0.1)),
             ),
         ),
+    ),
+    Known(
+        "A launcher was killed while workers were left out of their group",
+        (
+            Case(
+                policy="shrink", workers=2, hosts=2, steps=3, seed=54055,
+                faults=(Fault(Kind.CUT, 32, target=1, lasts=25.0), Fault(Kind.LAUNCHER, 47, lasts=35.0)),
+            ),
+            Case(
+                policy="shrink", hosts=3, steps=3, seed=65475,
+                faults=(Fault(Kind.LAUNCHER, 27, lasts=35.0), Fault(Kind.STOP, 27, target=1, after=0.1)),
+            ),
+        ),
+        mutant=_patch(RunState, "left_out", lambda *_: False),
+    ),
+    Known(
+        "A worker that was left out of the last step was told to leave",
+        (
+            Case(
+                policy="shrink", hosts=3, steps=3, seed=62574,
+                faults=(Fault(Kind.COURIER, 83, target=2), Fault(Kind.FULL, 100, target=0, after=12.0)),
+            ),
+        ),
+        mutant=_patch(RunState, "left_out", lambda *_: False),
     ),
     Known(
         "A host with all workers rebooted within seconds of the first step",

@@ -124,7 +124,8 @@ def release_rest(turn: Turn) -> None:
         if ahead or (rank.seen.left and not holds_up and (rank.seen.active or run.active())):
             continue
         alone = blocked or rank.seen.stuck or rank.seen.courier is not CourierState.ALIVE
-        if rank.seen.active and alone and not rank.seen.over and rank.seen.step == last and _sum_of(rank) not in sums:
+        differs = run.left_out(rank) or (rank.seen.step == last and _sum_of(rank) not in sums)
+        if rank.seen.active and alone and not rank.seen.over and differs:
             turn.kill(rank, Cause.CUT_OFF)
         elif not rank.seen.active or (alone and (not rank.seen.left or rank.seen.step < last)):
             turn.release(rank, run.job)

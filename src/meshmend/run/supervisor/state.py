@@ -168,6 +168,15 @@ class RunState:
         """Ranks whose worker could not be started; the start will be retried."""
         return [rank for rank in self.ranks.values() if rank.state is RankState.DUE and rank.misses]
 
+    def left_out(self, rank: Rank) -> bool:
+        """Whether others that live have summed in a later group, a smaller one, that this worker was not in.
+
+        It may have another total of the same step, so it must neither join the others again nor record that step.
+        """
+        seen = rank.seen
+        newest = max(((one.seen.summed_world, one.seen.summed_shrink) for one in self.living()), default=(0, 0))
+        return newest > max((seen.world, seen.shrink), (seen.summed_world, seen.summed_shrink))
+
     def over(self) -> bool:
         """Whether the job's last step is done: a rank is over only when all members have announced that they leave."""
         return any(rank.seen.over for rank in self.ranks.values())

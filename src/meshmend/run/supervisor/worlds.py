@@ -142,6 +142,11 @@ def _form_first(turn: Turn) -> None:
         return  # the run begins with all workers, or not at all
     if not waiting or not turn.seen.hosts_known or not all(rank.seen.ready for rank in waiting):
         return
+    left_out = [rank for rank in waiting if rank.seen.active and run.left_out(rank)]
+    for rank in left_out:  # by a world whose launcher was killed before it could do this
+        turn.kill(rank, Cause.LOST_COURIER)
+    if left_out:
+        return
     if not run.worlds or network_is_whole(turn):  # the network may be what ended the previous world
         for rank in waiting:
             rank.joining = False
