@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import socket
 import stat
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -80,14 +81,18 @@ def test_an_impostor_at_the_door_is_not_believed(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         note = {"address": "127.0.0.1", "port": server.getsockname()[1], "secret": "11" * SIZE}
         (tmp_path / NOTE).write_text(json.dumps(note))
-        child = os.fork()
-        if not child:
+
+        def pretend() -> None:
             line, _ = server.accept()
-            line.sendall(new_number() + bytes(SIZE + 512))
-            line.recv(4096)
-            os._exit(0)
+            with line, contextlib.suppress(OSError):  # who announces a host may have given up
+                line.sendall(new_number() + bytes(SIZE + 512))
+                while line.recv(4096):
+                    pass
+
+        impostor = threading.Thread(target=pretend)
+        impostor.start()
         assert announce(tmp_path, HOST) is None
-        os.waitpid(child, 0)
+        impostor.join()
 
 
 @given(st.binary(max_size=80))
