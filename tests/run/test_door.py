@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from meshmend.run.clusters.hosts import HERE, Host
 from meshmend.run.door import NAME, NOTE, Door, announce
-from meshmend.run.hosts.newcomers import refusal
+from meshmend.run.hosts.newcomers import NewHosts, refusal
+from meshmend.run.hosts.pool import Pool
+from meshmend.run.hosts.remote import Remote
 from meshmend.run.secret import NEW_HOST, NUMBER, SIZE, new_number, proof
 from meshmend.run.spec import RunSpec
 from tests.processes import wait_for
@@ -28,7 +30,7 @@ SPEC = RunSpec(run="mine", script=["train.py"], workers=4, hosts=[Host("a", 2), 
 
 @pytest.fixture
 def door(tmp_path: Path) -> Iterator[Door]:
-    made = Door(tmp_path, "127.0.0.1", lambda host: "there is no room" if host.slots > 4 else "")
+    made = Door(tmp_path, "127.0.0.1", lambda host, _: "there is no room" if host.slots > 4 else "")
     yield made
     made.close()
 
@@ -43,7 +45,7 @@ def test_a_host_that_knows_the_secret_is_let_in(door: Door, tmp_path: Path) -> N
 def test_only_the_user_can_read_the_secret_and_each_launcher_has_another(tmp_path: Path) -> None:
     first = (tmp_path / NOTE).read_text()
     assert stat.S_IMODE((tmp_path / NOTE).stat().st_mode) == 0o600
-    other = Door(tmp_path, "127.0.0.1", lambda _: "")
+    other = Door(tmp_path, "127.0.0.1", lambda *_: "")
     assert json.loads((tmp_path / NOTE).read_text())["secret"] != json.loads(first)["secret"]
     other.close()
     assert not (tmp_path / NOTE).exists() and announce(tmp_path, HOST) is None
@@ -130,3 +132,42 @@ def test_strangers_that_say_nothing_or_anything_keep_nobody_out(tmp_path: Path) 
 def test_which_hosts_can_join(spec: RunSpec, host: Host, words: str) -> None:
     found = refusal(spec, host)
     assert words in found and bool(words) == bool(found)
+
+
+def test_a_host_that_is_being_added_is_not_added_again() -> None:
+    """Whatever number of workers is given the second time; and its workers have their room already."""
+    assert "c is being added to it already, with room for 4" in refusal(SPEC, Host("c", 2), [HOST])
+    assert "room for 4 more" in refusal(SPEC, Host("d", 5), [HOST])
+    assert not refusal(SPEC, Host("d", 4), [HOST])
+
+
+class Reported(Remote):
+    """An agent on another host that has reported."""
+
+    def __init__(self, host: str) -> None:
+        self.host, self.ready, self.closed = host, True, False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_host_announced_twice_keeps_its_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two numbers of workers, before its agent has reported: the first counts, and the user is told so."""
+    monkeypatch.setenv("MESHMEND_RUNS", str(tmp_path))
+    monkeypatch.setattr(Pool, "_called", lambda _, host: Reported(host))
+    said: list[str] = []
+    SPEC.save()
+    pool = Pool(SPEC)
+    hosts = NewHosts(pool, said.append)
+    hosts.open()
+    try:
+        assert announce(SPEC.folder, HOST) == ""
+        assert "being added" in (announce(SPEC.folder, Host("c", 2)) or "")  # before it was invited
+        pool.invite(HOST)
+        pool.invite(Host("c", 2))
+        assert hosts.look() == (("c", 4),)
+        assert "already part" in (announce(SPEC.folder, Host("c", 2)) or "")
+        assert hosts.look() == () and not said
+        assert pool.has("c") and pool.spec.added == [HOST]
+    finally:
+        hosts.close()

@@ -19,7 +19,7 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -36,6 +36,9 @@ NAME, REASON = 256, 512
 STRANGERS = 16
 """Addresses of refused clients that are remembered: each is reported once."""
 
+Refusal = Callable[[Host, Collection[Host]], str]
+"""Says why a host may not join after others that wait at the door; empty: it may."""
+
 
 @dataclass(frozen=True)
 class Note:
@@ -49,7 +52,7 @@ class Note:
 class Door:
     """The door of one launcher, at an address of this host."""
 
-    def __init__(self, folder: Path, address: str, refusal: Callable[[Host], str]) -> None:
+    def __init__(self, folder: Path, address: str, refusal: Refusal) -> None:
         self._path, self._refusal, self._secret = folder / NOTE, refusal, new_secret()
         self._listener = Listener(address, NUMBER + SIZE + NAME)
         self.hosts: deque[Host] = deque()
@@ -80,7 +83,7 @@ class Door:
             return b""
         try:
             (host,) = parse_hosts(_unpad(name))
-            reason = self._refusal(host)
+            reason = self._refusal(host, tuple(self.hosts))
         except (JobError, ValueError) as error:
             reason = str(error)
         else:

@@ -157,7 +157,7 @@ def _attached(spec: RunSpec, add: Sequence[Host] = ()) -> int:
                 f"with --resume {spec.run}"
             )
         for host in add:
-            if reason := refusal(spec, host):
+            if reason := refusal(spec, host, launcher.pool.invited):
                 launcher.console.say(f"cannot add host {host.name}: {reason}")
             else:
                 launcher.pool.invite(host)
