@@ -98,20 +98,34 @@ def announce(folder: Path, host: Host) -> str | None:
 
     None if no launcher of the run answers: it has ended, or was killed and another program has its port.
     """
+    # A launcher that ends drops connections too: asked again, it does not answer.
+    for _ in range(2):
+        note = _read(folder)
+        if note is None:
+            return None
+        try:
+            return _ask(note, host)
+        except (ConnectionResetError, BrokenPipeError):
+            continue
+        except OSError:
+            return None
+    return f"its launcher does not know the secret in {folder / NOTE}"
+
+
+def address(folder: Path) -> str:
+    """Where the door of the run in this folder is; empty if it has none."""
     note = _read(folder)
-    if note is None:
-        return None
+    return "" if note is None else f"{note.address}:{note.port}"
+
+
+def _ask(note: Note, host: Host) -> str | None:
+    """What the door says; raises where it cannot be reached, or drops the connection."""
     secret, until = bytes.fromhex(note.secret), time.monotonic() + PROBE_SILENCE
-    try:
-        with socket.create_connection((note.address, note.port), PROBE_SILENCE) as line:
-            numbers = receive(line, NUMBER, until) + new_number()
-            name = _pad(f"{host.name}:{host.slots}", NAME)
-            line.sendall(numbers[NUMBER:] + proof(secret, NEW_HOST, numbers + name) + name)
-            said = receive(line, SIZE + REASON, until)
-    except ConnectionResetError:
-        return f"its launcher does not know the secret in {folder / NOTE}"
-    except OSError:
-        return None
+    with socket.create_connection((note.address, note.port), PROBE_SILENCE) as line:
+        numbers = receive(line, NUMBER, until) + new_number()
+        name = _pad(f"{host.name}:{host.slots}", NAME)
+        line.sendall(numbers[NUMBER:] + proof(secret, NEW_HOST, numbers + name) + name)
+        said = receive(line, SIZE + REASON, until)
     known = proves(said[:SIZE], secret, LAUNCHER, numbers + said[SIZE:])
     return _unpad(said[SIZE:]) if known else None
 

@@ -49,7 +49,7 @@ class NewHosts:
         spec = self._pool.spec
         if spec.hosts:
             with contextlib.suppress(OSError):  # no port, or no room for the note: then nobody can be announced
-                self._door = Door(spec.folder, _own_address(spec), self._refusal)
+                self._door = Door(spec.folder, own_address(spec), self._refusal)
 
     def _refusal(self, host: Host, waiting: Collection[Host]) -> str:
         """As above, for the door, where these hosts wait to be invited."""
@@ -92,8 +92,9 @@ class NewHosts:
         return True
 
 
-def _own_address(spec: RunSpec) -> str:
+def own_address(spec: RunSpec) -> str:
     """Return an address of this host at which the others can reach it."""
-    own = next((address_of(host.name) for host in spec.places if host.here), "")
-    found = own or address_towards(address_of(spec.places[0].name))
-    return found if found and not found.startswith(LOOPBACK) else "127.0.0.1"
+    named = [address_of(host.name) for host in spec.places if host.here]
+    # Many systems have their own name on loopback (Debian: 127.0.1.1), where no other host can reach it.
+    routes = [address_towards(address_of(host.name)) for host in spec.places if not host.here]
+    return next((one for one in [*named, *routes] if one and not one.startswith(LOOPBACK)), "127.0.0.1")
