@@ -291,7 +291,7 @@ def test_a_worker_that_hangs_writes_its_stack_before_it_is_killed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "script.py").write_text(
-        "import time\n\ndef hang():\n    open('began', 'w').close()\n    time.sleep(100)\n\nhang()"
+        "import time\n\ndef hang():\n    open('began', 'w').close(); time.sleep(100)  # in one line\n\nhang()"
     )
     agent = Agent(RUN, tmp_path)
     try:
@@ -301,7 +301,7 @@ def test_a_worker_that_hangs_writes_its_stack_before_it_is_killed(
         agent.act(messages.Kill(rank=0, cause=Cause.HANG))
         wait_for(lambda: agent.look()[0].status is not None)
         assert agent.look()[0].cause is Cause.HANG
-        assert 'script.py", line 5 in hang' in (tmp_path / "output" / "worker-0.log").read_text()
+        assert 'script.py", line 4 in hang' in (tmp_path / "output" / "worker-0.log").read_text()
     finally:
         agent.act(messages.Remove())
         leave(RUN)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import stat
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +18,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshmend.errors import JobError
 from meshmend.run.clusters.hosts import HERE, Host
 from meshmend.run.door import NAME, NOTE, Door, announce
-from meshmend.run.hosts.newcomers import refusal
+from meshmend.run.entry import attach
+from meshmend.run.hosts.newcomers import NewHosts, own_address, refusal
+from meshmend.run.hosts.pool import Pool
+from meshmend.run.hosts.remote import Remote
 from meshmend.run.secret import NEW_HOST, NUMBER, SIZE, new_number, proof
 from meshmend.run.spec import RunSpec
-from tests.processes import wait_for
+from tests.processes import DEADLINE, wait_for
 
 HOST = Host("c", 4)
 SPEC = RunSpec(run="mine", script=["train.py"], workers=4, hosts=[Host("a", 2), Host("b", 2)])
@@ -27,7 +35,7 @@ SPEC = RunSpec(run="mine", script=["train.py"], workers=4, hosts=[Host("a", 2), 
 
 @pytest.fixture
 def door(tmp_path: Path) -> Iterator[Door]:
-    made = Door(tmp_path, "127.0.0.1", lambda host: "there is no room" if host.slots > 4 else "")
+    made = Door(tmp_path, "127.0.0.1", lambda host, _: "there is no room" if host.slots > 4 else "")
     yield made
     made.close()
 
@@ -42,7 +50,7 @@ def test_a_host_that_knows_the_secret_is_let_in(door: Door, tmp_path: Path) -> N
 def test_only_the_user_can_read_the_secret_and_each_launcher_has_another(tmp_path: Path) -> None:
     first = (tmp_path / NOTE).read_text()
     assert stat.S_IMODE((tmp_path / NOTE).stat().st_mode) == 0o600
-    other = Door(tmp_path, "127.0.0.1", lambda _: "")
+    other = Door(tmp_path, "127.0.0.1", lambda *_: "")
     assert json.loads((tmp_path / NOTE).read_text())["secret"] != json.loads(first)["secret"]
     other.close()
     assert not (tmp_path / NOTE).exists() and announce(tmp_path, HOST) is None
@@ -80,14 +88,79 @@ def test_an_impostor_at_the_door_is_not_believed(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         note = {"address": "127.0.0.1", "port": server.getsockname()[1], "secret": "11" * SIZE}
         (tmp_path / NOTE).write_text(json.dumps(note))
-        child = os.fork()
-        if not child:
+
+        def pretend() -> None:
             line, _ = server.accept()
-            line.sendall(new_number() + bytes(SIZE + 512))
-            line.recv(4096)
-            os._exit(0)
+            with line, contextlib.suppress(OSError):  # who announces a host may have given up
+                line.sendall(new_number() + bytes(SIZE + 512))
+                while line.recv(4096):
+                    pass
+
+        impostor = threading.Thread(target=pretend)
+        impostor.start()
         assert announce(tmp_path, HOST) is None
-        os.waitpid(child, 0)
+        impostor.join()
+
+
+@pytest.mark.parametrize("greets", [False, True])
+def test_a_launcher_that_ends_meanwhile_is_one_that_does_not_answer(tmp_path: Path, greets: bool) -> None:
+    """It knows its secret, but drops the connection."""
+    server = socket.create_server(("127.0.0.1", 0))
+    note = {"address": "127.0.0.1", "port": server.getsockname()[1], "secret": "11" * SIZE}
+    (tmp_path / NOTE).write_text(json.dumps(note))
+
+    def end() -> None:
+        line, _ = server.accept()
+        with line:
+            if greets:
+                line.sendall(new_number())
+                line.recv(4096)
+            server.close()  # before the line, as the kernel does when a process is killed: nobody else is let in
+
+    launcher = threading.Thread(target=end)
+    launcher.start()
+    assert announce(tmp_path, HOST) is None
+    launcher.join()
+
+
+def test_the_door_is_where_other_hosts_can_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the launcher's own name is on loopback, as on Debian."""
+    here = socket.gethostname()
+    names = {here: "127.0.1.1", "b": "10.1.0.2"}
+    monkeypatch.setattr("meshmend.run.hosts.newcomers.address_of", names.__getitem__)
+    monkeypatch.setattr("meshmend.run.hosts.newcomers.address_towards", {"10.1.0.2": "10.1.0.1"}.__getitem__)
+    own, other = Host(here, 2), Host("b", 2)
+    assert own_address(replace(SPEC, hosts=[own, other])) == "10.1.0.1"
+    assert own_address(replace(SPEC, hosts=[own], added=[other])) == "10.1.0.1"
+    assert own_address(replace(SPEC, hosts=[own])) == "127.0.0.1"
+    names[here] = "10.1.0.9"
+    assert own_address(replace(SPEC, hosts=[other, own])) == "10.1.0.9"
+
+
+def test_a_launcher_that_cannot_be_asked_is_not_to_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is alive, on this host or on another one, and its door is somewhere else."""
+    monkeypatch.setenv("MESHMEND_RUNS", str(tmp_path))
+    monkeypatch.setattr("meshmend.run.entry.check", lambda _: None)
+    run = f"test-door-{os.getpid()}"
+    spec = replace(SPEC, run=run)
+    spec.save()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        note = {"address": "127.0.0.1", "port": free.getsockname()[1], "secret": "11" * SIZE}
+    (spec.folder / NOTE).write_text(json.dumps(note))
+    other = "import sys; from meshmend.job.shm import manage\nwith manage(sys.argv[1]): print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", other, run], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as launcher:
+        assert launcher.stdout is not None and launcher.stdout.readline() == "\n"
+        with pytest.raises(JobError, match=f"its door at 127.0.0.1:{note['port']} cannot be reached") as error:
+            attach(spec, [HOST])
+        assert "stop" not in str(error.value)
+        (spec.folder / NOTE).unlink()
+        with pytest.raises(JobError, match="lets no hosts in"):
+            attach(spec, [HOST])
+        with pytest.raises(JobError, match="stop that launcher first"):
+            attach(spec)
+        launcher.communicate("\n", timeout=DEADLINE)
 
 
 @given(st.binary(max_size=80))
@@ -125,3 +198,42 @@ def test_strangers_that_say_nothing_or_anything_keep_nobody_out(tmp_path: Path) 
 def test_which_hosts_can_join(spec: RunSpec, host: Host, words: str) -> None:
     found = refusal(spec, host)
     assert words in found and bool(words) == bool(found)
+
+
+def test_a_host_that_is_being_added_is_not_added_again() -> None:
+    """Whatever number of workers is given the second time; and its workers have their room already."""
+    assert "c is being added to it already, with room for 4" in refusal(SPEC, Host("c", 2), [HOST])
+    assert "room for 4 more" in refusal(SPEC, Host("d", 5), [HOST])
+    assert not refusal(SPEC, Host("d", 4), [HOST])
+
+
+class Reported(Remote):
+    """An agent on another host that has reported."""
+
+    def __init__(self, host: str) -> None:
+        self.host, self.ready, self.closed = host, True, False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_host_announced_twice_keeps_its_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two numbers of workers, before its agent has reported: the first counts, and the user is told so."""
+    monkeypatch.setenv("MESHMEND_RUNS", str(tmp_path))
+    monkeypatch.setattr(Pool, "_called", lambda _, host: Reported(host))
+    said: list[str] = []
+    SPEC.save()
+    pool = Pool(SPEC)
+    hosts = NewHosts(pool, said.append)
+    hosts.open()
+    try:
+        assert announce(SPEC.folder, HOST) == ""
+        assert "being added" in (announce(SPEC.folder, Host("c", 2)) or "")  # before it was invited
+        pool.invite(HOST)
+        pool.invite(Host("c", 2))
+        assert hosts.look() == (("c", 4),)
+        assert "already part" in (announce(SPEC.folder, Host("c", 2)) or "")
+        assert hosts.look() == () and not said
+        assert pool.has("c") and pool.spec.added == [HOST]
+    finally:
+        hosts.close()

@@ -19,7 +19,7 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -36,6 +36,9 @@ NAME, REASON = 256, 512
 STRANGERS = 16
 """Addresses of refused clients that are remembered: each is reported once."""
 
+Refusal = Callable[[Host, Collection[Host]], str]
+"""Says why a host may not join after others that wait at the door; empty: it may."""
+
 
 @dataclass(frozen=True)
 class Note:
@@ -49,7 +52,7 @@ class Note:
 class Door:
     """The door of one launcher, at an address of this host."""
 
-    def __init__(self, folder: Path, address: str, refusal: Callable[[Host], str]) -> None:
+    def __init__(self, folder: Path, address: str, refusal: Refusal) -> None:
         self._path, self._refusal, self._secret = folder / NOTE, refusal, new_secret()
         self._listener = Listener(address, NUMBER + SIZE + NAME)
         self.hosts: deque[Host] = deque()
@@ -80,7 +83,7 @@ class Door:
             return b""
         try:
             (host,) = parse_hosts(_unpad(name))
-            reason = self._refusal(host)
+            reason = self._refusal(host, tuple(self.hosts))
         except (JobError, ValueError) as error:
             reason = str(error)
         else:
@@ -95,20 +98,34 @@ def announce(folder: Path, host: Host) -> str | None:
 
     None if no launcher of the run answers: it has ended, or was killed and another program has its port.
     """
+    # A launcher that ends drops connections too: asked again, it does not answer.
+    for _ in range(2):
+        note = _read(folder)
+        if note is None:
+            return None
+        try:
+            return _ask(note, host)
+        except (ConnectionResetError, BrokenPipeError):
+            continue
+        except OSError:
+            return None
+    return f"its launcher does not know the secret in {folder / NOTE}"
+
+
+def address(folder: Path) -> str:
+    """Where the door of the run in this folder is; empty if it has none."""
     note = _read(folder)
-    if note is None:
-        return None
+    return "" if note is None else f"{note.address}:{note.port}"
+
+
+def _ask(note: Note, host: Host) -> str | None:
+    """What the door says; raises where it cannot be reached, or drops the connection."""
     secret, until = bytes.fromhex(note.secret), time.monotonic() + PROBE_SILENCE
-    try:
-        with socket.create_connection((note.address, note.port), PROBE_SILENCE) as line:
-            numbers = receive(line, NUMBER, until) + new_number()
-            name = _pad(f"{host.name}:{host.slots}", NAME)
-            line.sendall(numbers[NUMBER:] + proof(secret, NEW_HOST, numbers + name) + name)
-            said = receive(line, SIZE + REASON, until)
-    except ConnectionResetError:
-        return f"its launcher does not know the secret in {folder / NOTE}"
-    except OSError:
-        return None
+    with socket.create_connection((note.address, note.port), PROBE_SILENCE) as line:
+        numbers = receive(line, NUMBER, until) + new_number()
+        name = _pad(f"{host.name}:{host.slots}", NAME)
+        line.sendall(numbers[NUMBER:] + proof(secret, NEW_HOST, numbers + name) + name)
+        said = receive(line, SIZE + REASON, until)
     known = proves(said[:SIZE], secret, LAUNCHER, numbers + said[SIZE:])
     return _unpad(said[SIZE:]) if known else None
 

@@ -16,7 +16,7 @@ from meshmend.job.shm.inspect import waiting
 from meshmend.run.checks import check
 from meshmend.run.clusters.hosts import Host
 from meshmend.run.doctor.checks import require_tolerance
-from meshmend.run.door import announce
+from meshmend.run.door import address, announce
 from meshmend.run.heart import beating, require_alone
 from meshmend.run.hosts.newcomers import refusal
 from meshmend.run.journal import halted_before
@@ -35,7 +35,7 @@ def launch(spec: RunSpec) -> int:
             f"{spec.folder} already holds a run: continue it with --resume {spec.run}, or give another --name"
         )
     clean_stale()
-    with manage(spec.run, ", or give another --name"):
+    with manage(spec.run, "stop that launcher first, or give another --name"):
         _require_free_name(spec.run)
         require_tolerance()
         own(spec.folder)
@@ -117,8 +117,9 @@ def attach(spec: RunSpec, add: Sequence[Host] = ()) -> int:
             f"run {spec.run!r} was started by meshmend {version}, and this is meshmend {VERSION}: attach with meshmend "
             f"{version}, or kill its workers and use --resume {spec.run}"
         )
-    with manage(spec.run):
-        require_alone(spec.run, spec.folder)
+    advice = _unanswered(spec) if add else "stop that launcher first"
+    with manage(spec.run, advice):
+        require_alone(spec.run, spec.folder, advice=advice)
         left = waiting(spec.run)
         if left and not spec.hosts and not any(worker.visible for worker in left):
             raise JobError(f"the workers of run {spec.run!r} are in another container: use --attach {spec.run} there")
@@ -141,6 +142,13 @@ def _announced(spec: RunSpec, add: Sequence[Host]) -> bool:
     return True
 
 
+def _unanswered(spec: RunSpec) -> str:
+    """What to do about a launcher that is alive, and has not answered when hosts were announced to it."""
+    if where := address(spec.folder):
+        return f"its door at {where} cannot be reached from here, so give --add-host on the host of that launcher"
+    return f"it lets no hosts in, so stop it and use --resume {spec.run} --hosts with all of them"
+
+
 def _attached(spec: RunSpec, add: Sequence[Host] = ()) -> int:
     events = read(spec.folder, "launcher")
     attempt = max((event.epoch.attempt for event in events if isinstance(event, Began)), default=0)
@@ -157,7 +165,7 @@ def _attached(spec: RunSpec, add: Sequence[Host] = ()) -> int:
                 f"with --resume {spec.run}"
             )
         for host in add:
-            if reason := refusal(spec, host):
+            if reason := refusal(spec, host, launcher.pool.invited):
                 launcher.console.say(f"cannot add host {host.name}: {reason}")
             else:
                 launcher.pool.invite(host)

@@ -58,8 +58,10 @@ def beating(folder: Path, note: Note | None = None) -> Iterator[None]:
             path.unlink()
 
 
-def require_alone(run: str, folder: Path, patience: float = HEART_STOPPED) -> None:
-    """Refuse to take over a run whose launcher is alive on another host."""
+def require_alone(
+    run: str, folder: Path, patience: float = HEART_STOPPED, advice: str = "stop that launcher first"
+) -> None:
+    """Refuse to take over a run whose launcher is alive on another host, with what to do then."""
     found = _look(folder)
     if found is None or found[0].process.visible:
         return  # if it were alive, it would hold the lock on this host
@@ -72,8 +74,7 @@ def require_alone(run: str, folder: Path, patience: float = HEART_STOPPED) -> No
             return
         if found[1] != before:
             raise JobError(
-                f"run {run!r} is already managed by process {note.process.number} on host {note.host}: stop that "
-                "launcher first"
+                f"run {run!r} is already managed by process {note.process.number} on host {note.host}: {advice}"
             )
 
 

@@ -1,8 +1,13 @@
-"""The secret of a run, by which its launcher and its agents recognise each other on an untrusted network.
+"""Secrets by which the processes of a run recognise each other on an untrusted network.
 
-Each launcher makes one and keeps it in memory. An agent gets it through the launch agent's pipe, which ssh encrypts: it
-is never in a command line, an environment or a file. A side proves that it has the secret by a keyed hash of two
-nonces, one from each side, and of which side it is: so a proof cannot be replayed in another connection, or reflected.
+    the run's     for the launcher and its agents. Each launcher makes one and keeps it in memory. An agent gets it
+                  through the launch agent's pipe, which ssh encrypts: it is never in a command line, an environment
+                  or a file
+    the door's    for the launcher and whoever announces a host to it (door.py), which has no pipe to it. Each
+                  launcher makes one, and it is in a file that only the run's user can read, as long as that runs
+
+A side proves that it has a secret by a keyed hash of two nonces, one from each side, and of which side it is: so a
+proof cannot be replayed in another connection, or reflected.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def test_what_a_killed_cleaner_has_begun_is_finished(home: Path) -> None:
 
 def test_a_run_has_one_launcher(home: Path) -> None:
     with running(home.parent, "it = manage('mine'); it.__enter__()") as first:
-        with pytest.raises(JobError, match=f"process {first.pid} .* or another"), manage("mine", ", or another"):
+        with pytest.raises(JobError, match=f"process {first.pid} .* or another"), manage("mine", "or another"):
             pytest.fail("two launchers")
         who = Identity.of(first.pid)
         first.kill()

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from meshmend.base.clocks import TOGETHER
 from meshmend.errors import JobError
+from meshmend.job.embeddings.files import SliceFiles
 from meshmend.job.embeddings.optimizers import RowOptimizer
 from meshmend.job.embeddings.placement import Placement
 from meshmend.job.embeddings.shape import Floats, Ids, Shape, stretches
@@ -159,10 +160,19 @@ class TableHolder:
             copy.version = step
         self.version = step
 
-    def adopt(self, placement: Placement, version: int) -> None:
+    def files(self) -> dict[str, Any] | None:
+        """The checkpoint that rows are read from, for a newcomer; None where they follow from the seed, or from copies.
+
+        A newcomer is told no checkpoint when it is started.
+        """
+        before = self.placement.holders is None
+        return self.first.facts() if before and isinstance(self.first, SliceFiles) else None
+
+    def adopt(self, placement: Placement, version: int, files: dict[str, Any] | None) -> None:
         """Become a member that holds nothing yet."""
         self.shelf.keep(frozenset())
         self.placement, self.version, self.digests = placement, version, {}
+        self.first = self.shape.first if files is None else SliceFiles.known(files, self.shape.bounds)
 
     def said(self) -> list[tuple[int, int, int]]:
         """What this worker says of its slices: (slice, column, digest of the last change), for `Places.say`."""

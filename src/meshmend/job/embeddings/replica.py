@@ -106,7 +106,10 @@ class TableReplica(Replica):
         """All but the tables, of which a newcomer takes slices from several."""
         del on_device
         placement = self.holder.placement.facts()
-        about = {"step": step, "grid": self.grid.tolist(), "pending": pending, "placement": placement}
+        about = {
+            "step": step, "grid": self.grid.tolist(), "pending": pending, "placement": placement,
+            "files": self.holder.files(),
+        }  # fmt: skip
         return encode(self.framework.leaves(), None, messages=session.room.format(), **about)
 
     def adopt(self, received: Any, session: WorkerSession | Solo) -> tuple[int, dict[str, Any] | None]:
@@ -114,7 +117,7 @@ class TableReplica(Replica):
         leaves, about = decode(received, self.framework.template())
         self.framework.adopt(leaves)
         self.restore(about["grid"])
-        self.holder.adopt(self.holder.placement.known(about["placement"]), about["step"])
+        self.holder.adopt(self.holder.placement.known(about["placement"]), about["step"], about["files"])
         session.room.adopt(*about["messages"])
         return about["step"], about["pending"]
 

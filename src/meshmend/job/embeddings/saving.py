@@ -13,20 +13,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from xxhash import xxh3_64_intdigest
-
 from meshmend.base.clocks import HALT_SLICES
 from meshmend.base.env import Settings
-from meshmend.errors import FormatError, JobError
+from meshmend.errors import JobError
 from meshmend.job.checkpoints.checkpoints import Checkpoints
 from meshmend.job.checkpoints.saving import Saver, State
+from meshmend.job.embeddings.files import ROWS, SliceFiles, name_of
 from meshmend.job.embeddings.holder import TableHolder
-from meshmend.job.embeddings.shape import Floats, Ids
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.ledger import StepLedger
 from meshmend.job.session.session import Slices, WorkerSession
@@ -34,10 +30,9 @@ from meshmend.job.session.solo import Solo
 from meshmend.job.shm.mailbox import WorkerSide
 from meshmend.job.shm.segment import WorkerSegment
 from meshmend.job.slices.files import SHARDED, drop_unnamed, folder_of
-from meshmend.job.state.safetensors import load, path_of, save
+from meshmend.job.state.safetensors import path_of, save
 from meshmend.job.state.values import from_bytes, to_bytes
 
-ROWS = "rows"
 NAMES = "tables"
 """What an index says of its tables, among what it says of its job."""
 
@@ -65,7 +60,7 @@ class TableCheckpoints(Checkpoints):
         folder, names = folder_of(self._folder, step), {}
         for number in sorted(slices):
             rows = self._holder.slice(number)
-            name = names[number] = f"{number:04}-{xxh3_64_intdigest(rows.tobytes()):016x}"
+            name = names[number] = name_of(number, rows)
             if not path_of(folder, 0, name).exists():
                 save(folder, [(ROWS, rows)], step=step, about={}, name=name, sweep=False)
         return names
@@ -106,31 +101,8 @@ class TableCheckpoints(Checkpoints):
                 "another optimizer; resume with the script that wrote it"
             )
         folder = Path(path).parent / str(found["folder"])
-        self._holder.resume(step, slice_reader(folder, [str(name) for name in found["names"]], shape.bounds))
+        self._holder.resume(step, SliceFiles(folder, [str(name) for name in found["names"]], shape.bounds))
         return step, grid, about
-
-
-def slice_reader(folder: Path, names: list[str], bounds: Ids) -> Callable[[Ids], Floats]:
-    """What gives rows of one slice from the files of a checkpoint; it keeps few of them in memory."""
-
-    @lru_cache(maxsize=16)
-    def read(number: int) -> Floats:
-        path = path_of(folder, 0, names[number])
-        if not path.exists():
-            raise FormatError(f"slice {number} is missing in {folder}, but its index is there: take another checkpoint")
-        found: Floats = dict(load(path, None)[0])[ROWS]
-        if f"{number:04}-{xxh3_64_intdigest(found.tobytes()):016x}" != names[number]:
-            raise FormatError(
-                f"slice {number} of {folder} is not the one that its index names: take another checkpoint"
-            )
-        return found
-
-    def first(rows: Ids) -> Floats:
-        number = int(np.searchsorted(bounds, rows[0], side="right")) - 1
-        found: Floats = read(number)[rows - bounds[number]]
-        return found
-
-    return first
 
 
 class TableSaver(Saver):

@@ -39,17 +39,17 @@ def spread(
 ) -> tuple[TableReplica, TableSaver]:
     """What a worker of a job with tables has, and what saves it."""
     _check(tables, framework, config)
-    shape, wanted = tables.shape, session.wanted
+    shape = tables.shape
     width = shape.width + shape.memory
-    buddies = min(1, wanted - 1) if tables.buddies is None else tables.buddies
-    placement = Placement(shape.slices, buddies)
     if settings is None or not isinstance(session, WorkerSession):
-        holder = TableHolder(shape, tables.optimizer, placement, Shelf(width))
+        holder = TableHolder(shape, tables.optimizer, _placement(tables, session.wanted), Shelf(width))
     else:
-        _check_run(tables, wanted, settings)
         own = open_to_read(settings.run, settings.rank)
+        # Not of those that are wanted now: where hosts were added, newcomers must count as all others did.
+        first = own.agent.founders
+        _check_run(tables, first, settings)
         holder = TableHolder(
-            shape, tables.optimizer, placement, Shelf(width, own.files, own.birth), settings.rank,
+            shape, tables.optimizer, _placement(tables, first), Shelf(width, own.files, own.birth), settings.rank,
             Neighbours(settings.run, width), lambda: _rest(session), session.end,
         )  # fmt: skip
     tables.holder = holder
@@ -59,6 +59,11 @@ def spread(
         session.shard(lambda segment, *_: TableSide(segment, saver))
         session.save = saver.halted
     return TableReplica(framework, config, holder, session, compared=settings is not None), saver
+
+
+def _placement(tables: EmbeddingTables, workers: int) -> Placement:
+    """Where nobody has a copy yet."""
+    return Placement(tables.shape.slices, min(1, workers - 1) if tables.buddies is None else tables.buddies)
 
 
 def _rest(session: WorkerSession) -> None:
@@ -91,7 +96,10 @@ def _check_run(tables: EmbeddingTables, workers: int, settings: Settings) -> Non
             f"buddies={given} with {workers} workers: rows have an owner and so many buddies, each on a worker of its "
             f"own; give 0 to {workers - 1}, or start more workers"
         )
-    hosts = read_description(settings.folder).get("hosts") or ()
+    run = read_description(settings.folder)
+    hosts = [*(run.get("hosts") or ())]
+    if settings.rank >= run["workers"] + run["spares"]:  # a worker of a host that was added: it must not join
+        hosts += run.get("added") or ()
     if len(hosts) > 1:
         raise JobError(
             f"embedding tables cannot be spread over {len(hosts)} hosts yet, because rows are read through the memory "

@@ -1,18 +1,20 @@
-"""The user's side of embedding tables that no worker holds in full.
+"""The user's side of embedding tables that no worker holds in full. A script gives each lane the rows that it needs:
 
-tables = mm.EmbeddingTables(rows=[…], width=16, optimizer=mm.row_adagrad(0.05))
-with mm.Job((ids, dense, clicks), batch=2048, lanes=32, reduction="exact") as job:
-state = job.share(init(), tables=tables)
+    tables = mm.EmbeddingTables(rows=[…], width=16, optimizer=mm.row_adagrad(0.05))
+    with mm.Job((ids, dense, clicks), batch=2048, lanes=32, reduction="exact") as job:
+        state = job.share(init(), tables=tables)
 
-def lane(samples):
-ids, dense, clicks = samples
-(grads, of_rows), loss = grad_fn(state, tables.rows(ids), dense, clicks)
-return (grads, loss), tables.gradient(ids, of_rows)
+        def lane(samples):
+            ids, dense, clicks = samples
+            grads, of_rows, loss = gradients(state, tables.rows(ids), dense, clicks)
+            return (grads, loss), tables.gradient(ids, of_rows / job.batch)
 
-for step in job.steps(1000):
-grads, loss = job.sum(lane)                  # what comes first in the pair
-state = update(state, grads)
-job.commit(state, loss=loss / job.batch)     # and the rows that this step used are updated
+        for step in job.steps(1000):
+            grads, loss = job.sum(lane)                  # what comes first in the pair
+            state = update(state, grads)
+            job.commit(state, loss=loss / job.batch)     # and the rows that this step used are updated
+
+The gradients of a row are added up over all lanes, and divided by nothing.
 """
 
 from __future__ import annotations

@@ -83,8 +83,8 @@ def leave(run: str, patience: float = EXIT_WAIT) -> bool:
 
 
 @contextlib.contextmanager
-def manage(run: str, otherwise: str = "") -> Iterator[None]:
-    """Be the launcher of this run on this host; `JobError` if another process is, with what to do otherwise."""
+def manage(run: str, advice: str = "stop that launcher first") -> Iterator[None]:
+    """Be the launcher of this run on this host; `JobError` if another process is, with what to do then."""
     folder, patience = enter(run, make=True), 0.0
     try:
         file = _open(folder / LAUNCHER)
@@ -95,7 +95,7 @@ def manage(run: str, otherwise: str = "") -> Iterator[None]:
         if not _take(file):
             holder = _holder(file)
             who = f"process {holder.number}" if holder.visible else "a process in another container"
-            raise JobError(f"run {run!r} is already managed by {who} on this host: stop that launcher first{otherwise}")
+            raise JobError(f"run {run!r} is already managed by {who} on this host: {advice}")
         patience = EXIT_WAIT
         try:
             os.pwrite(file, struct.pack(_WHO, *vars(Identity.of(os.getpid())).values()), 0)

@@ -7,7 +7,7 @@ the host is in `run.json`, so that every later launcher knows it, and then the s
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from meshmend.base.sockets import LOOPBACK, address_towards
@@ -18,8 +18,8 @@ from meshmend.run.hosts.pool import Pool
 from meshmend.run.spec import RunSpec
 
 
-def refusal(spec: RunSpec, host: Host) -> str:
-    """Say why a host cannot join a run; empty if it can."""
+def refusal(spec: RunSpec, host: Host, invited: Collection[Host] = ()) -> str:
+    """Say why a host cannot join a run after those that were invited before it; empty if it can."""
     again = f"stop the run and use --resume {spec.run} --hosts with all of them"
     names = [place.name for place in spec.places]
     if not spec.hosts or {HERE, "127.0.0.1"} & {*names}:
@@ -28,9 +28,11 @@ def refusal(spec: RunSpec, host: Host) -> str:
         return f"its workers are the chips of --mesh {spec.mesh}, and there are no more of those"
     if host.name in names:
         return f"host {host.name} is already part of it"
+    if before := [one for one in invited if one.name == host.name]:
+        return f"host {host.name} is being added to it already, with room for {before[0].slots}"
     if host.here:
         return f"{host.name} is its launcher's own host, which was not named in --hosts; {again}"
-    if (left := spec.room - spec.ranks) < host.slots:
+    if (left := spec.room - spec.ranks - sum(one.slots for one in invited)) < host.slots:
         return f"its messages have room for {left} more workers, and {host.name}:{host.slots} has more; {again}"
     return ""
 
@@ -47,7 +49,11 @@ class NewHosts:
         spec = self._pool.spec
         if spec.hosts:
             with contextlib.suppress(OSError):  # no port, or no room for the note: then nobody can be announced
-                self._door = Door(spec.folder, _own_address(spec), lambda host: refusal(self._pool.spec, host))
+                self._door = Door(spec.folder, own_address(spec), self._refusal)
+
+    def _refusal(self, host: Host, waiting: Collection[Host]) -> str:
+        """As above, for the door, where these hosts wait to be invited."""
+        return refusal(self._pool.spec, host, [*waiting, *self._pool.invited])
 
     def close(self) -> None:
         """Let no more hosts join."""
@@ -61,7 +67,8 @@ class NewHosts:
             self._say(f"refused a host that announced itself from {door.strangers.popleft()}: it does not know the "
                       "run's secret")  # fmt: skip
         while door is not None and door.hosts:
-            self._pool.invite(door.hosts.popleft())
+            self._pool.invite(door.hosts[0])
+            door.hosts.popleft()  # after that, so that the door knows of it at any time
         arrived, failed = self._pool.arrivals()
         for host, why in failed:
             self._say(f"cannot add host {host.name}: no agent could be started there ({why})")
@@ -85,8 +92,9 @@ class NewHosts:
         return True
 
 
-def _own_address(spec: RunSpec) -> str:
+def own_address(spec: RunSpec) -> str:
     """Return an address of this host at which the others can reach it."""
-    own = next((address_of(host.name) for host in spec.places if host.here), "")
-    found = own or address_towards(address_of(spec.places[0].name))
-    return found if found and not found.startswith(LOOPBACK) else "127.0.0.1"
+    named = [address_of(host.name) for host in spec.places if host.here]
+    # Many systems have their own name on loopback (Debian: 127.0.1.1), where no other host can reach it.
+    routes = [address_towards(address_of(host.name)) for host in spec.places if not host.here]
+    return next((one for one in [*named, *routes] if one and not one.startswith(LOOPBACK)), "127.0.0.1")

@@ -28,6 +28,14 @@ class Call:
 
 
 @dataclass
+class Invitation:
+    """A host that is new to the run, where an agent is being started."""
+
+    host: Host
+    call: Call
+
+
+@dataclass
 class Pool:
     """The hosts of a run."""
 
@@ -40,8 +48,8 @@ class Pool:
     """Lost hosts whose agents answered although mpirun could not reach them."""
     _calls: dict[str, Call] = field(default_factory=dict)
     """Hosts where an agent is being started."""
-    _invited: dict[Host, Call] = field(default_factory=dict)
-    """Hosts that are new to the run, where an agent is being started."""
+    _invited: dict[str, Invitation] = field(default_factory=dict)
+    """Hosts that are new to the run, by name."""
     _secret: bytes = field(default_factory=new_secret, repr=False)
     """What only this launcher and its agents know."""
 
@@ -135,13 +143,20 @@ class Pool:
 
     def invite(self, host: Host) -> None:
         """Start an agent on a host that is new to the run."""
-        if host.name not in self.agents and host.name not in self.lost and host not in self._invited:
-            self._invited[host] = Call(self._called(host.name), time.monotonic() + HOST_FIRST)
+        if host.name not in {*self.agents, *self.lost, *self._invited}:
+            call = Call(self._called(host.name), time.monotonic() + HOST_FIRST)
+            self._invited[host.name] = Invitation(host, call)
+
+    @property
+    def invited(self) -> list[Host]:
+        """The hosts that were invited and have no agent yet; the thread of the door asks too."""
+        return [one.host for one in list(self._invited.values())]
 
     def arrivals(self) -> tuple[list[Host], list[tuple[Host, str]]]:
         """Return the invited hosts that have an agent now; and those that cannot be used, each with the reason."""
         arrived, refused = [], []
-        for host, call in list(self._invited.items()):
+        for one in list(self._invited.values()):
+            host, call = one.host, one.call
             agent = call.agent
             if isinstance(agent, Remote) and agent.ready and not agent.closed:
                 for other in self.agents.values():
@@ -154,7 +169,7 @@ class Pool:
                 agent.drop()
             else:
                 continue
-            del self._invited[host]
+            del self._invited[host.name]
         return arrived, refused
 
     def dismiss(self, host: str) -> None:
@@ -192,5 +207,5 @@ class Pool:
         for agent in self.agents.values():
             if isinstance(agent, Remote):
                 agent.close()
-        for call in [*self._calls.values(), *self._invited.values()]:
+        for call in [*self._calls.values(), *(one.call for one in self._invited.values())]:
             call.agent.drop()
