@@ -98,7 +98,7 @@ LAW: dict[str, list[str]] = {
     "report/document": ["blocks", "story", "write"],
     "report/page": ["mesh", "snapshot", "live", "document", "export", "kill", "app", "server"],
     "mesh": [
-        "numbering", "grid", "hole", "presets", "descriptor", "notation", "random_holes", "ascii", "mesh",
+        "numbering", "grid", "hole", "presets", "textproto", "descriptor", "notation", "random_holes", "ascii", "mesh",
         "digest", "planners", "schedule", "collectives", "proof", "executors", "exports", "drawing", "choose",
     ],
     "mesh/planners": [

@@ -41,8 +41,8 @@ SMALL = 128
 DEPTH = 1.1
 """How deep trees may be at first, over the shallowest tree of the mesh; more only where the packing needs it."""
 COMB_DEPTH = 1.5
-"""How deep combs may be over packed trees, which are a thousandth slower and take seconds to plan: on meshes up to twice
-as long as wide. The hops that packing saves there win 1 % of the time of 100 MB, and small payloads take fewer trees."""
+"""How deep combs may be over packed trees, which are a thousandth slower and take seconds to plan: on meshes up to
+twice as long as wide. Hops that packing saves there win 1 % of the time of 100 MB; small payloads get few trees."""
 GOLDEN = 0.6180339887498949
 """Multiples of it, without their whole parts, are spread evenly however many there are."""
 NEAR_BOUND = 0.995
