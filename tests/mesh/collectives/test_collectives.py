@@ -118,6 +118,8 @@ def test_a_large_payload_takes_what_the_plan_says(name: str) -> None:
     assert flight.use().max() <= 1 + 1e-9
     with pytest.raises(mm.SimulateError, match="all-reduce over all chips"):
         flight.parts()
+    with pytest.raises(mm.SimulateError, match="chunks=7: this schedule has"):
+        mm.simulate(timed, 256e6, chunks=7)
 
 
 def test_a_broadcast_begins_where_it_is_told() -> None:
@@ -144,6 +146,12 @@ def test_what_cannot_be_planned_is_refused_in_a_sentence(options: dict[str, Any]
     with pytest.raises(mm.MeshmendError, match=says) as error:
         mm.plan("4x4 -chip@1,1", **options)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["reduce_scatter", "all_gather", "all_to_all"])
+def test_more_chips_than_tables_fit_are_refused(name: str) -> None:
+    with pytest.raises(mm.PlanError, match="trees for each of 65,536 chips, and 4,096 are the most"):
+        mm.plan("256x256", collective=name)
 
 
 @pytest.mark.parametrize("chunks", [0, -1, True, "8"])

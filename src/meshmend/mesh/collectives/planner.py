@@ -23,6 +23,9 @@ PLANNERS: dict[str, Callable[[Mesh], CollectivePlan]] = {
     "all_to_all": plan_all_to_all,
 }
 
+MOST_CHIPS = 4096
+"""Of collectives with trees for every chip: tables grow as the square of it."""
+
 
 def plan_collective(
     mesh: Mesh, collective: str, groups: Tile | None = None, root: Chip | None = None
@@ -43,6 +46,11 @@ def plan_collective(
         forward = f", and {out} live chips of broken tiles only forward" if out else ""
         return made.because(f"tiles of {groups}: {made.groups} groups of {peers} peers sum at once{forward}")
     if not kind.rooted:
+        if len(mesh.live) > MOST_CHIPS:
+            raise PlanError(
+                f"{collective} needs trees for each of {len(mesh.live):,} chips, and {MOST_CHIPS:,} are the most that "
+                "can be planned for: take a part of the mesh"
+            )
         return around_slow_links(mesh, PLANNERS[collective]).because(kind.does)
     if root is None:
         index = int(mesh.live[(shallowest(mesh)[0, mesh.live] < 0).argmax()])
