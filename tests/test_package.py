@@ -99,8 +99,8 @@ LAW: dict[str, list[str]] = {
     "report/document": ["blocks", "story", "write"],
     "report/page": ["mesh", "snapshot", "live", "document", "export", "kill", "app", "server"],
     "mesh": [
-        "numbering", "grid", "hole", "presets", "descriptor", "notation", "random_holes", "ascii", "mesh", "digest",
-        "planners", "schedule", "collectives", "proof", "executors", "exports", "drawing", "choose",
+        "numbering", "grid", "hole", "presets", "textproto", "descriptor", "notation", "random_holes", "ascii", "mesh",
+        "digest", "planners", "schedule", "collectives", "proof", "executors", "exports", "drawing", "choose",
     ],
     "mesh/planners": [
         "bound", "plan", "base", "packing", "cost", "trees", "ring", "rowpair", "rowcol", "roots", "files",
@@ -108,7 +108,7 @@ LAW: dict[str, list[str]] = {
     "mesh/schedule": ["scheduler", "schedule"],
     "mesh/collectives": [
         "collective", "groups", "bounds", "plan", "schedule", "routes", "peers", "gathered", "broadcast", "exchanged",
-        "planner",
+        "slow", "planner",
     ],
     "mesh/proof": ["plan", "schedule", "proof", "collective"],
     "mesh/executors": [

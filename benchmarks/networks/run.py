@@ -5,7 +5,8 @@
 
 AlexNet and GoogLeNet are those of arXiv 1709.03316, ResNet-50 and BERT-large those of arXiv 2011.03605, at their
 published sizes (`networks.py`). Each way is a run of its own, in which one worker is killed while it computes, and all
-of them are compared with an undisturbed run. Writes docs/results/networks.md, and what was measured beside this file.
+of them are compared with an undisturbed run. What was measured is kept beside
+this file, and docs/results/networks.md is written from it: there is no such page before the first run.
 """
 
 from __future__ import annotations

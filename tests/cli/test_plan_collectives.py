@@ -20,7 +20,8 @@ def test_it_prints_the_plan_its_bound_and_its_proof(
 ) -> None:
     assert cli.main(["plan", *words]) == 0
     out = capsys.readouterr().out
-    assert says in out and "bound " in out and "never adds" in out
+    assert says in out and "bound " in out and "the shares of each piece add up to the whole piece" in out
+    assert ("never adds" in out) == ("--groups" in words)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,13 @@ def test_it_prints_the_plan_its_bound_and_its_proof(
         (["8x8", "--groups", "2x2", "--collective", "broadcast"], "leave out --groups or --collective"),
         (["8x8", "--groups", "2x2", "--algorithm", "ring"], "plans all-reduces over all chips"),
         (["8x8", "--collective", "broadcast", "--root", "a"], "cannot read the chip 'a'"),
-        (["8x8", "--groups", "2x2", "--json", "p.json"], "--json, --export and --flows are for all-reduces"),
+        (["8x8", "--groups", "2x2", "--json", "p.json"], "--json can be given for all-reduces over all chips alone"),
+        (
+            ["4x4", "--collective", "all_gather", "--link", "x", "--spread-roots"],
+            "--spread-roots and --link can be",
+        ),
+        (["4x4", "--groups", "2x2", "--nbytes", "nonsense"], "--nbytes can be given"),
+        (["4x4", "--root", "1,1"], "all_reduce has no root to choose: leave --root out (given: 1,1)"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(

@@ -31,6 +31,8 @@ MeshText = Annotated[
         help="ROWSxCOLS[xLAYERS] or a preset, then wrap=…, -ROWSxCOLS@ROW,COL, -chip@…, -link@…, -host@…, ~SPEED@…"
     ),
 ]
+PAYLOAD = "102MB"
+LINK = "tpu-v3"
 LinkName = Annotated[str, Parameter(help=f"Kind of link, for predicted times: {', '.join(LINKS)}.")]
 
 
@@ -42,8 +44,8 @@ def plan(
     collective: CollectiveName = ALL_REDUCE,
     groups: str | None = None,
     root: str | None = None,
-    nbytes: str = "102MB",
-    link: LinkName = "tpu-v3",
+    nbytes: str = PAYLOAD,
+    link: LinkName = LINK,
     random: str | None = None,
     seed: int = 0,
     largest: bool = False,
@@ -100,9 +102,14 @@ def plan(
     if largest:
         where = where.largest()
     if collective != ALL_REDUCE or groups or root:
-        if json or export or flows is not None:
+        given = {
+            "--json": json, "--export": export, "--flows": flows is not None, "--spread-roots": spread_roots,
+            "--nbytes": nbytes != PAYLOAD, "--link": link != LINK,
+        }  # fmt: skip
+        if any(given.values()):
+            named = " and ".join(option for option, value in given.items() if value)
             raise PlanError(
-                "--json, --export and --flows are for all-reduces over all chips: leave them out, or leave out "
+                f"{named} can be given for all-reduces over all chips alone: leave that out, or leave out "
                 "--collective, --groups and --root"
             )
         return _plan_collective(where, collective, groups, root, algorithm, draw, flow)
@@ -153,9 +160,10 @@ def _plan_collective(
     if draw:
         made.draw(draw, flow=flow)
     print(made)
+    relays = " a chip of another group forwards and never adds,\n      " if groups else ""
     print(
-        "proof  every flow joins all that take part over live links, a chip of another group forwards and never adds,\n"
-        "       and the shares of every piece add up to it"
+        f"proof  every flow joins all that take part over live links,{relays} and the shares of each piece add up to "
+        "the whole piece"
     )
     if draw:
         print(f"drew   {draw}")

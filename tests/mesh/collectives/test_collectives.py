@@ -81,6 +81,24 @@ def test_how_much_of_the_bound_is_reached(text: str, gather: float, exchange: fl
     assert mm.plan(text, collective="all_to_all").efficiency >= exchange
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("text", "dead"),
+    [
+        ("4x4 ~0.01@0,0:0,1", "4x4 -link@0,0:0,1"),
+        ("4x4 ~0.1@0,0:0,1", "4x4 -link@0,0:0,1"),
+        ("6x6 -chip@5,5 ~0.05@3,3:3,4 ~0.01@0,0:0,1", "6x6 -chip@5,5 -link@3,3:3,4 -link@0,0:0,1"),
+    ],
+)
+def test_a_slow_link_is_never_worse_than_a_dead_one(name: str, text: str, dead: str) -> None:
+    slow = mm.plan(text, collective=name)
+    mm.verify(slow)
+    mm.verify(slow.schedule())
+    assert slow.mesh == mm.Mesh.parse(text)
+    assert slow.algbw >= mm.plan(dead, collective=name).algbw - 1e-9
+    assert slow.efficiency >= (0.75 if name == "all_to_all" else 0.85)
+
+
 @pytest.mark.parametrize("text", ["4x4", "4x4 wrap=xy", "6x6 -2x2@2,2", "4x4x4 wrap=xyz"])
 def test_an_all_reduce_is_never_slower_than_a_reduce_scatter_and_an_all_gather(text: str) -> None:
     for nbytes in (1e6, 64e6):
@@ -100,6 +118,8 @@ def test_a_large_payload_takes_what_the_plan_says(name: str) -> None:
     assert flight.use().max() <= 1 + 1e-9
     with pytest.raises(mm.SimulateError, match="all-reduce over all chips"):
         flight.parts()
+    with pytest.raises(mm.SimulateError, match="chunks=7: this schedule has"):
+        mm.simulate(timed, 256e6, chunks=7)
 
 
 def test_a_broadcast_begins_where_it_is_told() -> None:
@@ -113,7 +133,10 @@ def test_a_broadcast_begins_where_it_is_told() -> None:
         ({"collective": "all_gater"}, "unknown collective 'all_gater'; choose from all_reduce, .* all_gather"),
         ({"collective": "broadcast", "root": (1, 1)}, "the root 1,1 is dead: give a live chip"),
         ({"collective": "broadcast", "root": (9, 1)}, "outside the 4x4 mesh"),
-        ({"collective": "all_gather", "root": (0, 0)}, "all_gather has no root of its own choice"),
+        (
+            {"collective": "all_gather", "root": (0, 0)},
+            r"no root to choose: leave --root out \(given: 0,0\)",
+        ),
         ({"collective": "all_gather", "groups": mm.tile(2, 2)}, "all_gather is planned for all live chips"),
         ({"collective": "all_gather", "algorithm": "ring"}, "algorithm='ring' plans all-reduces over all chips"),
         ({"groups": "2x2"}, r"groups='2x2': give the tile .*mm.tile\(2, 2\)"),
@@ -123,6 +146,12 @@ def test_what_cannot_be_planned_is_refused_in_a_sentence(options: dict[str, Any]
     with pytest.raises(mm.MeshmendError, match=says) as error:
         mm.plan("4x4 -chip@1,1", **options)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["reduce_scatter", "all_gather", "all_to_all"])
+def test_more_chips_than_tables_fit_are_refused(name: str) -> None:
+    with pytest.raises(mm.PlanError, match="trees for each of 65,536 chips, and 4,096 are the most"):
+        mm.plan("256x256", collective=name)
 
 
 @pytest.mark.parametrize("chunks", [0, -1, True, "8"])

@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import meshmend as mm
+from meshmend.mesh.collectives import peers
 from meshmend.mesh.collectives.peers import pack_groups
 from tests.mesh.collectives.checks import crossing, expected, parts_for
 
@@ -115,6 +116,18 @@ def test_tiles_that_do_not_fit_are_refused_in_a_sentence(text: str, tile: tuple[
     with pytest.raises(mm.MeshmendError) as error:
         mm.plan(text, groups=mm.tile(*tile))
     assert says in str(error.value)
+
+
+def test_a_link_that_many_groups_share_has_a_part_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "FINEST", 5)
+    plan = mm.plan("1x20", groups=mm.tile(1, 10))
+    mm.verify(plan)
+    assert plan.efficiency == pytest.approx(1)
+
+
+def test_a_bound_over_slow_links_counts_what_they_are_worth() -> None:
+    slow = "4x4 " + " ".join(f"~0.5@{row},1:{row},2" for row in range(4))
+    assert "links worth 6 whole ones join" in mm.plan(slow, groups=mm.tile(2, 2)).bound.reason
 
 
 @pytest.mark.parametrize("dims", [(2,), (2, 2, 2, 2), (2, 0), (2.0, 2), ("2", 2), (True, 2)])

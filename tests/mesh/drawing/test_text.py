@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from meshmend import Mesh, Plan, plan
+from meshmend.base.units import plural
 from meshmend.mesh.drawing.text import TALL
 from tests.strategies import meshes
 
@@ -50,8 +51,9 @@ def test_the_figures_are_those_of_the_plan(text: str, algorithm: str) -> None:
     made = plan(text, algorithm=algorithm)
     _, caption, figures = shown(made)
     assert f"flow 0 (of 0 to {len(made) - 1})" in caption
-    assert figures["mesh"] == f"{text}, {len(made.mesh.live)} live chips and {len(made.mesh.links)} live links"
-    assert figures["plan"].startswith(f"{made.algorithm}, {len(made)} flow")
+    size = f"{plural(len(made.mesh.live), 'live chip')} and {plural(len(made.mesh.links), 'live link')}"
+    assert figures["mesh"] == f"{text}, {size}"
+    assert figures["plan"].startswith(f"{made.algorithm}, {plural(len(made), 'flow')}, ")
     assert f"depth {made.depth}, {made.hops} hops" in figures["plan"]
     assert ("all reducing ends before broadcasting begins" in figures["plan"]) == (algorithm in ("rowcol", "rowpair"))
     speed = re.fullmatch(r"(\S+) B of at most (\S+) B \((\S+) %\)", figures["speed"])
@@ -66,6 +68,13 @@ def test_the_figures_are_those_of_the_plan(text: str, algorithm: str) -> None:
 def test_speed_is_exact_to_three_digits() -> None:
     _, _, figures = shown(plan("16x32", algorithm="trees"))
     assert figures["speed"] == "1.910 B of at most 1.910 B (100.0 %)"
+
+
+def test_one_of_each_is_singular() -> None:
+    _, _, figures = shown(plan("1x2", algorithm="trees"))
+    assert figures["mesh"] == "1x2, 2 live chips and 1 live link"
+    assert figures["roots"].startswith("1 chip of 2; the busiest holds 100 % of the sums")
+    assert "1 hop\n" in str(plan("1x2", collective="broadcast"))
 
 
 def test_no_reason_no_line() -> None:

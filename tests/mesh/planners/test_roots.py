@@ -71,6 +71,11 @@ def test_large_machines_have_roots_near_the_middle(monkeypatch: pytest.MonkeyPat
     assert few.hops <= spread_roots(plan).hops
 
 
+def test_the_reason_is_that_of_the_plan_before() -> None:
+    plan = mm.plan("4x4", algorithm="trees")
+    assert spread_roots(plan).why == f"{plan.why} (before its roots were spread)"
+
+
 def test_a_ring_keeps_its_roots() -> None:
     with pytest.raises(PlanError, match="reduce and broadcast over different links; use trees"):
         spread_roots(mm.plan("4x4", algorithm="ring"))

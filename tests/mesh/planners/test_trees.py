@@ -14,7 +14,7 @@ from meshmend.base.kernels import Kernel
 from meshmend.mesh.planners import packing
 from meshmend.mesh.planners.bound import bound, live_neighbours
 from meshmend.mesh.planners.packing import balance, grow, number_links
-from meshmend.mesh.planners.plan import depths, heights, parents_of, ways
+from meshmend.mesh.planners.plan import depths, heights, make_plan, parents_of, ways
 from meshmend.mesh.planners.trees import combs, shallowest, spread, trees
 from tests.strategies import meshes
 
@@ -65,6 +65,13 @@ def test_combs_load_all_links_alike(text: str) -> None:
         used = plan.load[plan.load > 0]
         assert used.max() == pytest.approx(used.min())
         assert len(plan) == (len(combs(mesh)[0]) if min(mesh.rows, mesh.cols) > 1 else 1)
+
+
+@pytest.mark.parametrize(("text", "depth"), [("4x64", 44), ("7x40", 30)])
+def test_long_meshes_have_shallower_trees_than_combs(text: str, depth: int) -> None:
+    plan = trees(Mesh.parse(text))
+    assert plan.efficiency >= 0.99
+    assert plan.depth <= depth < make_plan(plan.mesh, "combs", *combs(plan.mesh)).depth
 
 
 @settings(max_examples=40, deadline=None)

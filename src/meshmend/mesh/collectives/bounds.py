@@ -125,7 +125,8 @@ def groups_bound(mesh: Mesh, tile: Tile) -> CutBound:
         fraction = Fraction(int(own[weak]), mesh.whole)
         return CutBound(mesh, fraction, alone, f"chip {mesh.name(weak)} hangs on {speed_text(fraction)} links")
     worth = speed_text(Fraction(links, mesh.whole))
-    reason = f"{worth} links join {parts} parts of whole tiles, which {tile.size} groups share"
+    what = f"{worth} links" if mesh.even else f"links worth {worth} whole ones"
+    reason = f"{what} join {parts} parts of whole tiles, which {tile.size} groups share"
     return CutBound(mesh, tight, part, reason)
 
 

@@ -69,7 +69,8 @@ def _shared_out(mesh: Mesh, graphs: list[Routes]) -> tuple[list[Ints], int]:
     for graph in graphs:
         np.add.at(users, graph.path[graph.path >= 0], 1)
     fine = math.lcm(*np.unique(users[users > 0]).tolist())
-    fine = fine if fine <= FINEST else FINEST
+    # A link that more routes share than that still has a part for each.
+    fine = fine if fine <= FINEST else max(FINEST, int(users.max()))
     part = fine * mesh.units // np.maximum(users, 1)
     out = []
     for graph in graphs:

@@ -13,6 +13,7 @@ from meshmend.mesh.collectives.gathered import plan_all_gather, plan_reduce_scat
 from meshmend.mesh.collectives.groups import Tile
 from meshmend.mesh.collectives.peers import plan_groups
 from meshmend.mesh.collectives.plan import CollectivePlan
+from meshmend.mesh.collectives.slow import around_slow_links
 from meshmend.mesh.grid import Chip
 from meshmend.mesh.planners.trees import shallowest
 
@@ -21,6 +22,9 @@ PLANNERS: dict[str, Callable[[Mesh], CollectivePlan]] = {
     "all_gather": plan_all_gather,
     "all_to_all": plan_all_to_all,
 }
+
+MOST_CHIPS = 4096
+"""Of collectives with trees for every chip: tables grow as the square of it."""
 
 
 def plan_collective(
@@ -33,19 +37,26 @@ def plan_collective(
     if groups is not None and collective != ALL_REDUCE:
         raise PlanError(f"{collective} is planned for all live chips, not in groups: leave groups or collective out")
     if root is not None and not kind.rooted:
-        raise PlanError(f"{collective} has no root of its own choice, so {root} cannot be it: leave root out")
+        given = ",".join(map(str, root))
+        raise PlanError(f"{collective} has no root to choose: leave --root out (given: {given})")
     if groups is not None:
-        made = plan_groups(mesh, groups)
+        made = around_slow_links(mesh, lambda mesh: plan_groups(mesh, groups))
         out = len(mesh.live) - len(made.members)
         peers = len(made.members) // made.groups
         forward = f", and {out} live chips of broken tiles only forward" if out else ""
         return made.because(f"tiles of {groups}: {made.groups} groups of {peers} peers sum at once{forward}")
     if not kind.rooted:
-        return PLANNERS[collective](mesh).because(kind.does)
+        if len(mesh.live) > MOST_CHIPS:
+            raise PlanError(
+                f"{collective} needs trees for each of {len(mesh.live):,} chips, and {MOST_CHIPS:,} are the most that "
+                "can be planned for: take a part of the mesh"
+            )
+        return around_slow_links(mesh, PLANNERS[collective]).because(kind.does)
     if root is None:
         index = int(mesh.live[(shallowest(mesh)[0, mesh.live] < 0).argmax()])
     else:
         index = mesh.index(tuple(root))
         if not mesh.alive[index]:
             raise PlanError(f"the root {mesh.name(index)} is dead: give a live chip, or leave root out")
-    return plan_broadcast(mesh, index).because(f"{kind.does}, which is chip {mesh.name(index)}")
+    made = around_slow_links(mesh, lambda mesh: plan_broadcast(mesh, index))
+    return made.because(f"{kind.does}, which is chip {mesh.name(index)}")

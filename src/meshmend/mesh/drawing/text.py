@@ -15,10 +15,10 @@ TALL = 40
 def describe(plan: Plan) -> str:
     """What `print(plan)` shows."""
     lines = _map(plan.mesh, plan.up[0], int(plan.root[0]))
-    flows = f"{len(plan)} flow{'s' * (len(plan) > 1)}"
+    flows = plural(len(plan), "flow")
     figures = {
-        "mesh": f"{plan.mesh}, {len(plan.mesh.live)} live chips and {len(plan.mesh.links)} live links",
-        "plan": f"{plan.algorithm}, {flows}, depth {plan.depth}, {plan.hops} hops up and down"
+        "mesh": _size(plan.mesh),
+        "plan": f"{plan.algorithm}, {flows}, depth {plan.depth}, {plural(plan.hops, 'hop')} up and down"
         + ("" if plan.overlap else "; all reducing ends before broadcasting begins"),
         "speed": f"{plan.algbw:.3f} B of at most {plan.bound.value:.3f} B ({100 * plan.efficiency:.1f} %)",
         "bound": plan.bound.reason,
@@ -27,9 +27,10 @@ def describe(plan: Plan) -> str:
         else f"the busiest links of the two phases carry {plan.max_load:.3f} of the payload together",
     }
     roots = len(set(plan.root.tolist()))
+    busiest = float(f"{100 * largest_share(plan):.2g}")
     figures["roots"] = (
-        f"{plural(roots, 'chip')} of {len(plan.mesh.live)}; the busiest holds {100 * largest_share(plan):.2g} % of the "
-        "sums before they are broadcast"
+        f"{plural(roots, 'chip')} of {len(plan.mesh.live)}; the busiest holds {busiest:g} % of the sums before "
+        "they are broadcast"
     )
     if plan.why:
         figures["why"] = plan.why
@@ -52,8 +53,8 @@ def describe_collective(plan: CollectivePlan) -> str:
         caption += "; chips of other groups forward, . are not in this flow"
     apart = f" in {plan.groups} groups at once" if plan.groups > 1 else ""
     figures = {
-        "mesh": f"{plan.mesh}, {len(plan.mesh.live)} live chips and {len(plan.mesh.links)} live links",
-        "plan": f"{plan.collective}{apart}, {len(plan)} flow{'s' * (len(plan) > 1)}, {plan.hops} hops",
+        "mesh": _size(plan.mesh),
+        "plan": f"{plan.collective}{apart}, {plural(len(plan), 'flow')}, {plural(plan.hops, 'hop')}",
         "speed": f"{plan.algbw:.3f} B{' in every group' * (plan.groups > 1)} of at most {plan.bound.value:.3f} B "
         f"({100 * plan.efficiency:.1f} %)",
         "bound": plan.bound.reason,
@@ -61,6 +62,10 @@ def describe_collective(plan: CollectivePlan) -> str:
         "why": plan.why,
     }
     return "\n".join([*lines, caption, "", *(f"{name:<6} {text}" for name, text in figures.items() if text)])
+
+
+def _size(mesh: Mesh) -> str:
+    return f"{mesh}, {plural(len(mesh.live), 'live chip')} and {plural(len(mesh.links), 'live link')}"
 
 
 def _map(mesh: Mesh, tree: Ways, root: int) -> list[str]:

@@ -49,7 +49,7 @@ def msccl_xml(plan: Plan) -> str:
     if channels > MOST_CHANNELS:
         raise PlanError(
             f"MSCCL takes {MOST_STEPS} steps per threadblock in {MOST_CHANNELS} channels, and a link of this plan "
-            f"carries {busiest} chunks: plan with fewer flows, such as --flows 32"
+            f"carries {busiest} chunks: plan with fewer flows, such as --flows 32, and without --spread-roots"
         )
     gpus: list[list[_Block]] = [[] for _ in mesh.live]
     found: dict[tuple[int, int, int, bool], int] = {}

@@ -31,7 +31,7 @@ def mscclpp_json(plan: Plan) -> str:
     if len(plan) > MOST_FLOWS:
         raise PlanError(
             f"MSCCL++ runs a threadblock per flow, of which {MOST_FLOWS} fit, and this plan has {len(plan)} flows: "
-            f"plan with fewer, such as --flows {MOST_FLOWS}"
+            f"plan with fewer, such as --flows {MOST_FLOWS}, and without --spread-roots"
         )
     mesh, chunks = plan.mesh, whole_shares(plan) or 16 * len(plan)
     count = share_out(plan, chunks)

@@ -3,8 +3,8 @@
 A **flow** is `(share, root, up, down)`: this share of the payload is reduced along the up tree to the root and
 broadcast from it along the down tree. Trees are arrays over chips: `up[chip]` is the way (N E S W F B) in which a chip
 sends its partial sum, `down[chip]` the way in which the chip lies that it gets the result from; -1 at the root and
-at dead chips. A parent is always a neighbour: a route through a live chip may as well add that chip's own part on
-its way, so relays would never help and no executor needs to know them.
+at dead chips. A parent is always a neighbour: in an all-reduce over all chips, a route through a live chip may as
+well add that chip's own part on its way, so relays would never help (groups do have them: `collectives/plan.py`).
 
     up   E E S W         a chip's letter is the way to its parent, `*` is the root
          E E * W

@@ -44,7 +44,8 @@ def spread_roots(plan: Plan) -> Plan:
     share = np.array([piece[2] for piece in pieces])
     back = mesh.link_source(mesh.reverse)[1].astype(np.int8).reshape(mesh.neighbour.shape)
     up = _rerooted(mesh.neighbour, back, plan.up[flow], root)
-    return Plan(mesh, plan.algorithm, share / share.sum(), root, up, up, plan.overlap, plan.why, plan._bound)
+    why = f"{plan.why} (before its roots were spread)" if plan.why else ""
+    return Plan(mesh, plan.algorithm, share / share.sum(), root, up, up, plan.overlap, why, plan._bound)
 
 
 def _share_out(

@@ -186,8 +186,9 @@ def simulate(
     if not 0 < nbytes < math.inf:
         raise SimulateError(f"nbytes={nbytes}: a payload has at least 1 byte")
     net = network_for(link)
-    if isinstance(what, Schedule) and chunks not in (None, what.chunks):
-        raise SimulateError(f"chunks={chunks}: this schedule has {what.chunks} chunks already; give its plan instead")
+    given = what.chunks if isinstance(what, Schedule) else what.cut if isinstance(what, CollectiveSchedule) else None
+    if given is not None and chunks not in (None, given):
+        raise SimulateError(f"chunks={chunks}: this schedule has {given} chunks already; give its plan instead")
     if isinstance(what, CollectivePlan):
         what = what.schedule(chunks, nbytes=nbytes, link=net.link)
     cut = what.cut if isinstance(what, CollectiveSchedule) else 0
