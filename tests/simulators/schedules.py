@@ -202,8 +202,10 @@ def may_fail(case: Case) -> bool:
         elif fault.kind in ON_HOSTS and fault.kind not in (Kind.STALL, Kind.FULL):
             struck |= {rank for rank, host in enumerate(spread(case)) if host == f"h{fault.target}"}
     kinds = {fault.kind for fault in case.faults}
-    # Three attempts that get no further than the checkpoint before them are enough.
-    often = case.policy == "checkpoint" and (len(case.faults) > 2 or Kind.STALL in kinds)
+    # Three attempts that get no further than the checkpoint before them are enough, and a cut of mpirun's network ends
+    # two: the one that it breaks, and the next, in which it is found to be cut.
+    attempts = len(case.faults) + len(kinds & {Kind.CUT, Kind.CUT_MPI})
+    often = case.policy == "checkpoint" and (attempts > 2 or Kind.STALL in kinds)
     hurried = Kind.SIGNAL in kinds and len(case.faults) > 1
     return len(struck) >= min(case.workers, case.workers + case.spares - 1) or hurried or often
 

@@ -685,6 +685,19 @@ KNOWN = [
         ),
     ),
     Known(
+        "A launcher was killed in the middle of a restart",
+        (
+            Case(
+                policy="checkpoint", workers=4, hosts=2, steps=3, seed=102151,
+                faults=(Fault(Kind.COURIER_STOP, 112, target=2), Fault(Kind.LAUNCHER, 158, lasts=0.5)),
+            ),
+            Case(
+                policy="checkpoint", steps=3, seed=94172,
+                faults=(Fault(Kind.HANG, 67, target=0), Fault(Kind.LAUNCHER, 106, lasts=0.5)),
+            ),
+        ),
+    ),
+    Known(
         "A launcher was killed while workers were left out of their group",
         (
             Case(

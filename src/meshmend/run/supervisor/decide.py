@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 
 from meshmend.base.status import FAILED, KILLED
-from meshmend.run.supervisor.actions import Action, Adopt, Finish
+from meshmend.run.supervisor.actions import Action, Adopt, FindCheckpoint, Finish
 from meshmend.run.supervisor.deaths import mind_death, mind_missed_start, release_rest, start_due
 from meshmend.run.supervisor.halting import begin_halt, exit_status, mind_halt
 from meshmend.run.supervisor.health import mind_hangs, mind_size, mind_start
@@ -103,6 +103,12 @@ def _adopt_all(turn: Turn) -> None:
 def _attach(turn: Turn) -> None:
     """Continue where the previous launcher was killed; workers may be alive on hosts that cannot be reached."""
     run = turn.run
+    living = any((seen.process and seen.status is None) or seen.halts for seen in turn.seen.ranks.values())
+    if not living and run.halt_reason is None and turn.seen.reachable >= {*run.config.hosts}:
+        # The launcher was killed in the middle of a restart: the steps of this attempt must not be done in it again.
+        run.phase = Phase.RESTARTING
+        turn.do(FindCheckpoint())
+        return
     begin_attempt(turn, attached=True)
     run.moved = True
     for rank in run.ranks.values():
