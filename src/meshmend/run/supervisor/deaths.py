@@ -39,12 +39,15 @@ def mind_death(turn: Turn, rank: Rank) -> None:
                 step=seen.step if seen.active else -1,
             )
         )  # fmt: skip
-    if _may_begin_anew(turn):
+    anew = _may_begin_anew(turn)
+    if anew:
         run.fresh = True
         end_world(turn)
     mistaken = seen.error is not None and seen.error.mistake and not run.begun  # a new worker would repeat it
     if run.halt_reason is None and not run.over() and not mistaken:
         run.config.policy.after_death(turn, rank)
+    if anew and rank.state is RankState.DEAD:
+        rank.forget()  # what it had is gone, and no other worker is to take the run for begun because of it
 
 
 def _may_begin_anew(turn: Turn) -> bool:

@@ -103,8 +103,8 @@ def _adopt_all(turn: Turn) -> None:
 def _attach(turn: Turn) -> None:
     """Continue where the previous launcher was killed; workers may be alive on hosts that cannot be reached."""
     run = turn.run
-    living = any((seen.process and seen.status is None) or seen.halts for seen in turn.seen.ranks.values())
-    if not living and run.halt_reason is None and turn.seen.reachable >= {*run.config.hosts}:
+    alive = any((seen.process and seen.status is None) or seen.halts for seen in turn.seen.ranks.values())
+    if not alive and run.halt_reason is None and turn.seen.reachable >= {*run.config.hosts}:
         # The launcher was killed in the middle of a restart: the steps of this attempt must not be done in it again.
         run.phase = Phase.RESTARTING
         turn.do(FindCheckpoint())
