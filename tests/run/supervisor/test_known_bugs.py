@@ -687,7 +687,9 @@ KNOWN = [
     Known(
         "The courier of the only worker that had the first state died, where dead workers are not replaced",
         (
-            Case(policy="shrink", workers=2, hosts=2, steps=3, seed=100630, faults=(Fault(Kind.COURIER, 19, target=0),)),
+            Case(
+                policy="shrink", workers=2, hosts=2, steps=3, seed=100630, faults=(Fault(Kind.COURIER, 19, target=0),),
+            ),
             Case(policy="shrink", hosts=2, steps=3, seed=104296, faults=(Fault(Kind.COURIER, 26, target=2),)),
         ),
         mutant=_patch(Rank, "forget", lambda _: None),
