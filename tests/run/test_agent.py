@@ -25,6 +25,7 @@ from meshmend.job.shm import create_as_agent, leave, open_as_courier, open_as_wo
 from meshmend.job.shm.files import RankFiles
 from meshmend.job.shm.mailbox import CourierSide, tell
 from meshmend.job.shm.records import Order, Phase
+from meshmend.run.agent import agent as agent_module
 from meshmend.run.agent import local_worker, messages
 from meshmend.run.agent.agent import Agent
 from meshmend.run.agent.local_worker import LocalWorker
@@ -323,6 +324,66 @@ def test_a_worker_is_killed_for_a_cause(tmp_path: Path) -> None:
         agent.act(messages.Remove())
         leave(RUN)
     assert agent.look() == []
+
+
+@pytest.fixture
+def calm(worker: LocalWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
+    """An agent that looks at everything only once in a lifetime, and a worker of its that computes at a known pace."""
+    monkeypatch.setattr(agent_module, "AGENT_REST", 1e6)
+    worker.seen = RankSeen(0, courier=CourierState.ALIVE, world=1, standby=1, agreed=1, active=True)
+    for sign in range(20):
+        worker.pulse.still(sign, True, True, 0.01 * sign, lambda: ("running", 0.0))
+    assert worker.calm and 0 < worker.pace < 0.01
+    agent = Agent(RUN, tmp_path)
+    agent.workers[0] = worker
+    return agent
+
+
+def test_while_all_is_calm_an_agent_polls_pulses_alone(
+    calm: Agent, worker: LocalWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    polls: list[float] = []
+
+    def poll_pulse(now: float) -> None:
+        polls.append(now)
+        worker.still = int(len(polls) == 5)
+
+    monkeypatch.setattr(worker, "poll_pulse", poll_pulse)
+    monkeypatch.setattr(worker, "observe", lambda: pytest.fail("it looked at everything"))
+    calm.wait()
+    assert len(polls) == 5, "it returns when a worker has paused for longer than ever"
+
+
+def test_an_exit_wakes_an_agent_while_all_is_calm(
+    calm: Agent, worker: LocalWorker, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker.segment.agent.worker = Identity.of(process.pid)
+    polls: list[float] = []
+
+    def poll_pulse(now: float) -> None:
+        polls.append(now)
+        if len(polls) == 3:
+            process.kill()
+
+    monkeypatch.setattr(worker, "poll_pulse", poll_pulse)
+    calm.wait()
+    assert len(polls) >= 3 and process.wait(60) == -signal.SIGKILL
+
+
+def test_an_agent_looks_at_everything_now_and_then(calm: Agent, worker: LocalWorker) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agent_module, "AGENT_REST", 0.1)
+        patch.setattr(worker, "poll_pulse", lambda _: None)
+        calm.wait()
+
+
+@pytest.mark.parametrize(
+    "news", [{"still": 1}, {"courier": CourierState.LOST}, {"agreed": 0}, {"saving": True}, {"exiting": True}], ids=str
+)
+def test_an_agent_follows_closely_what_is_not_calm(calm: Agent, worker: LocalWorker, news: dict[str, object]) -> None:
+    assert worker.seen is not None
+    worker.seen = replace(worker.seen, **news)
+    calm.wait()  # until the next poll, not for a lifetime
 
 
 COMMANDS: list[Command] = [

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 from collections.abc import Iterable
@@ -25,18 +24,22 @@ class ExitWaiter:
     def __init__(self) -> None:
         self._files: dict[int, int] = {}
 
-    def wait(self, processes: Iterable[int], seconds: float, *others: int) -> None:
-        """Sleep until one of these exits or one of the other files can be read, or until the timeout."""
+    def wait(self, processes: Iterable[int], seconds: float, *others: int) -> bool:
+        """Sleep until one of these exits or one of the other files can be read; return False after the timeout."""
         wanted = {process for process in processes if process > 0}
         for process in self._files.keys() - wanted:
             self._forget(process)
+        gone = False
         for process in wanted - self._files.keys():
-            with contextlib.suppress(OSError):  # it is gone already, which the caller will see
+            try:
                 self._files[process] = os.pidfd_open(process)
+            except OSError:
+                gone = True  # already; the caller's next look finds that out
         ready = readable([*self._files.values(), *others], seconds)
         for process, file in list(self._files.items()):
             if file in ready:
                 self._forget(process)
+        return gone or bool(ready)
 
     def _forget(self, process: int) -> None:
         os.close(self._files.pop(process))

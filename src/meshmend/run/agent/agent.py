@@ -183,10 +183,22 @@ class Agent:
         return [one for one in found if name(one) == DAEMON]
 
     def wait(self, *others: int) -> None:
-        """Wait until the next poll; less if a worker or a courier dies, or one of the other files becomes readable."""
-        rests = [worker.rest for worker in self.workers.values()] if self.alone else [0.0]
-        seconds = max(AGENT_POLL, min([AGENT_REST, *rests])) if rests else AGENT_POLL
-        self._exits.wait([process for worker in self._living() for process in worker.processes], seconds, *others)
+        """Wait until the next look; less if a worker or a courier dies, or one of the other files becomes readable.
+
+        While all is calm, only the workers' pulses are polled meanwhile, at their own pace, as often as a hang must be
+        noticed: a look at everything takes ten times as long, and takes it from workers that compute.
+        """
+        calm = self.alone and bool(self.workers) and all(worker.calm for worker in self.workers.values())
+        processes = [process for worker in self._living() for process in worker.processes]
+        until = time.monotonic() + AGENT_REST
+        while True:
+            paces = [worker.pace for worker in self._living()] if calm else []
+            seconds = max(AGENT_POLL, min([AGENT_REST, *paces])) if calm else AGENT_POLL
+            if self._exits.wait(processes, seconds, *others) or not calm:
+                return
+            now = time.monotonic()
+            if now + AGENT_POLL > until or not all(worker.beats(now) for worker in self._living()):
+                return
 
     def look(self) -> list[RankSeen]:
         """Check which workers have died or make no progress; return the observations of all."""

@@ -211,17 +211,30 @@ class LocalWorker:
         return self.seen
 
     @property
-    def rest(self) -> float:
-        """How many seconds the agent may go without polling it and miss nothing, as long as no process exits."""
+    def calm(self) -> bool:
+        """Whether nothing is under way that the agent must follow closely: only exits, and its pulse, can be news."""
         seen = self.seen
-        if seen is None or (seen.status is not None and time.monotonic() - self.ended < LEFT):
-            return 0.0
+        if seen is None:
+            return False
         if seen.status is not None:
-            return AGENT_REST
-        calm = seen.courier is CourierState.ALIVE and seen.world == seen.standby == seen.agreed and not seen.still
-        if not calm or seen.over or seen.saving or seen.exiting or seen.stuck:
-            return 0.0
-        return self.pulse.rest if seen.active else AGENT_REST
+            return time.monotonic() - self.ended >= LEFT
+        settled = seen.courier is CourierState.ALIVE and seen.world == seen.standby == seen.agreed and not seen.still
+        if not settled or seen.over or seen.saving or seen.exiting or seen.stuck:
+            return False
+        return not seen.active or self.pulse.rest > 0
+
+    @property
+    def pace(self) -> float:
+        """How many seconds its pulse may go unpolled."""
+        return self.pulse.rest if self.seen is not None and self.seen.active else AGENT_REST
+
+    def beats(self, now: float) -> bool:
+        """Poll its pulse alone; return whether it makes progress at its usual pace."""
+        try:
+            self.poll_pulse(now)
+        except JobError:
+            return False  # its memory is damaged: the next look finds out
+        return not self.still
 
     def _is_stuck(self) -> bool:
         courier = self.segment.courier
