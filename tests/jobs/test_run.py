@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 
 from meshmend.base.processes import Identity, is_alive, running
+from meshmend.base.status import HALTED
 from meshmend.job.shm import clean_stale, create_as_agent, leave, presence
 from meshmend.job.shm.home import folder_of, runs
 from meshmend.job.shm.inspect import members
 from meshmend.run.console import halt_reason, sentence
-from meshmend.run.supervisor.messages import Halting, StateLost, TooFew
+from meshmend.run.supervisor.messages import Halting, MemoryRemoved, StateLost, TooFew
 from meshmend.telemetry import Began, How, Opened, Raised, Repaired, Saved, Skipped, Why, read
 from meshmend.testing import Fault
 from tests.jobs.facts import deaths, one_line, worlds
@@ -90,6 +91,20 @@ def test_a_spare_does_not_begin_anew_when_all_others_are_dead(job: Job, undistur
     job.start("--resume", job.name, script=[], name=False).finish()
     assert job.status == 0, job.output
     assert job.weights == [undisturbed()] * 2, job.output
+    job.assert_clean()
+
+
+def test_shared_memory_that_another_program_removes_costs_no_step(job: Job) -> None:
+    """As systemd does at a user's last logout; a worker dies at the same moment, and cannot be replaced any more."""
+    job.start("-n", "3", script=[SCRIPT, "steps=1000000", "pause=0.02"]).until("step 5 ")
+    victim = members(job.name)[1].process
+    shutil.rmtree(folder_of(job.name))
+    victim.kill()
+    job.finish()
+    assert job.status == HALTED, job.output
+    assert sum(halt_reason(MemoryRemoved(("localhost",))) in line for line in job.output.splitlines()) == 1, job.output
+    (saved,) = [event for event in read(job.path) if isinstance(event, Saved)][-1:]
+    assert saved.step > 5
     job.assert_clean()
 
 

@@ -48,6 +48,7 @@ HALTS: list[tuple[m.HaltReason, list[str]]] = [
     (m.TooFew(3, 4), ["3 workers left", "--min-workers 4"]),
     (m.Stopped(), ["attached"]),
     (m.StateLost(), ["state"]),
+    (m.MemoryRemoved(("node7",)), ["node7", "shared memory"]),
     (m.Standstill(1800.0), ["30 minutes"]),
     (m.Minority((0,), (0, 1, 2)), ["worker 0", "[0, 1, 2]"]),
     (m.Minority((), (1, 2)), ["workers 1 and 2"]),

@@ -41,7 +41,9 @@ class Launcher:
         config = RunConfig(
             hosts=model.places, policy=POLICIES[case.policy], workers=case.workers + more, least=case.least, here=here
         )
-        self.state = RunState(config, phase=Phase.ATTACHING if attached else Phase.BEGINNING, attempt=model.attempt)
+        phase = Phase.ATTACHING if attached else Phase.BEGINNING
+        stepped = attached and model.ledger.last(model.attempt) > (0, -1)
+        self.state = RunState(config, phase=phase, attempt=model.attempt, stepped=stepped)
         if attached:
             self.inherit()
         self.pool = SimulatedPool(model)

@@ -30,6 +30,8 @@ OWNER_POLL = 0.5
 """A worker at whether its agent is still there, and at its courier's questions if a doorbell was missed."""
 COURIER_LOOK = 0.25
 """An agent at whether couriers are stopped."""
+MEMORY_LOOK = 1.0
+"""An agent at whether the run's shared memory was removed."""
 STATE_POLL = 0.01
 """A courier at a worker that exports its state."""
 ROWS_POLL = 0.002

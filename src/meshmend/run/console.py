@@ -32,6 +32,7 @@ from meshmend.run.supervisor.messages import (
     HostLost,
     Joined,
     JoinFailed,
+    MemoryRemoved,
     Message,
     Minority,
     MpirunLost,
@@ -194,6 +195,11 @@ def halt_reason(reason: HaltReason) -> str:
             return "the workers were stopping by themselves when this launcher attached"
         case TooFew(left=left, least=least):
             return f"{left} worker{'s' * (left != 1)} left, fewer than --min-workers {least}"
+        case MemoryRemoved(hosts=hosts):
+            return (
+                f"the run's shared memory on {_listed(hosts)} was removed by another program (systemd's RemoveIPC at "
+                "logout, or a cleaner of temporary files)"
+            )
         case StateLost():
             return "all workers that had the state are dead"
         case Standstill(seconds=seconds):

@@ -152,7 +152,8 @@ def _unanswered(spec: RunSpec) -> str:
 def _attached(spec: RunSpec, add: Sequence[Host] = ()) -> int:
     events = read(spec.folder, "launcher")
     attempt = max((event.epoch.attempt for event in events if isinstance(event, Began)), default=0)
-    launcher = Launcher(spec, attempt=attempt, attached=True, halted=halted_before(events))
+    stepped = steps_done(spec.folder) > 0
+    launcher = Launcher(spec, attempt=attempt, attached=True, stepped=stepped, halted=halted_before(events))
     with _disk_errors(spec):
         launcher.pool.open(attached=True)
         if not waiting(spec.run) and not launcher.pool.living:

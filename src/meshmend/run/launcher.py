@@ -43,7 +43,7 @@ class Launcher:
     """The launcher of one run."""
 
     def __init__(
-        self, spec: RunSpec, *, attempt: int = 0, resume: str = "", attached: bool = False,
+        self, spec: RunSpec, *, attempt: int = 0, resume: str = "", attached: bool = False, stepped: bool = False,
         halted: tuple[HaltReason, int] | None = None,
     ) -> None:  # fmt: skip
         self.spec, self.console, self.pool = spec, Console(spec.folder / "output" / "launcher.log"), Pool(spec)
@@ -54,7 +54,7 @@ class Launcher:
             hosts=spec.host_of, policy=POLICIES[spec.on_failure], workers=spec.members, least=spec.least, here=here
         )
         phase = Phase.ATTACHING if attached else Phase.BEGINNING
-        self.state = RunState(config, attempt=attempt, resume=resume, phase=phase)
+        self.state = RunState(config, attempt=attempt, resume=resume, phase=phase, stepped=stepped)
         if halted is not None:
             self.state.halt_reason, self.state.writer = halted
         self._warmed: frozenset[str] = frozenset()

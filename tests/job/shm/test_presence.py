@@ -24,7 +24,7 @@ from meshmend.job.shm import AgentSegment, create_as_agent, open_as_agent, open_
 from meshmend.job.shm.buffers import make_buffers
 from meshmend.job.shm.files import ranks_of
 from meshmend.job.shm.inspect import members
-from meshmend.job.shm.presence import LAUNCHER, LOCK, clean_stale, enter, leave, manage, stale_runs
+from meshmend.job.shm.presence import LAUNCHER, LOCK, clean_stale, enter, leave, manage, stale_runs, was_removed
 from tests.processes import DEADLINE, wait_for
 
 BEGIN = """
@@ -98,6 +98,20 @@ def test_a_run_is_not_taken_for_another_whose_name_begins_alike(home: Path, one:
     assert sorted(os.listdir(home / other)) == there
     assert leave(one)
     assert (ranks_of(one), sorted(os.listdir(home / other))) == ([], there)
+
+
+def test_a_process_notices_that_its_run_was_removed(home: Path) -> None:
+    run, folder = "gone", home / "gone"
+    assert enter(run, make=True) == folder
+    assert not was_removed(run)
+    shutil.rmtree(folder)
+    assert was_removed(run)
+    with pytest.raises(JobError, match="removed"):
+        enter(run, make=True)
+    assert not folder.exists(), "it must not look as if nothing had happened"
+    leave(run)
+    assert enter(run, make=True) == folder and not was_removed(run)
+    leave(run)
 
 
 def test_another_container_with_the_same_memory_removes_nothing(home: Path) -> None:

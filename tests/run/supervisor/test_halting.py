@@ -7,7 +7,16 @@ import pytest
 from meshmend.base.clocks import HALT, TOGETHER
 from meshmend.base.status import FAILED, HALTED
 from meshmend.run.supervisor.actions import FindCheckpoint, Finish, Halt, Release
-from meshmend.run.supervisor.messages import BadStart, Halting, HaltReason, Signalled, StateLost, Stopped, TooFew
+from meshmend.run.supervisor.messages import (
+    BadStart,
+    Halting,
+    HaltReason,
+    MemoryRemoved,
+    Signalled,
+    StateLost,
+    Stopped,
+    TooFew,
+)
 from meshmend.run.supervisor.observations import STOPPED, Cause, CourierState, RankSeen
 from meshmend.run.supervisor.state import Phase
 from tests.run.supervisor.story import begun, planned, training
@@ -93,6 +102,28 @@ def test_too_few_are_left() -> None:
     assert run.halting == TooFew(1, 2)
     orders = run.turn()
     assert orders.said == [Halting(TooFew(1, 2), checkpoint=True)] and orders.of(Halt) == [Halt(0)]
+
+
+def test_shared_memory_that_is_removed_halts_the_run_while_its_workers_still_have_theirs() -> None:
+    run = training("a a b")
+    run.see(2, memory_removed=True)
+    orders = run.turn()
+    assert run.halting == MemoryRemoved(("b",))
+    assert orders.said == [Halting(MemoryRemoved(("b",)), checkpoint=True)] and orders.of(Halt) == [Halt(0)]
+    assert run.see(0, 1, memory_removed=True).turn().said == []
+
+
+@pytest.mark.parametrize("stepped", [False, True])
+def test_newcomers_without_the_state_do_not_begin_again_when_a_launcher_attaches(stepped: bool) -> None:
+    """The workers that had it are gone with the shared memory in which the launcher looks for them."""
+    run = planned("a a", attached=True)
+    run.state.stepped = stepped
+    run.turn()
+    run.seen = {0: RankSeen(0, process=7), 1: RankSeen(1, process=8)}
+    run.turn()
+    orders = run.opens().turn()
+    assert (run.halting == StateLost()) == stepped and (orders.opened == []) == stepped
+    assert bool(run.orders.killed) == stepped
 
 
 def test_a_worker_that_will_be_started_is_not_missing() -> None:

@@ -14,6 +14,7 @@ from meshmend.job.shm.presence import enter as enter
 from meshmend.job.shm.presence import leave as leave
 from meshmend.job.shm.presence import manage as manage
 from meshmend.job.shm.presence import stale_runs as stale_runs
+from meshmend.job.shm.presence import was_removed as was_removed
 from meshmend.job.shm.segment import AgentSegment as AgentSegment
 from meshmend.job.shm.segment import CourierSegment as CourierSegment
 from meshmend.job.shm.segment import Segment as Segment

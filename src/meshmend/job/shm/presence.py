@@ -40,6 +40,8 @@ _present: dict[Path, int] = {}
 
 def enter(run: str, *, make: bool = False) -> Path:
     """Be a process of this run, until it leaves or ends; the run's folder, made if it is missing and `make` is set."""
+    if was_removed(run):
+        raise JobError(f"the shared memory of run {run!r} was removed while it was in use")
     deadline = time.monotonic() + EXIT_WAIT
     while time.monotonic() < deadline:
         try:
@@ -49,7 +51,7 @@ def enter(run: str, *, make: bool = False) -> Path:
                 raise
             folder = home() / run
             _mkdir(folder)
-        if folder in _present and _is(_present[folder], folder / LOCK):
+        if folder in _present:
             return folder
         with contextlib.suppress(FileNotFoundError):  # another process has just removed the folder
             try:
@@ -70,16 +72,24 @@ def leave(run: str, patience: float = EXIT_WAIT) -> bool:
 
     If no rank has memory any more, the remaining processes have been killed: give them time to exit.
     """
+    for folder in [one for one in _present if one.name == run]:
+        os.close(_present.pop(folder))
     try:
         folder = folder_of(run)
     except SegmentGone:
         return True
-    if folder in _present:
-        os.close(_present.pop(folder))
     deadline = time.monotonic() + patience
     while not (gone := _remove(folder)) and not ranks_of(run) and time.monotonic() < deadline:
         time.sleep(AGENT_POLL)
     return gone
+
+
+def was_removed(run: str) -> bool:
+    """Whether the run's folder was removed although this process is present: by no process of ours, which would wait.
+
+    systemd does that when a user's last session ends (`RemoveIPC=yes`), and so do cleaners of temporary files.
+    """
+    return any(folder.name == run and not _is(file, folder / LOCK) for folder, file in _present.items())
 
 
 @contextlib.contextmanager

@@ -16,12 +16,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from meshmend.base.clocks import AGENT_POLL, AGENT_REST, COURIER_EXIT
+from meshmend.base.clocks import AGENT_POLL, AGENT_REST, COURIER_EXIT, MEMORY_LOOK
 from meshmend.base.env import Settings
 from meshmend.base.processes import Identity, name, running
 from meshmend.base.waiting import ExitWaiter
 from meshmend.errors import JobError
-from meshmend.job.shm import clean_stale, create_as_agent, open_as_agent, ranks_of, remove_worlds, worlds_of
+from meshmend.job.shm import (
+    clean_stale,
+    create_as_agent,
+    open_as_agent,
+    ranks_of,
+    remove_worlds,
+    was_removed,
+    worlds_of,
+)
 from meshmend.job.shm.mailbox import tell
 from meshmend.job.shm.records import Order
 from meshmend.run.agent import messages
@@ -47,6 +55,7 @@ class Agent:
         self._warm = WarmProcesses()
         self._exits = ExitWaiter()
         self._attempt = -1
+        self._memory_looked, self._memory_gone = 0.0, False
         own(folder)
         (folder / "output").mkdir(parents=True, exist_ok=True)
         clean_stale()
@@ -206,9 +215,16 @@ class Agent:
         seen = {worker.rank: worker.look(now) for worker in self.workers.values()}
         living = [one for one in seen.values() if one.status is None]
         self._warm.refill(now, calm=bool(living) and all(one.active and not one.over for one in living))
+        if self._memory_removed(now):
+            seen = {rank: replace(one, memory_removed=True) for rank, one in seen.items()}
         for rank, why in self._unstarted.items():
             seen[rank] = replace(seen.get(rank, RankSeen(rank)), unstarted=why)
         return list(seen.values())
+
+    def _memory_removed(self, now: float) -> bool:
+        if now - self._memory_looked > MEMORY_LOOK:
+            self._memory_looked, self._memory_gone = now, was_removed(self.run)
+        return self._memory_gone
 
     def output(self) -> list[tuple[int, str]]:
         """Return (rank, line) for everything that workers have printed since the last call."""

@@ -15,7 +15,7 @@ from meshmend.base.status import FAILED, KILLED
 from meshmend.run.supervisor.actions import Action, Adopt, FindCheckpoint, Finish
 from meshmend.run.supervisor.deaths import mind_death, mind_missed_start, release_rest, start_due
 from meshmend.run.supervisor.halting import begin_halt, exit_status, mind_halt
-from meshmend.run.supervisor.health import mind_hangs, mind_size, mind_start
+from meshmend.run.supervisor.health import mind_hangs, mind_memory, mind_size, mind_start
 from meshmend.run.supervisor.hosts import mind_hosts
 from meshmend.run.supervisor.jobs import mind_jobs
 from meshmend.run.supervisor.messages import Attached, BadStart, Minority, Signalled, Stopped
@@ -49,6 +49,7 @@ def decide(run: RunState, seen: Observations, now: float) -> list[Action]:
     if run.phase is Phase.RUNNING and run.halt_reason is None:
         mind_jobs(turn)
         mind_start(turn)
+        mind_memory(turn)
     if run.phase is Phase.RESTARTING:
         if seen.signal:
             run.halt_reason = run.halt_reason or Signalled(seen.signal)
@@ -111,6 +112,9 @@ def _attach(turn: Turn) -> None:
         return
     begin_attempt(turn, attached=True)
     run.moved = True
+    known = [seen for seen in turn.seen.ranks.values() if seen.active or seen.halts or seen.left or seen.job > 1]
+    if run.stepped and not known and turn.seen.reachable >= {*run.config.hosts}:
+        run.fresh = False  # those that live are newcomers without the state, who must not begin from scratch
     for rank in run.ranks.values():
         seen = turn.seen.ranks.get(rank.number)
         if seen is not None and seen.process:

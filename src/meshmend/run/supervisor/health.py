@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from meshmend.base.clocks import STANDSTILL
 from meshmend.base.status import DONE
-from meshmend.run.supervisor.messages import AllStill, BadStart, FirstBusy, Standstill, StateLost, TooFew
+from meshmend.run.supervisor.messages import (
+    AllStill,
+    BadStart,
+    FirstBusy,
+    MemoryRemoved,
+    Standstill,
+    StateLost,
+    TooFew,
+)
 from meshmend.run.supervisor.observations import HANGS, STOPPED, Cause
 from meshmend.run.supervisor.ranks import Rank, RankState
 from meshmend.run.supervisor.state import Turn
@@ -90,6 +98,13 @@ def _busy_alone(members: list[Rank]) -> int | None:
     if first is None or not first.seen.outside or not HANGS <= first.seen.still < STOPPED:
         return None
     return first.number if len(members) > 1 and not any(one.seen.still for one in members if one is not first) else None
+
+
+def mind_memory(turn: Turn) -> None:
+    """Halt if shared memory was removed: the workers still have theirs, but the next death could not be repaired."""
+    run = turn.run
+    if hosts := {rank.host for rank in run.living() if rank.seen.memory_removed}:
+        run.halt_reason = run.halt_reason or MemoryRemoved(tuple(sorted(hosts)))
 
 
 def mind_size(turn: Turn) -> None:

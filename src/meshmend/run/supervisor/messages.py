@@ -95,6 +95,13 @@ class StateLost:
 
 
 @dataclass(frozen=True)
+class MemoryRemoved:
+    """Halt: the run's shared memory was removed on these hosts."""
+
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Standstill:
     """Halt: no worker has made progress for this long."""
 
@@ -142,7 +149,17 @@ class NoProgress:
 
 
 HaltReason = (
-    Signalled | Stopped | TooFew | StateLost | Standstill | Minority | WrongSide | BadStart | NoCourierEver | NoProgress
+    Signalled
+    | Stopped
+    | TooFew
+    | StateLost
+    | MemoryRemoved
+    | Standstill
+    | Minority
+    | WrongSide
+    | BadStart
+    | NoCourierEver
+    | NoProgress
 )
 """Why a run is halted."""
 

@@ -110,6 +110,8 @@ class RankSeen:
     """It is writing its last checkpoint."""
     exiting: bool = False
     """It has begun to exit; the status is known once the kernel has freed its memory."""
+    memory_removed: bool = False
+    """The run's shared memory on its host was removed: nothing can be handed to a replacement any more."""
     unstarted: str = ""
     """Why the last start that was ordered could not be carried out; then `process` is still the previous worker."""
     stuck: bool = False

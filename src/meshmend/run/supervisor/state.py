@@ -114,6 +114,8 @@ class RunState:
     """No worker has had the state of this job yet, in this attempt; or all that had it died before they did a step."""
     moved: bool = False
     """A step of this job was done in this attempt, or may have been where this launcher did not look."""
+    stepped: bool = False
+    """The ledger had steps of this attempt when this launcher attached to the run."""
     begun: bool = False
     """All workers that this job began with, in this attempt, have completed a step, except those that were killed."""
     reason: WorldReason | None = None
