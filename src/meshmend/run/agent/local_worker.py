@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from meshmend.base.clocks import AGENT_REST, REPAIR, STACK_WAIT
+from meshmend.base.clocks import AGENT_ALERT, AGENT_REST, REPAIR, STACK_WAIT
 from meshmend.base.packing import FULL, pack_away
 from meshmend.base.processes import doing, handles, is_here, is_stopped, name
 from meshmend.base.schema import checked
@@ -24,8 +24,6 @@ from meshmend.run.agent.output import PIECE, Tail
 from meshmend.run.agent.pulse import CourierPulse, LoadingPulse, Pulse
 from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, WorkerError
 
-LEFT = 5.0
-"""Seconds after the end of a worker in which the agent keeps polling often, because something may follow from it."""
 DAEMON = "prted"
 """The daemon that mpirun starts on other hosts; couriers are its children there."""
 
@@ -214,7 +212,7 @@ class LocalWorker:
     def rest(self) -> float:
         """How many seconds the agent may go without polling it and miss nothing, as long as no process exits."""
         seen = self.seen
-        if seen is None or (seen.status is not None and time.monotonic() - self.ended < LEFT):
+        if seen is None or (seen.status is not None and time.monotonic() - self.ended < AGENT_ALERT):
             return 0.0
         if seen.status is not None:
             return AGENT_REST
