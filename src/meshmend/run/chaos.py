@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from meshmend.base.clocks import AGENT_POLL, CHAOS_SETTLE
 from meshmend.base.processes import is_alive
+from meshmend.base.units import plural
 from meshmend.errors import JobError
 from meshmend.job.faults import KINDS, FaultKind, Target, chaos_kinds
 from meshmend.job.shm.inspect import Member, member, members
@@ -42,7 +43,9 @@ def wreak(run: str, *, every: float, kinds: Sequence[str], count: int | None, se
             _await_end(victim, victim.agent if kind.part in (Part.LAUNCHER, Part.AGENT) else victim.worker)
         next_ = time.monotonic() + dice.expovariate(1 / every)
     ends = [event for event in read(folder_of(run), "launcher") if isinstance(event, Ended)]
-    print(f"chaos: {struck} failures" + (f", and the run ended with status {ends[-1].status}" if ends else ""))
+    print(
+        f"chaos: {plural(struck, 'failure')}" + (f", and the run ended with status {ends[-1].status}" if ends else "")
+    )
     return ends[-1].status if ends else 0
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from meshmend.base.clocks import CHECKPOINT_PAUSE, ROOM_POLL
 from meshmend.base.env import Settings
 from meshmend.base.schema import Range, Real, reader
+from meshmend.base.units import plural
 from meshmend.errors import FormatError, JobError
 from meshmend.job.checkpoints.folders import folder_of
 from meshmend.job.frameworks.base import Framework
@@ -102,7 +103,7 @@ class Checkpoints:
                 waiting = True
                 time.sleep(ROOM_POLL)
         self._said(path, time.monotonic() - began, path.stat().st_size, step)
-        print(f"checkpoint {name + ' ' if name else ''}of {step} steps written", flush=True)
+        print(f"checkpoint {name + ' ' if name else ''}of {plural(step, 'step')} written", flush=True)
         return True
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from meshmend.base.clocks import KILL_TEST, KILL_TEST_EXIT, KILL_TEST_POLL
 from meshmend.base.processes import kill, running
+from meshmend.base.units import duration_text
 from meshmend.errors import JobError
 from meshmend.job.shm import MEMORY
 from meshmend.run.world.mpirun import ON_HOSTS, OPTIONS, mpirun
@@ -44,7 +45,9 @@ def kill_test(seconds: float = KILL_TEST) -> float:
             finally:
                 _end(job, folder)
         if not all((folder / f"{rank}.json").exists() for rank in _LEFT):
-            how = f"mpirun exited with status {job.returncode}" if ended else f"no result within {seconds:g} s"
+            how = (
+                f"mpirun exited with status {job.returncode}" if ended else f"no result within {duration_text(seconds)}"
+            )
             raise JobError(f"{how}{_tail(out.read_text(errors='replace'))}")
         return _judge(folder)
 

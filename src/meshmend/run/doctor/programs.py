@@ -10,6 +10,7 @@ import subprocess
 from importlib import metadata
 
 from meshmend.base.clocks import DOCTOR_CHILD
+from meshmend.base.units import duration_text
 from meshmend.errors import JobError
 from meshmend.run.world.mpirun import mpirun
 
@@ -25,7 +26,7 @@ def child(command: list[str], **environment: str) -> tuple[int, str, str]:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         out, wrong = process.communicate()
-        return 1, out, f"no answer within {DOCTOR_CHILD:g} s"
+        return 1, out, f"no answer within {duration_text(DOCTOR_CHILD)}"
     return process.returncode, out, wrong
 
 
