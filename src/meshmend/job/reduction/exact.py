@@ -46,7 +46,7 @@ import numpy.typing as npt
 
 from meshmend.base.kernels import kernel
 from meshmend.errors import JobError
-from meshmend.job.data.lanes import MOST_LANES
+from meshmend.job.protocol.rounds import MOST_LANES
 from meshmend.job.reduction.base import Flat, Levels, NonFinite, Reduction
 from meshmend.job.reduction.layout import Layout, Rooms
 
