@@ -48,7 +48,7 @@ HALTS: list[tuple[m.HaltReason, list[str]]] = [
     (m.TooFew(3, 4), ["3 workers left", "--min-workers 4"]),
     (m.Stopped(), ["attached"]),
     (m.StateLost(), ["state"]),
-    (m.Standstill(1800.0), ["30 minutes"]),
+    (m.Standstill(1800.0), ["30 min"]),
     (m.Minority((0,), (0, 1, 2)), ["worker 0", "[0, 1, 2]"]),
     (m.Minority((), (1, 2)), ["workers 1 and 2"]),
     (m.WrongSide(("node7",), (0,), (1, 2)), ["node7", "worker 0", "workers 1 and 2"]),
