@@ -12,7 +12,7 @@ from meshmend.base.terminal import Progress
 
 @pytest.fixture(autouse=True)
 def always_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminal, "EVERY", 0.0)
+    monkeypatch.setattr(terminal, "REDRAW", 0.0)
 
 
 def test_progress_is_one_line_on_a_terminal_only(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,8 +31,14 @@ def test_durations_are_written() -> None:
     assert [units.duration_text(time) for time in times] == [
         "2 d", "1.5 h", "6 min", "1 min", "60 s", "18 s", "250 ms", "1 ms", "300 µs", "0 µs",
     ]  # fmt: skip
-    assert units.duration_text(math.inf) == "never"
+    assert units.duration_text(math.inf) == "never" and units.duration_text(-0.002) == "-2 ms"
     assert [units.milliseconds(time) for time in (12.3456, 0.0123456, 0.00123456)] == ["12,346", "12.3", "1.23"]
+    assert [units.milliseconds(time, 2) for time in (12.3456, 0.0123456, 0.00996, 0.0004)] == [
+        "12,346",
+        "12",
+        "10",
+        "0.4",
+    ]
 
 
 def test_what_is_written_can_be_read() -> None:
@@ -58,3 +64,10 @@ def test_shares_and_counts_are_written() -> None:
         "0 workers", "1 worker", "2 workers", "1,000 workers",
     ]  # fmt: skip
     assert units.plural(2, "match", "matches") == "2 matches"
+    assert [units.agree(count, "joins", "join") for count in (0, 0.5, 1, 1.5, 2)] == [
+        "join",
+        "joins",
+        "joins",
+        "join",
+        "join",
+    ]

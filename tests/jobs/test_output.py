@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from meshmend.base.clocks import PROGRESS_BAR
 from meshmend.job.shm import create_as_agent, leave
 from meshmend.run.agent.agent import Agent
 from meshmend.run.agent.local_worker import LocalWorker
 from meshmend.run.agent.messages import read_lines, write_line
-from meshmend.run.agent.output import BAR, PIECE, Tail
+from meshmend.run.agent.output import PIECE, Tail
 from tests.jobs.jobs import Job
 
 
@@ -54,7 +55,7 @@ def test_a_progress_bar_is_shown_once_a_second_and_at_its_end(form: str) -> None
     states = [f"{i} of 500" for i in range(501)]
     lines = fed([*(form.format(state).encode() for state in states), b"\nafter\n"], seconds=0.01)
     assert lines[0] == "0 of 500" and lines[-2:] == ["500 of 500", "after"]
-    assert 5 <= len(lines) - 2 <= 5.01 / BAR + 1 and len(set(lines)) == len(lines)
+    assert 5 <= len(lines) - 2 <= 5.01 / PROGRESS_BAR + 1 and len(set(lines)) == len(lines)
 
 
 def test_a_bar_that_ends_with_its_worker_and_one_that_is_wiped_away() -> None:

@@ -125,6 +125,6 @@ def test_what_cannot_be_asked_for_is_said(seed: Any, counts: dict[str, Any], say
 
 def test_dead_blocks_cannot_die_again() -> None:
     mesh = Mesh.parse("4x4 -chip@0,0")
-    with pytest.raises(MeshError, match="hosts=2: this mesh has 1 hosts that are wholly alive"):
+    with pytest.raises(MeshError, match="hosts=2: this mesh has 1 host that is wholly alive"):
         mesh.fail_random(0, hosts=2)
     assert mesh.fail_random(0, hosts=1) == Mesh.parse("4x4 -chip@0,0 -4x2@0,2")

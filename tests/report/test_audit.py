@@ -132,7 +132,7 @@ MUTANTS: dict[str, tuple[list[Event], list[str | None]]] = {
         changed(3, epoch=Epoch(1, 1)),
         [
             "step 3 is missing in the ledger",
-            "step 3: workers 0, 1, 2 wrote a line of attempt 1, in which no worker had opened a job",
+            "step 3: workers 0, 1 and 2 wrote a line of attempt 1, in which no worker had opened a job",
             None,
         ],
     ),
@@ -158,8 +158,8 @@ def test_without_a_majority_both_sides_are_named() -> None:
     events = run([Attempt(0, 5, 4)])
     split = [replace(e, digest="f00") if isinstance(e, Committed) and e.step == 2 and e.rank > 1 else e for e in events]
     (finding,) = check(split).findings
-    assert finding.startswith("step 2: the workers' states differ after it: workers 0, 1 wrote digest ")
-    assert finding.endswith(", workers 2, 3 wrote digest f00")
+    assert finding.startswith("step 2: the workers' states differ after it: workers 0 and 1 wrote digest ")
+    assert finding.endswith(", workers 2 and 3 wrote digest f00")
 
 
 def test_one_that_wrote_twice_does_not_hide_that_another_differs() -> None:

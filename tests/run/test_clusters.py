@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from meshmend.base.status import ABANDONED
+from meshmend.base.status import ABANDONED, HALTED
 from meshmend.errors import JobError
 from meshmend.run.clusters import CLUSTERS, SCHEDULERS, current, text_for
-from meshmend.run.clusters.base import RESUMABLE, Cluster, JobRequest
+from meshmend.run.clusters.base import Cluster, JobRequest
 from meshmend.run.clusters.hosts import HERE, Host
 from meshmend.run.clusters.jobset import JobSet
 from meshmend.run.clusters.kubernetes import Kubernetes
@@ -104,7 +104,7 @@ def test_slurm_resumes_when_it_was_requeued(programs: Path) -> None:
     assert said == ["run", "--hosts", "node1:3,node2:2", "--resume", "mine", *OPTIONS, *SCRIPT]
 
 
-@pytest.mark.parametrize(("status", "requeued"), [(RESUMABLE, True), (1, False)])
+@pytest.mark.parametrize(("status", "requeued"), [(HALTED, True), (1, False)])
 def test_slurm_passes_the_signal_on_and_requeues_after_a_checkpoint(
     programs: Path, status: int, requeued: bool
 ) -> None:
@@ -139,9 +139,9 @@ def test_a_signal_at_any_time_reaches_the_run_once(programs: Path, where: str) -
     text = slurm(SCRIPT, 8, 2)
     assert where in text
     text = text.replace(where, f"until [ -e ready ]; do sleep 0.01; done; kill -TERM $$; {where}", 1)
-    job = start(programs, text, STATUS=str(RESUMABLE))
+    job = start(programs, text, STATUS=str(HALTED))
     _, errors = job.communicate(timeout=DEADLINE)
-    assert (job.returncode, errors) == (RESUMABLE, "")
+    assert (job.returncode, errors) == (HALTED, "")
     assert ["requeue", "7"] in calls(programs, "scontrol")
 
 

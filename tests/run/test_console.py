@@ -49,7 +49,7 @@ HALTS: list[tuple[m.HaltReason, list[str]]] = [
     (m.Stopped(), ["attached"]),
     (m.StateLost(), ["state"]),
     (m.MemoryRemoved(("node7",)), ["node7", "shared memory"]),
-    (m.Standstill(1800.0), ["30 minutes"]),
+    (m.Standstill(1800.0), ["30 min"]),
     (m.Minority((0,), (0, 1, 2)), ["worker 0", "[0, 1, 2]"]),
     (m.Minority((), (1, 2)), ["workers 1 and 2"]),
     (m.WrongSide(("node7",), (0,), (1, 2)), ["node7", "worker 0", "workers 1 and 2"]),

@@ -19,7 +19,7 @@ from meshmend.mesh.planners.trees import comb_algbw, reach
 from meshmend.simulator.fleet import Fleet, Outcome, Step, Study, Sweep, study, sweep
 from meshmend.simulator.fleet import speeds as speeds_module
 from meshmend.simulator.fleet.chip_hours import Cause
-from meshmend.simulator.fleet.history import History
+from meshmend.simulator.fleet.history import REPAIR_TIMES, History
 from meshmend.simulator.fleet.speeds import Speeds, reference
 
 ONE_HOST = Fleet(
@@ -29,7 +29,7 @@ ONE_HOST = Fleet(
     policies=("wait",),
     rate={"host": 1 / 40},
     repair={"host": 5.0},
-    fixed=True,
+    repair_times="fixed",
     checkpoint=2.0,
     checkpoint_cost=0.1,
     detect=0.5,
@@ -47,9 +47,9 @@ def kept(rate: float, pause: float, interval: float, cost: float) -> float:
     return math.exp(-rate * pause) * interval / math.expm1(rate * (interval + cost))
 
 
-@pytest.mark.parametrize("fixed", [True, False])
-def test_wait_is_uptime_over_uptime_and_repair(fixed: bool) -> None:
-    always = replace(ONE_HOST, checkpoint=1e-6, checkpoint_cost=0.0, detect=0.0, restart=0.0, fixed=fixed)
+@pytest.mark.parametrize("times", REPAIR_TIMES)
+def test_wait_is_uptime_over_uptime_and_repair(times: str) -> None:
+    always = replace(ONE_HOST, checkpoint=1e-6, checkpoint_cost=0.0, detect=0.0, restart=0.0, repair_times=times)
     near(study(always).outcomes["wait"], 40 / (40 + 5))
 
 

@@ -195,7 +195,7 @@ REPAIR = dict.fromkeys(RATES, 6.0)
 def test_random_histories_conserve_chip_hours(policy: str) -> None:
     speeds = Speeds(MESH, Step())
     for job in range(20):
-        past = sample(MESH, 500.0, RATES, REPAIR, 0, job, fixed=False)
+        past = sample(MESH, 500.0, RATES, REPAIR, 0, job)
         speeds.solve(past.spans(), SILENT, most=20, plans=0)
         conserves(follow(policy, Site(MESH, COSTS, 2, speeds, 10.0), past), 500.0)
 
@@ -227,11 +227,11 @@ def test_same_seed_same_history_and_kinds_have_streams_of_their_own() -> None:
     def hosts(past: History) -> list[tuple[float, bool]]:
         return [(change.time, change.failed) for change in past.changes if not change.piece.link]
 
-    first = sample(MESH, 800.0, {"host": 1e-3, "link": 1e-4}, REPAIR, 7, 3, fixed=False)
-    assert first == sample(MESH, 800.0, {"host": 1e-3, "link": 1e-4}, REPAIR, 7, 3, fixed=False)
-    assert hosts(first) == hosts(sample(MESH, 800.0, {"host": 1e-3, "link": 9e-4}, REPAIR, 7, 3, fixed=False))
-    even = sample(MESH, 800.0, {"host": 1e-2 / 16, "link": 1e-2 / count(MESH, "link")}, REPAIR, 7, 3, fixed=False)
+    first = sample(MESH, 800.0, {"host": 1e-3, "link": 1e-4}, REPAIR, 7, 3)
+    assert first == sample(MESH, 800.0, {"host": 1e-3, "link": 1e-4}, REPAIR, 7, 3)
+    assert hosts(first) == hosts(sample(MESH, 800.0, {"host": 1e-3, "link": 9e-4}, REPAIR, 7, 3))
+    even = sample(MESH, 800.0, {"host": 1e-2 / 16, "link": 1e-2 / count(MESH, "link")}, REPAIR, 7, 3)
     failed = [change for change in even.changes if change.failed]
     assert len({change.time for change in failed}) == len(failed) > 8
-    assert first != sample(MESH, 800.0, {"host": 1e-3, "link": 1e-4}, REPAIR, 8, 3, fixed=False)
-    assert first != sample(MESH, 800.0, {"host": 1e-3, "link": 1e-4}, REPAIR, 7, 4, fixed=False)
+    assert first != sample(MESH, 800.0, {"host": 1e-3, "link": 1e-4}, REPAIR, 8, 3)
+    assert first != sample(MESH, 800.0, {"host": 1e-3, "link": 1e-4}, REPAIR, 7, 4)

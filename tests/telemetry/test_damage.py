@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from meshmend import cli, report
 from meshmend.errors import FormatError, MeshmendError
 from meshmend.telemetry import Committed, Epoch, Event, Events, Opened, Steps, read, steps_done
+from meshmend.telemetry.folder import FORMAT, OLDEST, OtherVersion
 from tests.report.made import Attempt, run
 from tests.strategies import damaged, damaged_bytes, modest
 from tests.telemetry.test_types import ONE_OF_EACH
@@ -141,3 +143,9 @@ def test_what_is_no_file_is_a_sentence(
     if name != "run.json":  # an audit needs none
         assert cli.main(["audit", f"{tmp_path}/"]) == 2
         assert str(path) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("found", [OLDEST - 1, FORMAT + 1])
+def test_another_version_names_the_formats_that_this_one_reads(found: int) -> None:
+    said = str(OtherVersion(Path("runs/a"), found, "9.9"))
+    assert f"format {found}" in said and f"({metadata.version('meshmend')}) reads formats {OLDEST} to {FORMAT}" in said

@@ -1,4 +1,4 @@
-"""Every time constant of the job half on one page, in seconds, with their dependencies.
+"""Every time constant of `base/`, `job/` and `run/` on one page, in seconds, with their dependencies.
 
     a worker dies ── EXIT_POLL ──► its courier kills itself ──► MPI tells the other couriers (ULFM, 10 to 20 ms)
                   └─ AGENT_POLL ─► its agent sees it ─► the supervisor acts on it; at most EXIT_WAIT if it is exiting
@@ -7,6 +7,7 @@
     a repair hangs ─ REPAIR ─► a new world         couriers never come up ─ WORLD_START ─► another world
     a host is silent ─ HOST_QUIET ─► nothing is decided about it ─ HOST_SILENCE ─► a new agent is sent for
                      ─ HOST_REJOIN ─► the host is lost; it is tried again every HOST_REJOIN
+    a host is cut off ─ KEEPALIVE_AFTER, then KEEPALIVE_PROBES x KEEPALIVE_EVERY ─► mpirun ends: a new world
 
 A user never has to set any of these. No constant detects hangs, but a worker's own pace (run/agent/pulse.py).
 """
@@ -40,6 +41,20 @@ SLICES_POLL = 0.02
 """A worker at slices that others write."""
 ROOM_POLL = 0.5
 """How often a process that has something to write checks a disk or a memory that was full."""
+LOCK_POLL = 0.001
+"""A process at the lock of a run whose folder another one removes. Far below EXIT_WAIT, its deadline."""
+CACHE_POLL = 0.0002
+"""A worker at the lock of its host's cache of samples, which is held for microseconds."""
+ANSWER_POLL = 0.001
+"""The launcher at an agent on another host that carries out a command. Far below HOST_SILENCE, its deadline."""
+ACCEPT_RETRY = 0.01
+"""Between two attempts to accept a connection where none is possible: there may be too many open files."""
+SOCKETS_POLL = 0.05
+"""The launcher at the sockets of a new mpirun. Far below SOCKETS_OPEN, until which it looks."""
+DEVICE_POLL = 0.005
+"""A worker at another one whose device memory it maps."""
+DEVICE_LOOK = 0.05
+"""How long one such question may take, before it is checked again whether the other one is alive. Below DEVICE_WAIT."""
 
 # ── deaths ──
 EXIT_WAIT = 2.0
@@ -52,6 +67,12 @@ WARM_PAUSE = 3.0
 starts: loading takes processor time from them."""
 STACK_WAIT = 0.1
 """How long a hung worker has to write its stack before it is killed; it takes a few milliseconds."""
+AGENT_ALERT = 5.0
+"""How long an agent keeps polling often after the end of a worker, because something may follow from it."""
+DIGEST_WAIT = 2.0
+"""How long a courier whose state differs waits for the digests that another one writes down, to name the leaves."""
+DEVICE_WAIT = 5.0
+"""How long a living worker may take to hand out its device memory: its threads wait for each other."""
 SETTLE = 0.1
 """After this it is clear whether one courier died or all: mpirun kills its couriers one by one. Above AGENT_POLL."""
 
@@ -79,6 +100,10 @@ WORLD_BACKOFF = 10.0
 """The longest pause between two attempts to form a world."""
 START_BACKOFF = 10.0
 """The longest pause between two attempts to start a worker where its host has no room for one."""
+SOCKETS_OPEN = 2.0
+"""How long a new process of mpirun may take to open the sockets that it listens on."""
+NETWORK_START = 10.0
+"""How long the child that makes a run's own network may take; it takes 20 ms."""
 COURIER_EXIT = 5.0
 """How long killed couriers may take to disappear."""
 
@@ -101,10 +126,21 @@ PROBE_SILENCE = 5.0
 """Until a host that does not answer a probe counts as unreachable: on busy links, packets wait."""
 PROBE_REROUTE = 1.0
 """Until a host that no router knows counts as unreachable: routers may be looking for another way."""
+KEEPALIVE_AFTER = 5
+"""Silence of a daemon on another host after which mpirun probes it: a host that is cut off sends nothing."""
+KEEPALIVE_EVERY = 2
+"""Between two such probes."""
+KEEPALIVE_PROBES = 3
+"""A count, not seconds: without an answer to so many, mpirun ends. That is after 11 s, about HOST_SILENCE; the kernel
+would wait for minutes or forever."""
+SCHEDULER_ANSWER = 60.0
+"""How long a scheduler may take to name the hosts of an allocation."""
 
 # ── stopping ──
 HALT = 60.0
 """How long workers may take to stop; a worker that is writing a checkpoint by then may finish it."""
+JOB_GRACE = 120
+"""Between a scheduler's signal and the end of its job, in the jobs that meshmend prints. Above HALT."""
 RELEASE = 10.0
 """How long a worker that is no longer needed may take to leave when the last step is done; then it is killed."""
 HALT_SLICES = 20.0
@@ -132,3 +168,31 @@ READER = 5.0
 """How long the launcher, when it ends, waits for a reader of its output that takes nothing."""
 STANDSTILL = 1800.0
 """How long all workers may make no progress: a slow resource and a deadlock look alike."""
+
+# ── what people and the processor see ──
+PROGRESS_LINE = 1.0
+"""Between two lines about a job's steps, unless `--log-every` says otherwise."""
+PROGRESS_BAR = 1.0
+"""Between two states of a worker's progress bar."""
+REDRAW = 0.1
+"""Between two drawings of a command's progress on a terminal."""
+CHECKPOINT_PAUSE = 30.0
+"""Between two automatic checkpoints, at least."""
+IDLE_COUNT = 0.1
+"""After this, the kernel's count of idle time is meaningful: it counts in hundredths."""
+
+# ── failures on purpose, and the doctor ──
+SLOW_STOP = 0.04
+"""How long a worker that is slow on purpose is stopped at a time. Below HANG_FLOOR: it must not count as a hang."""
+CHAOS_SETTLE = 10.0
+"""How long `meshmend chaos` waits until the run has detected a worker with a wrong state, or has another launcher."""
+KILL_TEST = 60
+"""How long the doctor's kill test may take: more than a busy machine needs, so one that takes longer has hung."""
+KILL_TEST_DELAY = 0.1
+"""Sums are undisturbed for this long before the kill. Far below KILL_TEST."""
+KILL_TEST_POLL = 0.01
+"""The doctor at the results of the survivors."""
+KILL_TEST_EXIT = 1.0
+"""How long mpirun may take to exit after the kill test; then it is killed."""
+DOCTOR_CHILD = 60.0
+"""How long another program may take to answer the doctor: JAX can search for accelerators for a long time."""

@@ -29,8 +29,6 @@ NEW_USER, NEW_NETWORK = 0x10000000, 0x40000000
 """Flags of unshare(2)."""
 GET_FLAGS, SET_FLAGS, UP = 0x8913, 0x8914, 1
 """To bring up a network device (netdevice(7))."""
-PATIENCE = 10.0
-"""Seconds that the child may take; it takes 20 ms."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +47,8 @@ class PrivateNetwork:
 @cache
 def private_network() -> PrivateNetwork | None:
     """The one of this process, made when it is first asked for; None where the system does not allow one."""
+    from meshmend.base.clocks import NETWORK_START  # not above: as a script, this file has no package
+
     child = subprocess.Popen(
         [sys.executable, "-I", "-S", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
@@ -56,7 +56,7 @@ def private_network() -> PrivateNetwork | None:
     try:
         ready = select.poll()
         ready.register(child.stdout, select.POLLIN)
-        if not ready.poll(PATIENCE * 1000) or not child.stdout.read(1):
+        if not ready.poll(NETWORK_START * 1000) or not child.stdout.read(1):
             return None
         with contextlib.suppress(OSError):
             return PrivateNetwork([_held(child.pid, kind) for kind in ("user", "net") if _differs(child.pid, kind)])

@@ -19,14 +19,12 @@ import time
 from collections.abc import Iterable, Iterator
 from functools import cache
 
+from meshmend.base.clocks import SOCKETS_OPEN, SOCKETS_POLL
 from meshmend.base.processes import is_alive
 
 PIDFD_GETFD = 438
 """The number of the system call that copies another process's file; the same on all architectures."""
 SO_ATTACH_FILTER = 26
-PAUSE = 0.05
-LOOK = 2.0
-"""Seconds in which a new process of mpirun opens the sockets that it listens on."""
 SHORTEST = 8
 """Bits that the addresses of one network have in common, at least."""
 LOCAL = "lo"
@@ -45,7 +43,7 @@ def keep_to(process: int, reach: str, seconds: float = 0.0) -> None:
                     _narrow(found, reach)
         if time.monotonic() >= until or not is_alive(process):
             return
-        time.sleep(PAUSE)
+        time.sleep(SOCKETS_POLL)
 
 
 def common_network(addresses: Iterable[str]) -> str:
@@ -145,11 +143,11 @@ def main(process: int, reach: str) -> int:
     mpirun's daemons on other hosts are started like this (`run/world/daemon.sh`): many systems let only a parent touch
     the files of a process. They fork once more, and it is their child that listens.
     """
-    until = time.monotonic() + LOOK
+    until = time.monotonic() + SOCKETS_OPEN
     while time.monotonic() < until and is_alive(process):
         for one in [process, *_children(process)]:
             keep_to(one, reach)
-        time.sleep(PAUSE)
+        time.sleep(SOCKETS_POLL)
     _, status = os.waitpid(process, 0)
     return os.waitstatus_to_exitcode(status)
 

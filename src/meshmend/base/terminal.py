@@ -18,6 +18,8 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Protocol, TextIO
 
+from meshmend.base.clocks import REDRAW
+
 WIDTH = 118
 """Columns of a terminal that notes are wrapped to."""
 
@@ -50,8 +52,6 @@ def notes(*texts: str, width: int = WIDTH) -> str:
 
 
 WIDE = 24
-EVERY = 0.1
-"""Seconds between two drawings."""
 
 
 class Tell(Protocol):
@@ -74,7 +74,7 @@ class Progress:
     def __call__(self, what: str, done: int = 0, of: int = 0, /) -> None:
         """So much of it is done."""
         now = time.monotonic()
-        if self._show and (not of or now - self._last >= EVERY):
+        if self._show and (not of or now - self._last >= REDRAW):
             self._last = now
             self._draw(f"{what:<28} {_bar(done, of)}  {now - self._begin:.0f} s" if of else f"{what} …")
         elif not self._show and of and done * self._lines // of > self._printed:

@@ -4,7 +4,7 @@
 |---|---|---|---|
 | size | 102MB, 64MiB, 1e6 | 102 MB | bytes |
 | rate of a line | 50mbit, 1gbit | – | bits per second |
-| duration | 300us, 1.5ms, 30s, 5min, 4h, 2d, 1w | 300 µs, 5 min | seconds |
+| duration | 300us, 1.5ms, 30s, 5min, 4h, 2d, 1w | 300 µs, 5 min, -2 ms | seconds |
 | frequency | 0.08%/day, 0.3/year | – | events per hour |
 | share | 15%, 0.15 | 15.0 % | a part of 1 |
 | count | – | 1 worker, 2 workers | |
@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from fractions import Fraction
 
 from meshmend.errors import MeshmendError
 
@@ -84,16 +85,20 @@ def duration_text(seconds: float) -> str:
     """In the largest unit, from days to µs, that leaves a whole digit; `never` if it is infinite."""
     if seconds == math.inf:
         return "never"
+    if seconds < 0:
+        return f"-{duration_text(-seconds)}"
     for unit, scale in (("d", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3)):
         if seconds >= 0.9995 * scale:
             return f"{seconds / scale:.3g} {unit}"
     return f"{seconds * 1e6:.3g} µs"
 
 
-def milliseconds(seconds: float) -> str:
-    """A number of milliseconds with three significant digits, for the columns of a table."""
-    value = 1e3 * seconds
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+def milliseconds(seconds: float, digits: int = 3) -> str:
+    """A number of milliseconds with so many significant digits (those of 1 ms), for the columns of a table."""
+    value, places = 1e3 * seconds, digits - 1
+    while places > 0 and round(value, places) >= 10.0 ** (digits - places):
+        places -= 1
+    return f"{value:,.{places}f}"
 
 
 def percent(share: float, digits: int | None = None, *, sign: bool = False) -> str:
@@ -118,4 +123,9 @@ def workers(ranks: Sequence[int]) -> str:
 
 def plural(count: int, noun: str, nouns: str = "") -> str:
     """1 worker, 2 workers, 1,000 workers; `nouns` where an s is not enough."""
-    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+    return f"{count:,} {agree(count, noun, nouns)}"
+
+
+def agree(count: float | Fraction, one: str, many: str = "") -> str:
+    """The word for so many, without the number: worker, workers; joins, join; half a link is a link."""
+    return one if 0 < count <= 1 else many or one + "s"

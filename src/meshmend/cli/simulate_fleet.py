@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -12,12 +12,14 @@ from meshmend.cli.simulate import check_files, simulate, write_json
 from meshmend.errors import SimulateError
 from meshmend.mesh.hole import KINDS
 from meshmend.simulator.fleet.fleet import AROUND_HOLES
+from meshmend.simulator.fleet.history import REPAIR_TIMES
 from meshmend.simulator.fleet.policies import POLICIES
 
 if TYPE_CHECKING:
     Algorithm = str
+    Times = str
 else:
-    Algorithm = one_of(AROUND_HOLES)
+    Algorithm, Times = one_of(AROUND_HOLES), one_of(REPAIR_TIMES)
 MULTIPOD = "tpu-v3-multipod"
 
 
@@ -32,7 +34,7 @@ def fleet(
     ] = "wait,restart,spare,route",
     rate: str = "host=0.08%/day,link=0.005%/day",
     repair: str = "4h",
-    repair_times: Literal["exponential", "fixed"] = "exponential",
+    repair_times: Times = "exponential",
     checkpoint: str = "auto",
     checkpoint_cost: str = "1min",
     detect: str = "1min",
@@ -112,7 +114,7 @@ def fleet(
         policies=tuple(name.strip() for name in policies.split(",")),
         rate=read_rates(rate),
         repair=read_repairs(repair),
-        fixed=repair_times == "fixed",
+        repair_times=repair_times,
         checkpoint=None if checkpoint == "auto" else _hours(checkpoint, "a checkpoint interval"),
         checkpoint_cost=_hours(checkpoint_cost, "the cost of a checkpoint"),
         detect=_hours(detect, "the time to detect a failure"),

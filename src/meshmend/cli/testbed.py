@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from meshmend.base.units import read_duration, read_rate
+from meshmend.base.units import duration_text, plural, read_duration, read_rate
 from meshmend.cli.app import app
 from meshmend.cli.plan import MeshText
 from meshmend.errors import TestbedError
@@ -61,14 +61,17 @@ def testbed(
     began = time.monotonic()
     try:
         with Testbed(whole, rate) as bed:
-            links = f"{len(whole.links)} links of {speed / 1e6:g} Mbit/s"
-            _say("up", f"{whole}: {len(bed.chips)} chips, {links}, in {time.monotonic() - began:.2f} s")
+            links = f"{plural(len(whole.links), 'link')} of {speed / 1e6:g} Mbit/s"
+            _say(
+                "up",
+                f"{whole}: {plural(len(bed.chips), 'chip')}, {links}, in {duration_text(time.monotonic() - began)}",
+            )
             status = _run(bed, command, left.chip(left.live[0]), fail, when, back)
             began = time.monotonic()
     except KeyboardInterrupt:
         _say("down", "interrupted")
         return 130
-    _say("down", f"in {time.monotonic() - began:.2f} s")
+    _say("down", f"in {duration_text(time.monotonic() - began)}")
     return status
 
 
@@ -92,7 +95,10 @@ def _run(
             began = time.monotonic()
             act(fail)
             lost = lost or len(bed.chips) < ranks
-            _say(what, f"{fail}: {len(bed.chips)} chips live; it took {time.monotonic() - began:.2f} s")
+            _say(
+                what,
+                f"{fail}: {plural(len(bed.chips), 'chip')} live; it took {duration_text(time.monotonic() - began)}",
+            )
     status = process.wait()
     if not (status or job) and lost:
         return 1  # ranks were killed, but mpirun calls the loss of its daemon there a success

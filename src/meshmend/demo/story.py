@@ -22,6 +22,7 @@ from pathlib import Path
 
 from meshmend import report
 from meshmend.base.processes import kill
+from meshmend.base.units import duration_text
 from meshmend.demo.screen import Screen
 from meshmend.errors import JobError
 from meshmend.job.shm.inspect import member
@@ -29,7 +30,7 @@ from meshmend.telemetry import Log, Part, Struck, folder_of, read
 from meshmend.testing import fail_at
 
 SCRIPT = Path(__file__).with_name("digits.py")
-NEEDS = {"jax": "jax", "sklearn": "scikit-learn", "matplotlib": "matplotlib", "rich": "rich"}
+NEEDS = {"jax": "jax", "sklearn": "scikit-learn", "matplotlib": "matplotlib"}
 WORKERS, STEPS = 4, 1000
 FIRST, SECOND, SURVIVOR = 2, 0, 1
 """The workers to kill, and one that is left alone."""
@@ -92,7 +93,7 @@ def _play(folder: Path, run: str) -> int:
         raise JobError(f"the training on workers ended with status {disturbed.status}, and what it said is above")
     print("\n3. what became of it\n", flush=True)
     wrong = _verdict(alone, disturbed, folder, run)
-    print(f"\n{time.monotonic() - begin:.0f} s in all. Look again: meshmend audit {run}")
+    print(f"\n{duration_text(time.monotonic() - begin)} in all. Look again: meshmend audit {run}")
     for sentence in wrong:
         print(f"NOT as promised: {sentence}")
     return 1 if wrong else 0

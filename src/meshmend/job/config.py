@@ -8,8 +8,9 @@ from typing import Any
 
 from meshmend.errors import JobError
 from meshmend.job.data.feed import order_of
-from meshmend.job.data.lanes import MOST_LANES, Lanes
+from meshmend.job.data.lanes import Lanes
 from meshmend.job.data.source import size_of
+from meshmend.job.protocol.rounds import MOST_LANES
 from meshmend.job.reduction.base import NonFinite, Reduction
 from meshmend.job.reduction.registry import choose
 

@@ -9,18 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from meshmend.base.clocks import PROGRESS_LINE
 from meshmend.base.units import duration_text, percent, plural, read_duration
 from meshmend.errors import JobError
 
-USUAL = 1.0
-"""Seconds between two lines."""
 NEVER = "never"
 
 
 def seconds_between(text: str) -> float:
     """What `--log-every` was given: 0 (every step), 5s, never; empty is the usual time."""
     if text in ("", "0"):
-        return USUAL if not text else 0.0
+        return PROGRESS_LINE if not text else 0.0
     return float("inf") if text == NEVER else read_duration(text, "--log-every", JobError)
 
 

@@ -205,14 +205,14 @@ class Training:
     def _pass(self, replica: Replica) -> None:
         """Take the state that this job has left, in place of training: the run has done it already."""
         found = self.saver.checkpoints.last()
-        if found is None and isinstance(self.session, WorkerSession) and self._settings is not None:
+        if found is None:
+            assert self._settings is not None, "only a run has done a job already"
             if self._job > self._settings.passed:
                 self.session.exit_unneeded()
             raise JobError(
                 f"job {self._job} of this run is done, but its last state cannot be found in "
                 f"{folder_of(self._settings.folder, self._job)}; give all hosts the same folder of runs"
             )
-        assert found is not None
         about = self._load(found, replica)
         self.session = Passing(self.lanes.lanes, self.session.wanted, self._rank, self._job)
         self.began, self.calls.shared, self.passing = self.step, True, True
@@ -301,11 +301,12 @@ class Training:
 
     def evaluated(self, done: Evaluation, result: Any) -> None:
         """An evaluation has this result on all workers: one line of the ledger."""
-        if isinstance(self.session, WorkerSession):
-            session, chunks = self.session, done.chunks
-            self._ledger.evaluated(
-                session.epoch, self.step, session.last_round, chunks.size, chunks.chunk, done.ranks, digest_of(result)
+        chunks, write = done.chunks, self._ledger.evaluated
+        self.session.record(
+            lambda epoch, round: write(
+                epoch, self.step, round, chunks.size, chunks.chunk, done.ranks, digest_of(result)
             )
+        )
 
     def _settle(self, word: str) -> None:
         """Be between two steps, for what all workers do together there."""

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meshmend.base.units import agree, plural
 from meshmend.errors import MeshError
 from meshmend.mesh.grid import Chip, Grid, Link
 from meshmend.mesh.hole import blocks, chips_of, count, piece
@@ -53,5 +54,6 @@ def _how_many(kind: str, number: float, of: int) -> int:
         raise MeshError(f"{kind}={number}: a rate lies between 0 and 1; give a whole number for a count")
     wanted = int(number) if whole else round(number * of)
     if not 0 <= wanted <= of:
-        raise MeshError(f"{kind}={number}: this mesh has {of} {kind} that are wholly alive, so choose 0 to {of}")
+        alive = f"{plural(of, kind.removesuffix('s'))} that {agree(of, 'is', 'are')}"
+        raise MeshError(f"{kind}={number}: this mesh has {alive} wholly alive, so choose 0 to {of}")
     return wanted

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 
-from meshmend.base.units import plural
+from meshmend.base.units import plural, workers
 from meshmend.job.data.lanes import Ids, Lanes
 from meshmend.report.ledger import Ledger, Line, sums_of
 from meshmend.telemetry import Skipped
@@ -111,7 +111,7 @@ def stray_lines(
         start = ledger.starts.get(attempt)
         why = "in which no worker had opened a job" if start is None else f"which began only at step {start}"
         ranks = {line.rank for line in lines[attempt, step]}
-        yield f"step {step}: {_workers(ranks)} wrote a line of attempt {attempt}, {why}"
+        yield f"step {step}: {workers(sorted(ranks))} wrote a line of attempt {attempt}, {why}"
 
 
 def lanes_and_ranks(ledger: Ledger, rows: Sequence[Row]) -> Iterator[str]:
@@ -192,10 +192,10 @@ def content_of(line: Line) -> tuple[str, str]:
     return f"({who})", "that it was skipped" if isinstance(line, Skipped) else f"digest {line.digest}"
 
 
-def _camps(camps: dict[str, list[int]], workers: int) -> str:
+def _camps(camps: dict[str, list[int]], wrote: int) -> str:
     """Say which workers wrote what; the minorities first, and by rank."""
     ordered = sorted(camps.items(), key=lambda camp: len(camp[1]))
-    whose = (("most" if 2 * len(ranks) > workers else _workers(ranks), content) for content, ranks in ordered)
+    whose = (("most" if 2 * len(ranks) > wrote else workers(sorted(ranks)), content) for content, ranks in ordered)
     return ", ".join(f"{who} wrote {content}" for who, content in whose)
 
 
@@ -221,8 +221,3 @@ def _range(noun: str, low: int, high: int, *, past: bool = False) -> str:
     if low == high:
         return f"{noun} {low} {'was' if past else 'is'}"
     return f"{noun}s {low} to {high} {'were' if past else 'are'}"
-
-
-def _workers(ranks: Iterable[int]) -> str:
-    first, *others = sorted(ranks)
-    return f"workers {', '.join(map(str, [first, *others]))}" if others else f"worker {first}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import chain
 
+from meshmend.base.units import agree, workers
 from meshmend.report.fold import Group, Level, State, fold, groups
 from meshmend.report.timeline import Pace
 from meshmend.telemetry import Died, Epoch, Event, Formed, Repaired, Struck, Why
@@ -119,8 +120,7 @@ def _what(group: Group, formed: Iterable[Formed], attempts: Iterable[int]) -> li
 def _why(event: Formed) -> str:
     if event.why is not Why.JOIN:
         return WHY[event.why]
-    ranks = ", ".join(map(str, event.joined))
-    return f"worker {ranks} joins" if len(event.joined) == 1 else f"workers {ranks} join"
+    return f"{workers(event.joined)} {agree(len(event.joined), 'joins', 'join')}"
 
 
 def _times(group: Group, repairs: Iterable[Repaired]) -> dict[str, float]:

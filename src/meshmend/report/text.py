@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from meshmend.base.terminal import table
-from meshmend.base.units import duration_text, percent, plural
+from meshmend.base.units import duration_text, milliseconds, percent, plural
 from meshmend.report.audit import Account
 from meshmend.report.fold import Level
 from meshmend.report.incidents import PHASES, Incident
@@ -135,9 +135,7 @@ def _notes(incidents: Sequence[Incident]) -> str:
 def _ms(seconds: float | None) -> str:
     if seconds is None:
         return "·"
-    if seconds >= 1000:
-        return f"{seconds:,.0f} s"
-    return f"{1000 * seconds:,.0f}" if seconds >= 0.00995 else f"{1000 * seconds:.1f}"
+    return duration_text(seconds) if seconds >= 1000 else milliseconds(seconds, digits=2)
 
 
 def _short(value: float) -> str:

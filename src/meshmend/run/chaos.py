@@ -6,16 +6,14 @@ import random
 import time
 from collections.abc import Sequence
 
-from meshmend.base.clocks import AGENT_POLL
+from meshmend.base.clocks import AGENT_POLL, CHAOS_SETTLE
 from meshmend.base.processes import is_alive
+from meshmend.base.units import plural
 from meshmend.errors import JobError
 from meshmend.job.faults import KINDS, FaultKind, Target, chaos_kinds
 from meshmend.job.shm.inspect import Member, member, members
 from meshmend.run.spec import load_spec
 from meshmend.telemetry import UNKNOWN, Ended, Log, Part, Struck, folder_of, read
-
-SETTLE = 10.0
-"""Seconds within which the run should detect a worker with a wrong state."""
 
 
 def wreak(run: str, *, every: float, kinds: Sequence[str], count: int | None, seed: int) -> int:
@@ -45,7 +43,9 @@ def wreak(run: str, *, every: float, kinds: Sequence[str], count: int | None, se
             _await_end(victim, victim.agent if kind.part in (Part.LAUNCHER, Part.AGENT) else victim.worker)
         next_ = time.monotonic() + dice.expovariate(1 / every)
     ends = [event for event in read(folder_of(run), "launcher") if isinstance(event, Ended)]
-    print(f"chaos: {struck} failures" + (f", and the run ended with status {ends[-1].status}" if ends else ""))
+    print(
+        f"chaos: {plural(struck, 'failure')}" + (f", and the run ended with status {ends[-1].status}" if ends else "")
+    )
     return ends[-1].status if ends else 0
 
 
@@ -69,7 +69,7 @@ def _await_end(victim: Member, process: int) -> None:
 
     Until then, further failures could turn a wrong state into the majority, or go unnoticed.
     """
-    deadline = time.monotonic() + SETTLE
+    deadline = time.monotonic() + CHAOS_SETTLE
     while time.monotonic() < deadline:
         found = member(victim.run, victim.rank)
         if found is None or process not in (found.worker, found.agent) or not is_alive(process):

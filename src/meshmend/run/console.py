@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from meshmend.base.units import FEW, workers
+from meshmend.base.units import FEW, agree, duration_text, plural, workers
 from meshmend.run.outlet import Outlet
 from meshmend.run.supervisor.messages import (
     AgentReplaced,
@@ -194,7 +194,7 @@ def halt_reason(reason: HaltReason) -> str:
         case Stopped():
             return "the workers were stopping by themselves when this launcher attached"
         case TooFew(left=left, least=least):
-            return f"{left} worker{'s' * (left != 1)} left, fewer than --min-workers {least}"
+            return f"{plural(left, 'worker')} left, fewer than --min-workers {least}"
         case MemoryRemoved(hosts=hosts):
             return (
                 f"the run's shared memory on {_listed(hosts)} was removed by another program (systemd's RemoveIPC at "
@@ -203,7 +203,7 @@ def halt_reason(reason: HaltReason) -> str:
         case StateLost():
             return "all workers that had the state are dead"
         case Standstill(seconds=seconds):
-            return f"no worker has made progress for {seconds / 60:.0f} minutes"
+            return f"no worker has made progress for {duration_text(seconds)}"
         case Minority(left=(), members=members):
             return f"none of {workers(members)} can be reached; they may still be training"
         case Minority(left=left_, members=members):
@@ -230,7 +230,7 @@ def world_reason(reason: WorldReason) -> str:
         case Restarted():
             return "restart from the last commit"
         case Joined(ranks=ranks):
-            return f"{workers(ranks)} join{'s' * (len(ranks) == 1)}"
+            return f"{workers(ranks)} {agree(len(ranks), 'joins', 'join')}"
         case MpirunLost():
             return "mpirun was lost"
         case CouriersStopped():

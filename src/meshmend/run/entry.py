@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from meshmend.base.processes import Identity, is_here
-from meshmend.base.units import plural
+from meshmend.base.units import agree, plural
 from meshmend.errors import JobError
 from meshmend.job.shm import clean_stale, manage, ranks_of
 from meshmend.job.shm.inspect import waiting
@@ -181,11 +181,9 @@ def _summarized(launcher: Launcher, status: int) -> int:
         events = read(folder, "launcher")
         failures = sum(isinstance(event, Died) for event in events)
         jobs = max((event.job for event in events if isinstance(event, Formed)), default=1)
-        before = f"{jobs} jobs, the last with " if jobs > 1 else ""
-        survived = f", {failures} failure{'s' * (failures > 1)} survived" if failures else ""
-        launcher.console.say(
-            f"done: {before}{steps} step{'s' * (steps > 1)}{survived}; meshmend audit {run} proves them"
-        )
+        before = f"{plural(jobs, 'job')}, the last with " if jobs > 1 else ""
+        survived = f", {plural(failures, 'failure')} survived" if failures else ""
+        launcher.console.say(f"done: {before}{plural(steps, 'step')}{survived}; meshmend audit {run} proves them")
     return status
 
 
@@ -233,4 +231,4 @@ def _named(workers: list[Identity]) -> str:
 
 
 def _processes(numbers: list[int]) -> str:
-    return f"process{'es' * (len(numbers) > 1)} {' '.join(map(str, numbers))}"
+    return f"{agree(len(numbers), 'process', 'processes')} {' '.join(map(str, numbers))}"

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from meshmend.base.clocks import PROBE_SILENCE
+from meshmend.base.clocks import ACCEPT_RETRY, ANSWER_POLL, PROBE_SILENCE
 from meshmend.run.secret import new_number
 
 MOST = 64
@@ -79,7 +79,7 @@ class Listener:
         try:
             line, address = self._socket.accept()
         except OSError:  # the client is gone again; or there are too many open files, which may change
-            time.sleep(0.01)
+            time.sleep(ACCEPT_RETRY)
             return
         if len(self._callers) == MOST:
             self._drop(events, next(iter(self._callers.values())))
@@ -129,7 +129,7 @@ def receive(line: socket.socket, size: int, until: float) -> bytes:
     """Receive this many bytes, before a deadline."""
     found = b""
     while len(found) < size:
-        line.settimeout(max(until - time.monotonic(), 0.001))
+        line.settimeout(max(until - time.monotonic(), ANSWER_POLL))  # 0 would not wait at all
         data = line.recv(size - len(found))
         if not data:
             raise ConnectionResetError("the connection was closed")

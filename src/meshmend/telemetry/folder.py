@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from fnmatch import fnmatchcase
+from importlib import metadata
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any, BinaryIO
@@ -129,9 +130,11 @@ class OtherVersion(FormatError):
     def __init__(self, folder: Path, found: int, version: object) -> None:
         other = "an older" if found < OLDEST else "a newer"
         by = f" ({version})" if isinstance(version, str) and version.isprintable() else ""
+        own = metadata.version("meshmend")
         super().__init__(
             f"the run in {str(folder)!r} is in format {found}, of {other} version of meshmend{by}, and this version "
-            f"reads format {FORMAT}: continue the run with the version that started it, or start a new run"
+            f"({own}) reads formats {OLDEST} to {FORMAT}: continue the run with the version that started it, or "
+            "start a new run"
         )
 
 

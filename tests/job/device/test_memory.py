@@ -129,7 +129,7 @@ def test_a_run_may_have_a_name_longer_than_a_socket_s(tmp_path: Path) -> None:
 
 
 def test_a_living_worker_that_gives_out_nothing_is_no_dead_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("meshmend.job.device.passing.PATIENCE", 0.2)
+    monkeypatch.setattr("meshmend.job.device.passing.DEVICE_WAIT", 0.2)
     with pytest.raises(DeviceError):
         fetch(tmp_path, 0, lambda: False)
     with socket.socket(socket.AF_UNIX) as silent:

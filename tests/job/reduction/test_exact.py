@@ -10,8 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from meshmend.job.protocol.rounds import MOST_LANES
 from meshmend.job.reduction import exact as module
-from meshmend.job.reduction.exact import COARSE, FRESH, HIGH, LOW, MOST_LANES, Exact, Outcome
+from meshmend.job.reduction.exact import COARSE, FRESH, HIGH, LOW, Exact, Outcome
 from tests.job.reduction.notes import any_notes
 
 seeds = st.integers(0, 2**32 - 1)

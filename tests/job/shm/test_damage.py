@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 
 from meshmend.base.processes import Identity
 from meshmend.errors import JobError
+from meshmend.job.protocol.rounds import MOST_LANES
 from meshmend.job.shm import CourierSegment, create_as_agent, open_as_courier, open_as_worker, open_to_read, ranks_of
 from meshmend.job.shm.control import HEADER, PLACES, SIZE, WORD
 from meshmend.job.shm.inspect import member, members
 from meshmend.job.shm.mailbox import CourierSide, WorkerSide, is_over, owes
 from meshmend.job.shm.memory import SharedMemory
 from meshmend.job.shm.records import AgentRecord, Assigned, CourierRecord, Order, PartWanted
-from meshmend.job.shm.words import MOST_LANES, Record, unpack_lanes
+from meshmend.job.shm.words import Record, unpack_lanes
 from meshmend.run.agent import messages
 from meshmend.run.agent.agent import Agent
 from meshmend.run.supervisor.observations import RankSeen

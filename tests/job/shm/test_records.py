@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshmend.errors import JobError
+from meshmend.job.protocol.rounds import MOST_LANES
 from meshmend.job.shm import create_as_agent, open_as_agent, open_as_courier, open_as_worker, open_to_read
 from meshmend.job.shm import records as module
 from meshmend.job.shm.control import ORDER, PLACES
@@ -33,7 +34,6 @@ from meshmend.job.shm.records import (
 )
 from meshmend.job.shm.segment import Segment, open_for_chaos
 from meshmend.job.shm.words import (
-    MOST_LANES,
     Choice,
     Flag,
     Int,

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-from meshmend.base.clocks import ROOM_POLL
+from meshmend.base.clocks import CHECKPOINT_PAUSE, ROOM_POLL
 from meshmend.base.env import Settings
 from meshmend.base.schema import Range, Real, reader
+from meshmend.base.units import plural
 from meshmend.errors import FormatError, JobError
 from meshmend.job.checkpoints.folders import folder_of
 from meshmend.job.frameworks.base import Framework
@@ -18,9 +19,8 @@ from meshmend.job.ledger import StepLedger
 from meshmend.job.state.safetensors import Background, about_of, latest, load, path_of, save
 from meshmend.telemetry import NO_ROOM, Saved
 
-SHORTEST = 30.0
 SHARE = 0.01
-"""Automatic pace: the least seconds between two checkpoints, and the largest share of the time to spend on writing."""
+"""Automatic pace: the largest share of the time to spend on writing."""
 DIVERGED = "diverged"
 """In the last checkpoint of a job that a sum ended which was not finite: why, and what to do."""
 METRICS = reader(dict[str, Real])
@@ -57,7 +57,7 @@ class Pace:
         """Whether it is time; still true at the next step if the offer was refused. Steps count from 0."""
         if self._steps:
             return step // self._steps > self._step // self._steps
-        return self._clock() - self._time >= (self._seconds or max(SHORTEST, self.cost / SHARE))
+        return self._clock() - self._time >= (self._seconds or max(CHECKPOINT_PAUSE, self.cost / SHARE))
 
     def began(self, step: int) -> None:
         """A checkpoint of the state before `step` is being written."""
@@ -103,7 +103,7 @@ class Checkpoints:
                 waiting = True
                 time.sleep(ROOM_POLL)
         self._said(path, time.monotonic() - began, path.stat().st_size, step)
-        print(f"checkpoint {name + ' ' if name else ''}of {step} steps written", flush=True)
+        print(f"checkpoint {name + ' ' if name else ''}of {plural(step, 'step')} written", flush=True)
         return True
 
     def close(self) -> None:

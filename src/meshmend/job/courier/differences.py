@@ -12,13 +12,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from meshmend.base.clocks import STATE_POLL
+from meshmend.base.clocks import DIGEST_WAIT, STATE_POLL
 from meshmend.job.state.codec import decode
 from meshmend.job.state.tree import digest_of
 from meshmend.telemetry import Differed, Epoch, Log, read
 
-PATIENCE = 2.0
-"""Seconds that a courier waits for what another one writes down."""
 SHOWN = 3
 """How many leaves are named."""
 
@@ -33,7 +31,7 @@ def write_down(log: Log, epoch: Epoch, rank: int, step: int, state: npt.NDArray[
 
 def where(own: Differed | None, folder: Path) -> str:
     """The rest of a sentence about states that differ: the first leaves that do; "" where that is not known."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + DIGEST_WAIT
     while own is not None and time.monotonic() < deadline:
         for event in read(folder, "courier-*"):
             if isinstance(event, Differed) and (event.epoch, event.step) == (own.epoch, own.step):

@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
+from meshmend.base.clocks import CACHE_POLL
 from meshmend.base.units import plural, size_text
 from meshmend.errors import JobError
 from meshmend.job.data.cache_file import HEAD, CacheFile, Place
@@ -40,8 +41,8 @@ ALIGN = 16
 """Arrays begin at multiples of this."""
 RESERVE = 8 << 20
 """Bytes that are reserved at a time."""
-TRIES, WAIT = 4, 0.0002
-"""How often the lock is tried for, which is held for microseconds, and the seconds between."""
+TRIES = 4
+"""How often the lock is tried for, which is held for microseconds."""
 USED, RESERVED, FULL = 4, 5, 6
 """Words of the head."""
 
@@ -180,7 +181,7 @@ class Cache:
                 if not left:
                     yield False
                     return
-                time.sleep(WAIT)
+                time.sleep(CACHE_POLL)
         try:
             yield True
         finally:

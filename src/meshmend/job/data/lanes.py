@@ -19,9 +19,6 @@ from meshmend.errors import JobError
 
 Ids = npt.NDArray[np.int64]
 
-MOST_LANES = 4096
-"""More have no room in shared memory, nor in the notes of exact sums."""
-
 
 @dataclass(frozen=True)
 class Lanes:

@@ -14,9 +14,10 @@ from meshmend.errors import DeviceError
 from meshmend.job.device import ptx
 from meshmend.job.device.base import Block, Memory, Place
 from meshmend.job.reduction.base import WireFormat
-from meshmend.job.reduction.bf16 import Bf16
 
 KERNELS = {np.dtype(np.float32): ptx.F32, np.dtype(np.int32): ptx.I32}
+HEADS = {"bf16": (ptx.BF16, 2)}
+"""For each packing of a head, the kernel that adds it, and how many numbers take the space of one."""
 
 
 class View:
@@ -76,7 +77,7 @@ class CudaMemory(Memory):
 
     def serves(self, wire: WireFormat) -> bool:
         """What there are kernels for."""
-        return wire.kind.dtype in KERNELS and (wire.head == 0 or issubclass(wire.kind, Bf16))
+        return wire.kind.dtype in KERNELS and (wire.head == 0 or wire.kind.packing in HEADS)
 
     def allocate(self, nbytes: int) -> Block:
         """Allocate a block."""
@@ -96,7 +97,9 @@ class CudaMemory(Memory):
         """Start the kernel of the head, of which a number holds two, and that of the rest."""
         head = min(max(wire.head - begin, 0), count)
         size = wire.kind.dtype.itemsize
-        self._launch(ptx.BF16, 2 * head, parts, out, 0)
+        if head:
+            kernel, each = HEADS[wire.kind.packing]
+            self._launch(kernel, each * head, parts, out, 0)
         self._launch(KERNELS[wire.kind.dtype], count - head, parts, out, head * size)
 
     def _launch(self, kernel: str, count: int, parts: Sequence[Place], out: Place, skipped: int) -> None:

@@ -19,14 +19,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
+from meshmend.base.clocks import DEVICE_LOOK, DEVICE_POLL, DEVICE_WAIT
 from meshmend.errors import DeviceError
 
 SUFFIX = "device"
 LENT = "lent"
-PATIENCE = 5.0
-"""Seconds that a living worker may take to answer: its threads wait for each other."""
-LOOK = 0.05
-"""Seconds between two checks whether it is alive."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ class Offer:
                 self._socket.close()
                 return
             with other, contextlib.suppress(OSError):  # it may be gone already
-                other.settimeout(PATIENCE)
+                other.settimeout(DEVICE_WAIT)
                 if _is_ours(other) and (found := self._describe()) is not None:
                     about, file = found
                     try:
@@ -92,7 +89,7 @@ class Offer:
 
 def fetch(folder: Path, rank: int, is_gone: Callable[[], bool], suffix: str = SUFFIX) -> tuple[About, int] | None:
     """The memory of another worker and its descriptor, which the caller closes; None if that worker is gone."""
-    deadline, why = time.monotonic() + PATIENCE, "it does not answer"
+    deadline, why = time.monotonic() + DEVICE_WAIT, "it does not answer"
     while not is_gone():
         try:
             found = _asked(folder, rank, suffix)
@@ -102,13 +99,13 @@ def fetch(folder: Path, rank: int, is_gone: Callable[[], bool], suffix: str = SU
             return found
         if time.monotonic() > deadline:
             raise DeviceError(f"rank {rank} does not give out its device memory ({why})")
-        time.sleep(LOOK / 10)
+        time.sleep(DEVICE_POLL)
     return None
 
 
 def _asked(folder: Path, rank: int, suffix: str) -> tuple[About, int] | None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
-        link.settimeout(LOOK)
+        link.settimeout(DEVICE_LOOK)
         with _reached(folder, rank, suffix) as address:
             link.connect(address)
         if not _is_ours(link):

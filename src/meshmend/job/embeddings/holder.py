@@ -14,6 +14,7 @@ import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from meshmend.base.clocks import TOGETHER
+from meshmend.base.units import workers
 from meshmend.errors import JobError
 from meshmend.job.embeddings.files import SliceFiles
 from meshmend.job.embeddings.optimizers import RowOptimizer
@@ -191,8 +192,8 @@ class TableHolder:
         if len(differ):
             number = int(differ[0])
             self._give_up(
-                f"the copies of slice {number} of the embedding tables that workers "
-                f"{' and '.join(map(str, self.placement.takers(number)))} hold differ: a bit flipped in the memory of "
+                f"the copies of slice {number} of the embedding tables that "
+                f"{workers(self.placement.takers(number))} hold differ: a bit flipped in the memory of "
                 f"one of them, or the optimizer gave two results on the same bits{ADVICE}"
             )
 

@@ -20,8 +20,6 @@ from meshmend.job.embeddings.tables import EmbeddingTables
 from meshmend.job.frameworks.arrays import TreeState
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.ledger import StepLedger
-from meshmend.job.reduction.exact import ExactSum
-from meshmend.job.reduction.float32 import Float32
 from meshmend.job.session.session import WorkerSession
 from meshmend.job.session.solo import Solo
 from meshmend.job.shm.segment import open_to_read
@@ -41,12 +39,12 @@ def spread(
     _check(tables, framework, config)
     shape = tables.shape
     width = shape.width + shape.memory
-    if settings is None or not isinstance(session, WorkerSession):
+    if settings is None or session.alone:
         holder = TableHolder(shape, tables.optimizer, _placement(tables, session.wanted), Shelf(width))
     else:
         own = open_to_read(settings.run, settings.rank)
         # Not of those that are wanted now: where hosts were added, newcomers must count as all others did.
-        first = own.agent.founders
+        first = session.founders
         _check_run(tables, first, settings)
         holder = TableHolder(
             shape, tables.optimizer, _placement(tables, first), Shelf(width, own.files, own.birth), settings.rank,
@@ -55,9 +53,8 @@ def spread(
     tables.holder = holder
     rank = 0 if settings is None else settings.rank
     saver = TableSaver(settings, ledger, state, holder, session, rank)
-    if isinstance(session, WorkerSession):
-        session.shard(lambda segment, *_: TableSide(segment, saver))
-        session.save = saver.halted
+    session.shard(lambda segment, *_: TableSide(segment, saver))
+    session.save = saver.halted
     return TableReplica(framework, config, holder, session, compared=settings is not None), saver
 
 
@@ -66,7 +63,7 @@ def _placement(tables: EmbeddingTables, workers: int) -> Placement:
     return Placement(tables.shape.slices, min(1, workers - 1) if tables.buddies is None else tables.buddies)
 
 
-def _rest(session: WorkerSession) -> None:
+def _rest(session: WorkerSession | Solo) -> None:
     """Wait a moment for what another worker is about to do; end here if the run is halted."""
     session.tick()
     time.sleep(ROWS_POLL)
@@ -83,9 +80,9 @@ def _check(tables: EmbeddingTables, framework: Framework, config: JobConfig) -> 
             "embedding tables need a state that is a tree of arrays in the host's memory for now (numpy, or JAX on the "
             "processor): PyTorch's objects and states on devices cannot have them yet"
         )
-    if config.kind not in (ExactSum, Float32):
+    if not config.kind.sliceable:
         raise JobError(f"embedding tables cannot have wire={config.kind.wire!r} yet: give mm.Job(wire='float32')")
-    if config.kind is Float32:
+    if config.kind.dtype.kind == "f":
         check_float_rows(sum(tables.shape.rows))
 
 

@@ -7,13 +7,14 @@ import signal
 import threading
 import time
 
+from meshmend.base.clocks import SLOW_STOP
 from meshmend.base.processes import kill
 from meshmend.job.faults.base import COURIER_POINTS, WORKER_POINTS, Fault, FaultKind, Point, Target, register
 from meshmend.job.shm.inspect import request_flip
 from meshmend.telemetry import Part
 
-SLOW_MOMENTS, SLOW_STOP = 20, 0.04
-"""How often a worker that is slow on purpose is stopped, and for how many seconds. Below HANG_FLOOR."""
+SLOW_MOMENTS = 20
+"""How often a worker that is slow on purpose is stopped."""
 
 
 def _kill(fault: Fault, worker: int) -> None:

@@ -78,8 +78,8 @@ class DeviceAccumulator(Accumulator):
         if isinstance(sums, tuple):
             self.layout.check_finite(sums, step)
             raise AssertionError("there are leaves with NaN or Inf")
-        exact = self.reduction.reduction == "exact"
-        if (check and not exact) or (exact and self._narrow):
+        checked = self.reduction.checks_itself
+        if (check and not checked) or (checked and self._narrow):
             found = self.finite(sums)
             self.layout.check_finite(np.flatnonzero(~found[: len(sums)]).tolist(), step)
             for number, held in zip(self._narrow, found[len(sums) :], strict=True):

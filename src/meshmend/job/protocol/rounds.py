@@ -11,6 +11,8 @@ from enum import Enum
 
 NEVER = -1
 """The number of the round before the first."""
+MOST_LANES = 4096
+"""More have no room in shared memory, nor in the notes of exact sums."""
 
 
 class RoundKind(Enum):

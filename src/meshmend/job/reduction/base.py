@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from meshmend.job.reduction.layout import Layout, Rooms
+from meshmend.job.reduction.layout import Layout, Leaf, Rooms
 
 Flat = npt.NDArray[Any]
 Levels = npt.NDArray[np.int16]
@@ -85,6 +85,12 @@ class Reduction(ABC):
     """The type of the numbers in a message."""
     nonfinite: ClassVar[tuple[NonFinite, ...]]
     """What can be done where a sum holds NaN or Inf; the first one is the default."""
+    checks_itself: ClassVar[bool] = False
+    """Whether `finish` always raises `NotFinite` by itself, without `check`."""
+    sliceable: ClassVar[bool] = False
+    """Whether a worker can use a slice of a total without the rest, as sharded updates and embedding tables do."""
+    packing: ClassVar[str] = ""
+    """What the numbers of the head are, for devices that add them with kernels of their own; empty: there is none."""
 
     def __init__(self, layout: Layout, lanes: int) -> None:
         del lanes
@@ -92,6 +98,17 @@ class Reduction(ABC):
         self.size = layout.size
         """How many numbers of a message hold gradients: all but the footer."""
         self.head = 0
+
+    @property
+    def grid(self) -> Any | None:
+        """The common grid that lanes are rounded to (`Exact`), if the kind has one: accumulators on devices use it."""
+        return None
+
+    @classmethod
+    def packs(cls, leaf: Leaf) -> bool:
+        """Whether the numbers of a leaf travel in the head, packed."""
+        del leaf
+        return False
 
     @classmethod  # noqa: B027 (most kinds need nothing)
     def warm(cls) -> None:

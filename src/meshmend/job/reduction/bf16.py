@@ -36,7 +36,8 @@ class Bf16(Float32):
     """
 
     number = 2
-    wire = "bf16"
+    wire = packing = "bf16"
+    sliceable = False
 
     def __init__(self, layout: Layout, lanes: int) -> None:
         super().__init__(layout, lanes)
@@ -44,6 +45,11 @@ class Bf16(Float32):
         self.head = -(-sum(sizes) // 2)
         self.size = self.head + layout.size - sum(sizes)
         self._sums = np.empty(layout.size, np.float32)
+
+    @classmethod
+    def packs(cls, leaf: Leaf) -> bool:
+        """Whether a leaf travels as bf16."""
+        return travels_as_bf16(leaf)
 
     @classmethod
     def warm(cls) -> None:

@@ -46,7 +46,7 @@ import numpy.typing as npt
 
 from meshmend.base.kernels import kernel
 from meshmend.errors import JobError
-from meshmend.job.data.lanes import MOST_LANES
+from meshmend.job.protocol.rounds import MOST_LANES
 from meshmend.job.reduction.base import Flat, Levels, NonFinite, Reduction
 from meshmend.job.reduction.layout import Layout, Rooms
 
@@ -262,6 +262,7 @@ class ExactSum(Reduction):
     reduction = "exact"
     dtype = np.dtype(np.int32)
     nonfinite = (NonFinite.ERROR, NonFinite.SKIP)
+    checks_itself = sliceable = True
 
     def __init__(self, layout: Layout, lanes: int) -> None:
         super().__init__(layout, lanes)
@@ -289,8 +290,8 @@ class ExactSum(Reduction):
         return self.layout.shaped(self.layout.parts(outcome.sums), copy=True, rooms=rooms)
 
     @property
-    def exact(self) -> Exact:
-        """The grid."""
+    def grid(self) -> Exact:
+        """All workers round to it."""
         return self._exact
 
     def state(self) -> Levels:

@@ -17,6 +17,7 @@ class Float32(Reduction):
     reduction = "float"
     dtype = np.dtype(np.float32)
     nonfinite = (NonFinite.PASS, NonFinite.ERROR, NonFinite.SKIP)
+    sliceable = True
 
     def add(self, buffer: Flat, arrays: Iterable[Flat], *, first: bool) -> None:
         """Add one lane's gradients."""

@@ -73,15 +73,19 @@ class Slices:
 
 
 class WorkerSession:
-    """One worker's part in one job of a run, from `share` to `leave`."""
+    """One worker's part in one job of a run, from `share` to `leave`. `Solo` has the same interface."""
+
+    alone = False
+    """Whether no other worker takes part."""
 
     def __init__(self, settings: Settings, lanes: int) -> None:
         self._segment = open_as_worker(settings.run, settings.rank)
         self._side = WorkerSide(self._segment)
         self._own = self._segment.worker
-        founders = self._segment.agent.founders
-        if lanes < founders:
-            raise JobError(f"{lanes} lanes are too few for {founders} workers: each needs at least one")
+        self.founders = self._segment.agent.founders
+        """How many workers the run began with: where hosts were added, newcomers must count as all others did."""
+        if lanes < self.founders:
+            raise JobError(f"{lanes} lanes are too few for {self.founders} workers: each needs at least one")
         self.wanted = wanted = min(self._segment.agent.wanted, lanes)  # those of new hosts wait if there are too few
         self._footer = Footer(lanes, self._segment.agent.ranks)
         self.places = Places(self._segment, self._footer.size, self.end)
@@ -318,6 +322,10 @@ class WorkerSession:
             return total, found, {}
         check_calls(calls, self._step)
         return total, found, in_turn(calls, notes)
+
+    def record(self, write: Callable[[Epoch, int], None]) -> None:
+        """Have a line written about what all workers did in the last round: its epoch and its number are given."""
+        write(self.epoch, self.last_round)
 
     def tick(self) -> None:
         """Make progress known."""

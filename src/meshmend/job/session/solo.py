@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from meshmend.telemetry import Epoch
 class Solo:
     """Every lane is computed here."""
 
+    alone = True
     first = True
     joined: frozenset[int] = frozenset()
     """Who joined with the last sum: nobody has."""
@@ -33,8 +34,15 @@ class Solo:
         self.account = Total([1] * lanes, {0: 0}, 0, [0] * lanes)
         self.places, self.room = SimpleNamespace(note=str), SimpleNamespace()
         """No other worker sums with this one or gets a message."""
+        self.save: Callable[[], bool] = lambda: True
+        """No run is halted, so it is not called."""
         self.mine = tuple(range(lanes))
         """The lanes that this worker computed last."""
+
+    @property
+    def founders(self) -> int:
+        """How many workers count as there from the beginning."""
+        return self.wanted
 
     def share(self, job: int, export: Callable[[bool], list[Any]]) -> Any | None:
         """Return None: no other worker has a state to give."""
@@ -58,6 +66,24 @@ class Solo:
 
     def digested(self, step: int, digest: Later[int], *, final: bool = True) -> None:
         """Do nothing: there is no other state to compare with."""
+
+    def shard(self, made: Callable[..., Any]) -> None:
+        """Do nothing: no courier asks for slices."""
+        del made
+
+    def record(self, write: Callable[[Epoch, int], None]) -> None:
+        """Write nothing: there is no round that others took part in."""
+        del write
+
+    def obey(self) -> None:
+        """Do nothing: there is no run that could be halted."""
+
+    def end(self, why: str) -> NoReturn:
+        """Raise: there are no others that could continue."""
+        raise JobError(why)
+
+    def exit_unneeded(self) -> None:
+        """Stay: nobody else does this work."""
 
     def tick(self) -> None:
         """Do nothing: no agent is watching."""

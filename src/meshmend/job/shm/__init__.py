@@ -24,4 +24,3 @@ from meshmend.job.shm.segment import open_as_agent as open_as_agent
 from meshmend.job.shm.segment import open_as_courier as open_as_courier
 from meshmend.job.shm.segment import open_as_worker as open_as_worker
 from meshmend.job.shm.segment import open_to_read as open_to_read
-from meshmend.job.shm.words import MOST_LANES as MOST_LANES

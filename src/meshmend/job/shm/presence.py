@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from meshmend.base.clocks import AGENT_POLL, EXIT_WAIT
+from meshmend.base.clocks import AGENT_POLL, EXIT_WAIT, LOCK_POLL
 from meshmend.base.processes import Identity
 from meshmend.errors import JobError, SegmentGone
 from meshmend.job.shm.files import ranks_of
@@ -63,7 +63,7 @@ def enter(run: str, *, make: bool = False) -> Path:
                 _present[folder] = file
                 return folder
             os.close(file)
-        time.sleep(0.001)
+        time.sleep(LOCK_POLL)
     raise JobError(f"{folder / LOCK} is held by a process that removes run {run!r}: end that process")
 
 

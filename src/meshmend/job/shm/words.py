@@ -33,6 +33,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, get_origin, 
 
 from meshmend.base.processes import Identity
 from meshmend.errors import JobError
+from meshmend.job.protocol.rounds import MOST_LANES
 
 E = TypeVar("E", bound=IntEnum)
 
@@ -195,7 +196,6 @@ class Stamp(Field[tuple[int, int, int], tuple[int, int, int]]):
 
 LAST = (1 << 63) - 1
 """The largest number of a word."""
-MOST_LANES = 4096
 LANES_PER_WORD = 32
 
 

@@ -22,7 +22,7 @@ from meshmend.job.session.session import Slices, WorkerSession
 from meshmend.job.session.solo import Solo
 from meshmend.job.shm.mailbox import WorkerSide
 from meshmend.job.shm.records import Updated
-from meshmend.job.shm.segment import WorkerSegment, open_to_read
+from meshmend.job.shm.segment import WorkerSegment
 from meshmend.job.shm.sharded_memory import held_in
 from meshmend.job.shm.slices import SliceMemory
 from meshmend.job.slices.holder import Changed, Copy
@@ -179,12 +179,10 @@ def shard(
     save: Callable[..., SliceSaver],
 ) -> tuple[ShardedReplica, SliceSaver]:
     """What a worker of a sharded job has, and what saves it; its session takes part in the updates."""
-    alone = settings is None or not isinstance(session, WorkerSession)
     # Not of those that are wanted now: where hosts were added, newcomers must count as all others did.
-    first = session.wanted if alone or settings is None else open_to_read(settings.run, settings.rank).agent.founders
-    buddies = sharded.among(first, alone=alone)
-    made = ShardedReplica(weights, sharded, config, compared=not alone)
-    if settings is None or not isinstance(session, WorkerSession):
+    buddies = sharded.among(session.founders, alone=session.alone)
+    made = ShardedReplica(weights, sharded, config, compared=not session.alone)
+    if settings is None or session.alone:
         return made, save(made, made.held)
     mesh = read_description(settings.folder).get("mesh")
     if mesh:

@@ -16,6 +16,7 @@ import numpy as np
 
 from meshmend.base.clocks import ROOM_POLL, SLICES_POLL, SLICES_WAIT
 from meshmend.base.env import Settings
+from meshmend.base.units import plural
 from meshmend.job.checkpoints.checkpoints import DIVERGED, Checkpoints
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.ledger import StepLedger
@@ -130,7 +131,7 @@ class SliceCheckpoints(Checkpoints):
         path = self._index(step, digests, about, self._replica.weights.extras(), name)
         self._keep(step)
         self._said(path, time.monotonic() - began, path.stat().st_size, step)
-        print(f"checkpoint {name + ' ' if name else ''}of {step} steps written", flush=True)
+        print(f"checkpoint {name + ' ' if name else ''}of {plural(step, 'step')} written", flush=True)
         return True
 
     def now(self, framework: Framework, step: int, about: dict[str, Any], name: str = "") -> bool:

@@ -19,8 +19,6 @@ from meshmend.job.config import JobConfig
 from meshmend.job.frameworks.base import Accumulator
 from meshmend.job.frameworks.weights import Weights
 from meshmend.job.reduction.base import NonFinite
-from meshmend.job.reduction.exact import ExactSum
-from meshmend.job.reduction.float32 import Float32
 from meshmend.job.reduction.layout import Layout
 from meshmend.job.reduction.norms import Blocks, Sums
 from meshmend.job.replica import Replica
@@ -69,12 +67,12 @@ class ShardedReplica(Replica):
 
     def __init__(self, weights: Weights, sharded: Sharded, config: JobConfig, *, compared: bool) -> None:
         super().__init__(weights, config, compared=compared)
-        if config.kind not in (ExactSum, Float32):
+        if not config.kind.sliceable:
             raise JobError(
                 f"sharded updates cannot have wire={config.kind.wire!r} yet: give mm.Job(wire='float32'), or share the "
                 "state without optimizer="
             )
-        if config.kind is Float32 and config.nonfinite is not NonFinite.PASS:
+        if not config.kind.checks_itself and config.nonfinite is not NonFinite.PASS:
             raise JobError(
                 f"sharded updates with reduction='float' cannot have nonfinite={config.nonfinite.value!r}, since no "
                 "worker has all sums: give mm.Job(reduction='exact'), or leave nonfinite= out"
@@ -85,7 +83,7 @@ class ShardedReplica(Replica):
         optimizer = sharded.optimizer.of_slices(longest, tensors=sharded.tensors)
         tensors = [(name, value.shape) for name, value in weights.leaves()]
         self.holder = Holder(weights.sizes, weights.flat, optimizer, config.lanes.lanes, slices, tensors)
-        self.holder.plain = config.kind is Float32
+        self.holder.plain = config.kind.dtype.kind == "f"
         weights.use(self.holder.weights)
         self.memory: SliceMemory | None = None
         """Where the weights and digests are that the courier reads too; None alone."""
@@ -119,8 +117,8 @@ class ShardedReplica(Replica):
         """What adds up lanes like this one; what they give besides gradients comes behind them."""
         known, found = turn in self._accumulators, super().accumulator(tree, turn)
         if not known:
-            if isinstance(found.reduction, ExactSum):
-                self.holder.exact = found.reduction.exact
+            if found.reduction.grid is not None:
+                self.holder.exact = found.reduction.grid
             leaves = self.framework.leaves_of(tree)[len(self.weights.sizes) :]
             self._rest, self._besides = Layout([(name, np.asarray(value)) for name, value in leaves]), tree[1]
         return found

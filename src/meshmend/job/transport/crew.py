@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from meshmend.base.clocks import IDLE_COUNT
+
 STAT = Path("/proc/stat")
 STRETCH = 1 << 22
 """Bytes that are worth a thread."""
-INTERVAL = 0.1
-"""Seconds after which the kernel's count of idle time is meaningful: it counts in hundredths."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -38,7 +38,7 @@ class Crew:
         if self._cores <= self._couriers:
             return 1
         (before, then), now = self._seen, time.monotonic()
-        if now - then >= INTERVAL:
+        if now - then >= IDLE_COUNT:
             idle = _idle()  # not each time: with many cores, the kernel writes a long page for it
             share = int((idle - before) / (now - then)) // self._couriers
             self._hands = max(1, min(self._cores // self._couriers, 1 + share))

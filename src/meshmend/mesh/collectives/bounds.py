@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.base.kernels import kernel
+from meshmend.base.units import agree
 from meshmend.mesh import Mesh
 from meshmend.mesh.collectives.groups import Labels, Tile
 from meshmend.mesh.notation import speed_text
@@ -200,7 +201,7 @@ def _best(mesh: Mesh, sets: Iterator[Chosen], ratio: Callable[[Fraction, int], F
     count = np.count_nonzero(inside)
     first = mesh.name(int(np.flatnonzero(inside)[0]))
     what = f"chip {first} hangs" if count == 1 else f"{count} chips from {first} on hang"
-    reason = f"{what} on {speed_text(links)} link{'s' * (links > 1)}"
+    reason = f"{what} on {speed_text(links)} {agree(links, 'link')}"
     return CutBound(mesh, fraction, np.where(mesh.alive, inside, -1).astype(np.int32), reason)
 
 

@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.base.kernels import kernel
+from meshmend.base.units import agree
 from meshmend.mesh import Mesh
 from meshmend.mesh.notation import speed_text
 
@@ -78,7 +79,7 @@ class Bound:
             first = self.mesh.name(int(np.flatnonzero(self.part == label)[0]))
             what = f"chip {first} hangs" if size == 1 else f"{size} chips round {first} hang"
             worth = "" if self.mesh.even else "the worth of "
-            return f"{what} on {worth}{links} link{'s' * (self.links > 1)}"
+            return f"{what} on {worth}{links} {agree(self.links, 'link')}"
         single = sum(1 for size in sizes.values() if size == 1)
         big = ", ".join(str(size) for _, size in sizes.most_common(3) if size > 1)
         links = f"{links} links join" if self.mesh.even else f"links worth {links} whole ones join"

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from meshmend.base.status import DONE, HALTED
 from meshmend.report.audit import Account
 from meshmend.report.curves import Curve, of_metric, of_step_time, thin
 from meshmend.report.history import History, JobHistory
@@ -29,7 +30,6 @@ WINDOWS = 120
 """Parts of the run whose goodput is shown."""
 RECENT = 50
 """Steps whose median time is the current step time."""
-RESUMABLE = 75
 
 Section = dict[str, Any] | list[Any] | None
 
@@ -73,7 +73,7 @@ def phase(history: History) -> str:
     """How the run stands, in a word."""
     ended = history.ended
     if ended is not None:
-        return {0: "finished", RESUMABLE: "stopped"}.get(ended.status, "failed")
+        return {DONE: "finished", HALTED: "stopped"}.get(ended.status, "failed")
     if not history.attempts:
         return "unknown"
     return "halting" if history.halting is not None else "running"

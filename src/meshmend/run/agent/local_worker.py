@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from meshmend.base.clocks import AGENT_REST, REPAIR, STACK_WAIT
+from meshmend.base.clocks import AGENT_ALERT, AGENT_REST, REPAIR, STACK_WAIT
 from meshmend.base.packing import FULL, pack_away
 from meshmend.base.processes import doing, handles, is_here, is_stopped, name
 from meshmend.base.schema import checked
@@ -24,8 +24,6 @@ from meshmend.run.agent.output import PIECE, Tail
 from meshmend.run.agent.pulse import CourierPulse, LoadingPulse, Pulse
 from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, WorkerError
 
-LEFT = 5.0
-"""Seconds after the end of a worker in which the agent keeps polling often, because something may follow from it."""
 DAEMON = "prted"
 """The daemon that mpirun starts on other hosts; couriers are its children there."""
 
@@ -217,7 +215,7 @@ class LocalWorker:
         if seen is None:
             return False
         if seen.status is not None:
-            return time.monotonic() - self.ended >= LEFT
+            return time.monotonic() - self.ended >= AGENT_ALERT
         settled = seen.courier is CourierState.ALIVE and seen.world == seen.standby == seen.agreed and not seen.still
         if not settled or seen.over or seen.saving or seen.exiting or seen.stuck:
             return False

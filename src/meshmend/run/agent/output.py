@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import codecs
 
+from meshmend.base.clocks import PROGRESS_BAR
+
 PIECE = 1 << 20
 """Bytes per read; a longer line is shown in pieces."""
-BAR = 1.0
-"""Seconds between two states of a progress bar."""
 
 
 class Tail:
@@ -32,7 +32,7 @@ class Tail:
         if b"\r" in rest:
             begin, state = _newest(rest)
             end += begin
-            if state.strip() and state != self._bar and now - self._shown >= BAR:
+            if state.strip() and state != self._bar and now - self._shown >= PROGRESS_BAR:
                 lines.append(state)
                 self._bar, self._shown = state, now
         if not end and len(data) >= PIECE:

@@ -16,10 +16,6 @@ from typing import ClassVar
 from meshmend.errors import JobError
 from meshmend.run.clusters.hosts import Host
 
-RESUMABLE = 75
-"""Exit status of a run that wrote a checkpoint because it was told to stop: EX_TEMPFAIL, try again later."""
-GRACE = 120
-"""Seconds between the scheduler's signal and the end of the job: time to write a checkpoint."""
 _OURS = {"--hosts", "--hosts-file", "--workers", "-n", "--resume", "--attach", "--print"}
 
 

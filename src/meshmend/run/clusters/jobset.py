@@ -11,8 +11,10 @@ import os
 import re
 import shlex
 
+from meshmend.base.clocks import JOB_GRACE
+from meshmend.base.status import HALTED
 from meshmend.errors import JobError
-from meshmend.run.clusters.base import GRACE, RESUMABLE, JobRequest
+from meshmend.run.clusters.base import JobRequest
 from meshmend.run.clusters.hosts import Host
 from meshmend.run.clusters.kubernetes import VOLUMES, indent
 from meshmend.run.clusters.ssh import Ssh
@@ -89,7 +91,7 @@ spec:
           template:
             spec:
               restartPolicy: OnFailure
-              terminationGracePeriodSeconds: {GRACE}
+              terminationGracePeriodSeconds: {JOB_GRACE}
               containers:
                 - name: worker
                   image: YOUR-IMAGE-WITH-MESHMEND-AND-SSHD
@@ -109,8 +111,8 @@ spec:
           backoffLimit: 10 # each start after an interruption counts, and so does each failure
           template:
             spec:
-              restartPolicy: OnFailure # status {RESUMABLE} means that there is a checkpoint to resume from
-              terminationGracePeriodSeconds: {GRACE}
+              restartPolicy: OnFailure # status {HALTED} means that there is a checkpoint to resume from
+              terminationGracePeriodSeconds: {JOB_GRACE}
               containers:
                 - name: launcher
                   image: YOUR-IMAGE-WITH-MESHMEND-AND-SSHD

@@ -1,6 +1,6 @@
 """Kubernetes: an MPIJob for the MPI operator of Kubeflow (github.com/kubeflow/mpi-operator), in which a pod is a host.
 
-A pod that is evicted gets SIGTERM; meshmend writes a checkpoint and exits with RESUMABLE, and the launcher's pod
+A pod that is evicted gets SIGTERM; meshmend writes a checkpoint and exits with HALTED, and the launcher's pod
 restarts and resumes. What only the user can know (image, volume) is a word in capitals.
 """
 
@@ -11,8 +11,10 @@ import shlex
 import textwrap
 from pathlib import Path
 
+from meshmend.base.clocks import JOB_GRACE
+from meshmend.base.status import HALTED
 from meshmend.errors import JobError
-from meshmend.run.clusters.base import GRACE, RESUMABLE, JobRequest
+from meshmend.run.clusters.base import JobRequest
 from meshmend.run.clusters.hosts import Host
 from meshmend.run.clusters.ssh import Ssh
 
@@ -81,10 +83,10 @@ spec:
   mpiReplicaSpecs:
     Launcher:
       replicas: 1
-      restartPolicy: OnFailure # status {RESUMABLE} means that there is a checkpoint to resume from
+      restartPolicy: OnFailure # status {HALTED} means that there is a checkpoint to resume from
       template:
         spec:
-          terminationGracePeriodSeconds: {GRACE}
+          terminationGracePeriodSeconds: {JOB_GRACE}
           containers:
             - name: launcher
               image: YOUR-IMAGE-WITH-MESHMEND-AND-SSHD
@@ -101,7 +103,7 @@ spec:
       restartPolicy: OnFailure # a pod that comes back can be used again
       template:
         spec:
-          terminationGracePeriodSeconds: {GRACE}
+          terminationGracePeriodSeconds: {JOB_GRACE}
           containers:
             - name: worker
               image: YOUR-IMAGE-WITH-MESHMEND-AND-SSHD

@@ -1,7 +1,7 @@
 """Slurm: `meshmend run` inside an allocation, and the script for sbatch that starts it.
 
 Slurm stops a job with SIGTERM and starts it again elsewhere. On SIGTERM meshmend writes a checkpoint and exits with
-RESUMABLE; the requeued job continues from there with `--resume`. When a node fails, Slurm would end the whole job: with
+HALTED; the requeued job continues from there with `--resume`. When a node fails, Slurm would end the whole job: with
 `--no-kill` it keeps the rest of the allocation, and meshmend continues there. If that was the node of the batch script,
 `--requeue` makes Slurm restart the job. What only the user can know (partition, time limit) is a line to add.
 """
@@ -13,9 +13,10 @@ import re
 import shlex
 import subprocess
 
-from meshmend.base.status import ABANDONED
+from meshmend.base.clocks import JOB_GRACE, SCHEDULER_ANSWER
+from meshmend.base.status import ABANDONED, HALTED
 from meshmend.errors import JobError
-from meshmend.run.clusters.base import GRACE, RESUMABLE, JobRequest
+from meshmend.run.clusters.base import JobRequest
 from meshmend.run.clusters.hosts import Host
 from meshmend.run.clusters.ssh import Ssh
 
@@ -33,7 +34,9 @@ class Slurm(Ssh):
         nodes = os.environ.get("SLURM_JOB_NODELIST", "")
         try:
             command = ["scontrol", "show", "hostnames", nodes]
-            names = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+            names = subprocess.run(
+                command, capture_output=True, text=True, check=True, timeout=SCHEDULER_ANSWER
+            ).stdout.split()
         except (OSError, subprocess.SubprocessError) as error:
             raise JobError(f"scontrol cannot name the hosts of this allocation ({nodes!r}): {error}") from None
         return [Host(name, slots) for name, slots in zip(names, self._slots(len(names)), strict=True)]
@@ -59,7 +62,7 @@ class Slurm(Ssh):
 #SBATCH --ntasks-per-node={request.per_host}
 #SBATCH --no-kill
 #SBATCH --requeue
-#SBATCH --signal=B:TERM@{GRACE}
+#SBATCH --signal=B:TERM@{JOB_GRACE}
 
 set -u -o pipefail
 name={run}
@@ -94,7 +97,7 @@ for _ in 1 2 3; do # the launcher failed or was killed (no memory, say), and its
     if [ "$status" -ne {ABANDONED} ] && [ "$status" -le 128 ]; then break; fi
     follow meshmend run --attach "$name"
 done
-if [ "$status" -eq {RESUMABLE} ]; then
+if [ "$status" -eq {HALTED} ]; then
     scontrol requeue "$SLURM_JOB_ID"
 fi
 exit "$status"

@@ -9,16 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from meshmend.base.clocks import KEEPALIVE_AFTER, KEEPALIVE_EVERY, KEEPALIVE_PROBES
 from meshmend.errors import JobError
 from meshmend.run.clusters.base import Cluster
 from meshmend.run.clusters.hosts import Host
 
 KEEPALIVE = [
-    "--prtemca", "prte_oob_tcp_keepalive_time", "5",  # a host that is cut off sends nothing: mpirun has to probe
-    "--prtemca", "prte_oob_tcp_keepalive_intvl", "2",
-    "--prtemca", "prte_oob_tcp_keepalive_probes", "3",
+    "--prtemca", "prte_oob_tcp_keepalive_time", str(KEEPALIVE_AFTER),
+    "--prtemca", "prte_oob_tcp_keepalive_intvl", str(KEEPALIVE_EVERY),
+    "--prtemca", "prte_oob_tcp_keepalive_probes", str(KEEPALIVE_PROBES),
 ]  # fmt: skip
-"""With these, mpirun ends after eleven seconds of silence; the kernel would wait for minutes or forever."""
+"""With these, mpirun ends when a host is cut off."""
 NO_SLURM = ["--prtemca", "plm", "ssh", "--prtemca", "ras", "^slurm"]
 """Inside a Slurm job, mpirun would start its daemons with srun: a failed node ends all of them, and never returns."""
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from meshmend.base.units import duration_text, plural
 from meshmend.errors import JobError
 from meshmend.job.shm import MEMORY, stale_runs
 from meshmend.run.clusters import current
@@ -66,7 +67,7 @@ def line(finding: Finding) -> str:
 def verdict(findings: Sequence[Finding]) -> str:
     """Return the summary."""
     bad = sum(finding.good is False for finding in findings)
-    return f"{bad} problem{'s' * (bad > 1)}, marked BAD" if bad else "no problems found"
+    return f"{plural(bad, 'problem')}, marked BAD" if bad else "no problems found"
 
 
 Result = tuple[bool | None, str] | tuple[bool | None, str, str]
@@ -81,7 +82,7 @@ def _machine(_: bool) -> Result:
     cores = len(os.sched_getaffinity(0))
     sizes = dict(re.findall(r"(\w+):\s+(\d+) kB", Path("/proc/meminfo").read_text()))
     free, whole = (int(sizes[name]) / 2**20 for name in ("MemAvailable", "MemTotal"))
-    return True, f"{cores} core{'s' * (cores > 1)}, {free:.1f} GiB of {whole:.1f} GiB memory free"
+    return True, f"{plural(cores, 'core')}, {free:.1f} GiB of {whole:.1f} GiB memory free"
 
 
 def _proc(_: bool) -> Result:
@@ -185,10 +186,13 @@ def _kill_test(deep: bool) -> Result:
     if not deep or not found():
         return None, "skipped" if found() else "skipped: no mpirun"
     try:
-        milliseconds = kill_test()
+        pause = duration_text(kill_test() / 1e3)
     except JobError as error:
         return False, f"the survivors did not continue: {error}", "fix what is BAD above, or see docs/robustness.md"
-    return True, f"killed one of 3 processes while they summed; the next sum came {milliseconds:.0f} ms later"
+    return (
+        True,
+        f"killed one of 3 processes while they summed; the next sum came {pause} later",
+    )
 
 
 def _jax(deep: bool) -> Result:
@@ -201,7 +205,7 @@ def _jax(deep: bool) -> Result:
     if status:
         return False, f"{version} finds no devices: {last(wrong)}", "try python -c 'import jax; print(jax.devices())'"
     count, kind, backend = last(said).split("|", 2)
-    return True, f"{version}, {count} device{'s' * (count != '1')}: {kind} ({backend})"
+    return True, f"{version}, {plural(int(count), 'device')}: {kind} ({backend})"
 
 
 def _torch(_: bool) -> Result:

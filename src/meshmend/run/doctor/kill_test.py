@@ -15,19 +15,19 @@ import tempfile
 import time
 from pathlib import Path
 
+from meshmend.base.clocks import KILL_TEST, KILL_TEST_EXIT, KILL_TEST_POLL
 from meshmend.base.processes import kill, running
+from meshmend.base.units import duration_text
 from meshmend.errors import JobError
 from meshmend.job.shm import MEMORY
 from meshmend.run.world.mpirun import ON_HOSTS, OPTIONS, mpirun
 
-SECONDS = 60
-"""More than a busy machine needs; a test that takes longer has hung."""
 PROCESSES, VICTIM = 3, 1
 MEMBER = "meshmend.run.doctor.mpi"
 _LEFT = [rank for rank in range(PROCESSES) if rank != VICTIM]
 
 
-def kill_test(seconds: float = SECONDS) -> float:
+def kill_test(seconds: float = KILL_TEST) -> float:
     """Return the milliseconds from the kill to the last survivor's next sum; a JobError says what failed."""
     memory = str(MEMORY) if os.access(MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(
@@ -45,7 +45,9 @@ def kill_test(seconds: float = SECONDS) -> float:
             finally:
                 _end(job, folder)
         if not all((folder / f"{rank}.json").exists() for rank in _LEFT):
-            how = f"mpirun exited with status {job.returncode}" if ended else f"no result within {seconds:g} s"
+            how = (
+                f"mpirun exited with status {job.returncode}" if ended else f"no result within {duration_text(seconds)}"
+            )
             raise JobError(f"{how}{_tail(out.read_text(errors='replace'))}")
         return _judge(folder)
 
@@ -63,14 +65,14 @@ def _wait(job: subprocess.Popen[bytes], folder: Path, seconds: float) -> bool:
     while time.monotonic() < deadline and job.poll() is None:
         if all((folder / f"{rank}.json").exists() for rank in _LEFT):
             break
-        time.sleep(0.01)
+        time.sleep(KILL_TEST_POLL)
     return job.poll() is not None
 
 
 def _end(job: subprocess.Popen[bytes], folder: Path) -> None:
     """Kill mpirun, which may not exit after failures, and its processes, which are in separate process groups."""
     with contextlib.suppress(subprocess.TimeoutExpired):
-        job.wait(1)
+        job.wait(KILL_TEST_EXIT)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(job.pid, signal.SIGKILL)
     job.wait()

@@ -18,14 +18,13 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
+from meshmend.base.clocks import KILL_TEST, KILL_TEST_DELAY
 from meshmend.job.faults import Fault
 from meshmend.job.faults.kinds import KILL
 from meshmend.job.transport.base import PIECE, patient
-from meshmend.run.doctor.kill_test import SECONDS, VICTIM
+from meshmend.run.doctor.kill_test import VICTIM
 
 PIECES = 4
-DELAY = 0.1
-"""Seconds of undisturbed sums before the kill."""
 
 
 def total(group: MPI.Comm, rank: int) -> int:
@@ -58,7 +57,7 @@ def take_part(folder: Path) -> None:
                 break
             sums += 1
             if rank == VICTIM and sums == 1:
-                threading.Timer(DELAY, die, [folder]).start()
+                threading.Timer(KILL_TEST_DELAY, die, [folder]).start()
         except MPI.Exception:
             group.Revoke()
             group = group.Shrink()
@@ -74,7 +73,7 @@ def take_part(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    signal.alarm(SECONDS)  # ends this process even if mpirun and the doctor are gone
+    signal.alarm(KILL_TEST)  # ends this process even if mpirun and the doctor are gone
     try:
         take_part(Path(sys.argv[1]))
     except BaseException as error:

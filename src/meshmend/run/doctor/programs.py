@@ -9,11 +9,10 @@ import signal
 import subprocess
 from importlib import metadata
 
+from meshmend.base.clocks import DOCTOR_CHILD
+from meshmend.base.units import duration_text
 from meshmend.errors import JobError
 from meshmend.run.world.mpirun import mpirun
-
-SLOW = 60.0
-"""Seconds that a child process may take; JAX can search for accelerators for a long time."""
 
 
 def child(command: list[str], **environment: str) -> tuple[int, str, str]:
@@ -23,11 +22,11 @@ def child(command: list[str], **environment: str) -> tuple[int, str, str]:
         env={**os.environ, **environment}, text=True, errors="replace", start_new_session=True,
     )  # fmt: skip
     try:
-        out, wrong = process.communicate(timeout=SLOW)
+        out, wrong = process.communicate(timeout=DOCTOR_CHILD)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         out, wrong = process.communicate()
-        return 1, out, f"no answer within {SLOW:g} s"
+        return 1, out, f"no answer within {duration_text(DOCTOR_CHILD)}"
     return process.returncode, out, wrong
 
 

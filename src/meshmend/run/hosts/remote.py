@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
-from meshmend.base.clocks import BEAT, HOST_QUIET, HOST_SILENCE
+from meshmend.base.clocks import ANSWER_POLL, BEAT, HOST_QUIET, HOST_SILENCE
 from meshmend.base.waiting import readable
 from meshmend.errors import FormatError, JobError
 from meshmend.run.agent.messages import (
@@ -183,7 +183,7 @@ class Remote:
         while self._did < self._asked and not self.closed:
             if time.monotonic() > deadline:
                 self.closed = True
-            time.sleep(0.001)
+            time.sleep(ANSWER_POLL)
 
     def look(self) -> list[RankSeen]:
         """Return the ranks of that host, as the agent last reported them."""

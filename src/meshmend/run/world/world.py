@@ -17,9 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+from meshmend.base.clocks import SOCKETS_OPEN
 from meshmend.base.private_network import PrivateNetwork
 from meshmend.base.processes import die_with_parent
-from meshmend.base.sockets import LOCAL, LOOK, keep_to
+from meshmend.base.sockets import LOCAL, keep_to
 from meshmend.job.shm import world_folder
 from meshmend.run.clusters.hosts import HERE
 from meshmend.run.spec import RunSpec
@@ -70,7 +71,7 @@ def open_world(
     )  # fmt: skip
     assert process.stdout is not None
     if alone is None and (reach := LOCAL if local else network):
-        threading.Thread(target=keep_to, args=[process.pid, reach, LOOK], name="sockets", daemon=True).start()
+        threading.Thread(target=keep_to, args=[process.pid, reach, SOCKETS_OPEN], name="sockets", daemon=True).start()
     _pump(process.stdout, output_of(spec), say)
     return World(number, line, process, memory)
 

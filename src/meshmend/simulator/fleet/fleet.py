@@ -20,7 +20,7 @@ from meshmend.mesh import Mesh
 from meshmend.mesh.hole import HOST, KINDS, count
 from meshmend.mesh.planners import ALGORITHMS
 from meshmend.simulator.fleet.chip_hours import Cause, Stretch
-from meshmend.simulator.fleet.history import History, sample
+from meshmend.simulator.fleet.history import REPAIR_TIMES, History, sample
 from meshmend.simulator.fleet.policies import POLICIES, Costs, Site, follow
 from meshmend.simulator.fleet.speeds import Solved, Speeds, Step
 
@@ -45,8 +45,8 @@ class Fleet:
     rate: Mapping[str, float] = field(default_factory=lambda: dict(TPU_V4))
     repair: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 4.0))
     """Mean time from a failure until the thing works again."""
-    fixed: bool = False
-    """Whether every repair takes just the mean, and never an exponential time."""
+    repair_times: str = "exponential"
+    """How they are spread about that mean: a name in REPAIR_TIMES."""
     checkpoint: float | None = None
     """Working time between checkpoints; None: Young's sqrt(2 * cost / failures an hour)."""
     checkpoint_cost: float = 1 / 60
@@ -66,6 +66,7 @@ class Fleet:
             raise SimulateError(f"a fleet begins with a whole mesh of two chips or more, not {self.mesh}")
         for name in self.policies:
             POLICIES.find(name)
+        REPAIR_TIMES.find(self.repair_times)
         if not self.policies or len(set(self.policies)) < len(self.policies):
             raise SimulateError(
                 f"cannot compare the policies {', '.join(self.policies) or '(none)'}: choose from "
@@ -193,7 +194,7 @@ def study(fleet: Fleet, tell: Tell = SILENT) -> Study:
     """Simulate every job under every policy."""
     histories = []
     for job in range(fleet.jobs):
-        histories.append(sample(fleet.mesh, fleet.hours, fleet.rate, fleet.repair, fleet.seed, job, fleet.fixed))
+        histories.append(sample(fleet.mesh, fleet.hours, fleet.rate, fleet.repair, fleet.seed, job, fleet.repair_times))
         tell("drawing failures", job + 1, fleet.jobs)
     speeds = Speeds(fleet.mesh, fleet.step, fleet.algorithm)
     spans = [span for history in histories for span in history.spans()]

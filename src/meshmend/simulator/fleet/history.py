@@ -8,12 +8,15 @@ rate leaves the hosts' failures as they were.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from meshmend.base.registry import Registry
+from meshmend.errors import SimulateError
 from meshmend.mesh import Mesh
 from meshmend.mesh.hole import KINDS, Hole, Piece, count, piece
 
@@ -27,6 +30,24 @@ class Change(NamedTuple):
     piece: Piece
     hole: Hole
     """All that is dead after it."""
+
+
+@dataclass(frozen=True)
+class RepairTimes:
+    """How the times of repairs are spread about their mean."""
+
+    about: str
+    drawn: Callable[[np.random.Generator, int], npt.NDArray[np.float64]]
+    """So many of them, in multiples of the mean."""
+
+
+REPAIR_TIMES: Registry[RepairTimes] = Registry(
+    "repair time", SimulateError,
+    {
+        "exponential": RepairTimes("exponential, mean", lambda random, number: random.exponential(size=number)),
+        "fixed": RepairTimes("fixed", lambda _, number: np.ones(number)),
+    },
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -48,10 +69,17 @@ class History:
 
 
 def sample(
-    mesh: Mesh, hours: float, rate: Mapping[str, float], repair: Mapping[str, float], seed: int, job: int, fixed: bool
+    mesh: Mesh,
+    hours: float,
+    rate: Mapping[str, float],
+    repair: Mapping[str, float],
+    seed: int,
+    job: int,
+    repair_times: str = "exponential",
 ) -> History:
     """One job's history. Failures drawn for a thing that is dead already do not count: that makes its times exact."""
     drawn: list[tuple[float, str, int, float]] = []
+    drawn_from = REPAIR_TIMES.find(repair_times).drawn
     for stream, kind in enumerate(KINDS):
         if not rate.get(kind):
             continue
@@ -60,7 +88,7 @@ def sample(
         number = int(random.poisson(things * rate[kind] * hours))
         times = random.uniform(0, hours, number)
         which = random.integers(things, size=number)
-        lasts = repair[kind] * (np.ones(number) if fixed else random.exponential(size=number))
+        lasts = repair[kind] * drawn_from(random, number)
         drawn += [(float(t), kind, int(w), float(last)) for t, w, last in zip(times, which, lasts, strict=True)]
     return history(mesh, hours, sorted(drawn))
 

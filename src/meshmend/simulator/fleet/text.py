@@ -11,6 +11,7 @@ from meshmend.mesh.hole import KINDS, count
 from meshmend.mesh.planners import ALGORITHMS
 from meshmend.simulator.fleet.chip_hours import Cause
 from meshmend.simulator.fleet.fleet import Fleet, Study
+from meshmend.simulator.fleet.history import REPAIR_TIMES
 from meshmend.simulator.fleet.sweep import Sweep
 
 
@@ -85,7 +86,7 @@ def data(study: Study) -> dict[str, Any]:
         "seed": fleet.seed,
         "rate_per_hour": dict(fleet.rate),
         "repair_hours": {kind: fleet.repair[kind] for kind in fleet.rate if kind in fleet.repair},
-        "repair_times": "fixed" if fleet.fixed else "exponential",
+        "repair_times": fleet.repair_times,
         "checkpoint_hours": fleet.interval if fleet.interval < math.inf else None,
         "checkpoint_cost_hours": fleet.checkpoint_cost,
         "detect_hours": fleet.detect,
@@ -145,7 +146,7 @@ def _assumed(fleet: Fleet, many: bool = False) -> list[str]:
     spares = "1 spare host for every 100" if fleet.spares is None and many else plural(fleet.spare_hosts, "spare host")
     lanes = f"{fleet.step.lanes} lanes a chip" if fleet.step.lanes else "work divides evenly"
     return [
-        f"failures  {rates}{each_day}; repair {repairs} ({'fixed' if fleet.fixed else 'exponential, mean'})",
+        f"failures  {rates}{each_day}; repair {repairs} ({REPAIR_TIMES[fleet.repair_times].about})",
         f"costs     checkpoint {every} takes {_time(fleet.checkpoint_cost)}, noticing {_time(fleet.detect)}, "
         f"restart {_time(fleet.restart)}, routing round {_time(fleet.reroute)}, {spares}",
         f"step      {100 * fleet.step.sum_share:g} % of a healthy step is exposed sum, {lanes}, "

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.base.registry import Registry
+from meshmend.base.units import duration_text
 from meshmend.errors import SimulateError
 from meshmend.mesh import Mesh
 from meshmend.mesh.collectives import CollectivePlan, CollectiveSchedule
@@ -209,7 +210,7 @@ def _deaths(mesh: Mesh, dies: Mapping[str, float]) -> Floats:
     dead = np.full(mesh.link_numbers, math.inf)
     for hole, when in dies.items():
         if not when >= 0:
-            raise SimulateError(f"{hole!r} dies at {when} s: give a time of 0 or more")
+            raise SimulateError(f"{hole!r} dies at {duration_text(when)}: give a time of 0 or more")
         broken = (mesh.neighbour >= 0) & (mesh.fail(hole).neighbour < 0)
         if not broken.any():
             raise SimulateError(f"{hole!r} is dead already in {mesh}: only what is alive can die on the way")

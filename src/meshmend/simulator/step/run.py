@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from meshmend.base.units import duration_text
 from meshmend.errors import SimulateError
 from meshmend.simulator.step.models.layers import BACKWARD
 from meshmend.simulator.step.step import Setting, step
@@ -86,8 +87,8 @@ def calibrate(points: tuple[tuple[Line, float], tuple[Line, float]]) -> Rates:
     slowness = (one.fixed * right - other.fixed * left) / twist
     if fixed < -ROUNDING or slowness < 1 - ROUNDING:
         raise SimulateError(
-            f"steps of {1e3 * first:.4g} and {1e3 * second:.4g} ms cannot both be: they would need a fixed time of "
-            f"{1e3 * fixed:.3g} ms and {slowness:.3g} times the time at the peak rate"
+            f"steps of {duration_text(first)} and {duration_text(second)} cannot both be: they would need a fixed "
+            f"time of {duration_text(fixed)} and {slowness:.3g} times the time at the peak rate"
         )
     return Rates(min(1.0, 1 / slowness), max(0.0, fixed))
 

@@ -22,18 +22,17 @@ from meshmend.job.frameworks.jax.exact_shards import ExactShards
 from meshmend.job.frameworks.jax.shards import Group, groups_of
 from meshmend.job.frameworks.jax.sums import arrays_of, jax_type
 from meshmend.job.reduction.base import Flat, Reduction
-from meshmend.job.reduction.bf16 import travels_as_bf16
-from meshmend.job.reduction.exact import ExactSum, Wire
+from meshmend.job.reduction.exact import Wire
 from meshmend.job.reduction.layout import Layout
 
 
 class FloatShards:
     """The sums of one group's leaves, in float32; those that travel as bf16 are rounded on the way."""
 
-    def __init__(self, group: Group, layout: Layout, *, bf16: bool) -> None:
+    def __init__(self, group: Group, reduction: Reduction) -> None:
         self.group = group
         specs = group.specs
-        halved = [bf16 and travels_as_bf16(layout.leaves[number]) for number in group.numbers]
+        halved = [reduction.packs(reduction.layout.leaves[number]) for number in group.numbers]
         self._first = group.program(wires.widened, (specs,), specs)
         self._add = group.program(wires.added, (specs, specs), specs)
         self._add_in_place = group.program(wires.added, (specs, specs), specs, donate=(0,))
@@ -75,10 +74,9 @@ class ShardedSums(DeviceAccumulator):
         self._shape = jax.tree_util.tree_structure(tree)
         self._types = [jax_type(leaf.dtype) for leaf in self.layout.leaves]
         groups = groups_of([leaf for _, leaf in found], home)
-        exact = self.reduction.exact if isinstance(self.reduction, ExactSum) else None
+        exact = self.reduction.grid
         self._exact = [] if exact is None else [ExactShards(group, self.layout, exact) for group in groups]
-        bf16 = self.reduction.wire == "bf16"
-        self._float = [] if exact is not None else [FloatShards(group, self.layout, bf16=bf16) for group in groups]
+        self._float = [] if exact is not None else [FloatShards(group, self.reduction) for group in groups]
         self._looks = [_Looks(group, self._whole, self._narrow, self.layout) for group in groups]
 
     @property

@@ -18,7 +18,6 @@ from meshmend.job.frameworks.jax import host, wires
 from meshmend.job.frameworks.jax.exact import ExactWire
 from meshmend.job.frameworks.jax.tree import leaves_of
 from meshmend.job.reduction.base import Flat, Reduction
-from meshmend.job.reduction.exact import ExactSum
 
 
 class JaxSums(DeviceAccumulator):
@@ -37,8 +36,8 @@ class JaxSums(DeviceAccumulator):
         """Whether a total has neither NaN nor Inf; None if that has to be checked leaf by leaf."""
         self._exact: ExactWire | None = None
         self._wire = wires.Bf16Wire(self.layout) if self.reduction.head else wires.FloatWire(self.layout)
-        if isinstance(self.reduction, ExactSum):
-            self._exact = ExactWire(self.layout, self.reduction.exact, self._place)
+        if self.reduction.grid is not None:
+            self._exact = ExactWire(self.layout, self.reduction.grid, self._place)
 
     def accumulate(self, tree: Any, buffer: Flat, *, first: bool) -> None:
         """Add one lane; the device does it when it gets there."""

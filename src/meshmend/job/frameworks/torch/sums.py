@@ -21,7 +21,6 @@ from meshmend.job.frameworks.torch.exact import ExactWire
 from meshmend.job.frameworks.torch.host import array_begun
 from meshmend.job.frameworks.torch.wires import Bf16Wire, FloatWire
 from meshmend.job.reduction.base import Flat, Reduction
-from meshmend.job.reduction.exact import ExactSum
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,8 @@ class TorchSums(DeviceAccumulator):
         self._largest: dict[int, Any] = {}
         self._wire = Bf16Wire(self.layout) if self.reduction.head else FloatWire(self.layout)
         self._exact: ExactWire | None = None
-        if isinstance(self.reduction, ExactSum):
-            self._exact = ExactWire(self.layout, self.reduction.exact, device)
+        if self.reduction.grid is not None:
+            self._exact = ExactWire(self.layout, self.reduction.grid, device)
 
     @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
     def accumulate(self, tree: Any, buffer: Flat, *, first: bool) -> None:
