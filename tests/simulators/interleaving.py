@@ -44,6 +44,8 @@ class Actor:
     """The version of memory that it found nothing new in."""
     ended: bool = False
     doomed: bool = False
+    works: bool = False
+    """A courier that has entered its world."""
     baton: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -241,6 +243,22 @@ class SteppedFiles(RankFiles):
         self._simulation.step()
         return np.frombuffer(self.there.pop("given"), np.uint8)
 
+    def take_copy(self, number: int) -> npt.NDArray[np.uint8]:
+        return self._take(f"copy-{number}")
+
+    def take_fill(self, number: int) -> npt.NDArray[np.uint8] | None:
+        try:
+            return self._take(f"fill-{number}")
+        except KeyError:
+            return None
+
+    def _take(self, suffix: str) -> npt.NDArray[np.uint8]:
+        self._simulation.step()
+        found = self.there[suffix]
+        self._simulation.step()
+        self.there.pop(suffix, None)
+        return np.frombuffer(found, np.uint8)
+
 
 class Silent:
     """A doorbell that nobody needs."""
@@ -272,6 +290,18 @@ def interrupt(at: Sequence[int], policy: Policy = stay) -> Policy:
         if simulation.total_steps in at:
             return take_turns(simulation, actor, runnable)
         return policy(simulation, actor, runnable)
+
+    return chosen
+
+
+def give_way(at: int, name: str) -> Policy:
+    """Run on until it waits, except that at this step of the whole run the one of this name runs on until it waits."""
+
+    def chosen(simulation: Interleaving, actor: Actor, runnable: list[Actor]) -> Actor:
+        others = [one for one in runnable if one.name == name]
+        if simulation.total_steps == at and others:
+            return others[-1]
+        return stay(simulation, actor, runnable)
 
     return chosen
 

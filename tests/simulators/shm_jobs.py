@@ -45,11 +45,13 @@ class Jobs(Interleaving):
         kill: tuple[str, int] | None = None,
         then: tuple[str, int] | None = None,
         release: bool = False,
+        slow: bool = False,
     ) -> None:
         super().__init__(policy, kill=kill, then=then)
-        self.release = release
-        """Whether the agent lets the worker go from its first job, when it has done all rounds."""
-        self.done_by_worker = {job: NEVER for job in LANES}
+        self.release, self.slow = release, slow
+        """Whether the agent lets the worker go from its first job, when it has done all rounds, and whether the script
+        takes long between two jobs."""
+        self.done_by_worker = dict.fromkeys(LANES, NEVER)
         self.finished = False
         self.worker_dead = False
         self.part: list[Any] = [None, None, None]
@@ -86,17 +88,15 @@ class Jobs(Interleaving):
         for job in LANES:
             self.opens(segment, job)
             self.wait(lambda: side.is_active() or side.is_over())
-            if side.is_active():
-                done = segment.courier.done
-                assert done == NEVER, f"job {job} begins after round {done}"
-                for round in range(ROUNDS):
-                    self.take_part(segment, side, job, round)
-                self.done_by_worker[job] = ROUNDS - 1
-                self.version += 1
-                self.leave(segment, side, job)
-            else:
-                assert self.release, f"job {job} was over before it began"
+            assert side.is_active(), f"job {job} was over before it began"
+            done = segment.courier.done
+            assert done == NEVER, f"job {job} begins after round {done}"
+            for round in range(ROUNDS):
+                self.take_part(side, job, round)
+            self.leave(side, job)
             self.closes(segment, job)
+            if self.slow and job < JOBS:
+                self.wait(lambda job=job: segment.courier.job > job)  # type: ignore[misc]
         self.finished = True
 
     def opens(self, segment: WorkerSegment, job: int) -> None:
@@ -109,7 +109,7 @@ class Jobs(Interleaving):
         """As `WorkerSession._close` does."""
         segment.worker.left = job
 
-    def take_part(self, segment: WorkerSegment, side: WorkerSide, job: int, round: int) -> None:
+    def take_part(self, side: WorkerSide, job: int, round: int) -> None:
         """Bring parts until the total of a round is there."""
         while True:
             self.wait(lambda: side.has_total(round) or side.question(round) or self.owes_update(round))
@@ -129,9 +129,8 @@ class Jobs(Interleaving):
             self.put(self.part, job, round, question.body.lanes)
             side.answer(question)
 
-    def leave(self, segment: WorkerSegment, side: WorkerSide, job: int) -> None:
+    def leave(self, side: WorkerSide, job: int) -> None:
         """As `WorkerSession.leave`: bring parts without anything until all have the last total."""
-        del segment
         while not side.is_over():
             self.wait(lambda: side.is_over() or side.question(ROUNDS) or self.owes_update(ROUNDS))
             self.update(ROUNDS)
@@ -164,7 +163,9 @@ class Jobs(Interleaving):
         assert not works, f"couriers of worlds {works} and {world} work at the same time"
         self.current.works = True
         self.until(segment, lambda: segment.in_job)
-        assert (segment.worker.lanes, segment.worker.step) == (LANES[job], 10 * job), f"of another job than {job}"
+        found = segment.worker.lanes, segment.worker.step
+        if segment.in_job and segment.worker.left < job:  # or the worker was let go just now
+            assert found == (LANES[job], 10 * job), f"{found} are of another job than {job}"
         self.carry(segment, job, world)
 
     def end_with_world(self, segment: CourierSegment, world: int) -> None:
@@ -219,11 +220,13 @@ class Jobs(Interleaving):
         worker.simulation = self
         every = cast(Agent, SimpleNamespace(workers={0: worker}, run="simulated", _clear=worker.clear))
         segment.agent.owner = Identity(number, 1, 1, 1)
+        attached = number > 1
+        """Whether it still has to form its first world: those of the agent before it end."""
         while not self.gone:
-            self.wait(lambda: self.gone or self.job_wanted(segment) or self.may_go(segment))
+            self.wait(lambda: attached or self.gone or self.job_wanted(segment) or self.may_go(segment))  # noqa: B023
             if self.may_go(segment):
                 tell(segment, Order.RELEASE, 1)
-            job = self.job_wanted(segment)
+            job, attached = self.job_wanted(segment, attached=attached), False
             if job and not self.gone:
                 world = max(segment.agent.opened, segment.agent.world) + 1
                 segment.agent.opened = world
@@ -234,7 +237,7 @@ class Jobs(Interleaving):
         """Whether the worker is to be told now that it may leave its first job."""
         return self.release and self.done_by_worker[1] == ROUNDS - 1 and segment.agent.order is None
 
-    def job_wanted(self, segment: AgentSegment) -> int:
+    def job_wanted(self, segment: AgentSegment, *, attached: bool = False) -> int:
         """The job that a world has to be formed for now; 0 for none."""
         left, job, world = segment.worker.left, segment.agent.job, segment.agent.world
         if left >= JOBS:
@@ -242,7 +245,7 @@ class Jobs(Interleaving):
         if left >= max(job, 1):
             return left + 1
         carried = any(one.name == "courier" and one.number == world and not one.ended for one in self.actors)
-        return 0 if carried or (job and is_over(segment)) else max(job, 1)
+        return 0 if (carried and not attached) or (job and is_over(segment)) else max(job, 1)
 
     def kill_courier(self, process: int) -> None:
         """SIGKILL."""
@@ -258,5 +261,4 @@ class Watched(LocalWorker):
     simulation: Jobs
 
     def _kill_courier(self) -> None:
-        if self.segment.has_courier() or self.segment.courier.process.number:
-            self.simulation.kill_courier(self.segment.courier.process.number)
+        self.simulation.kill_courier(self.segment.courier.process.number)
