@@ -785,6 +785,14 @@ KNOWN = [
         worlds=8,
     ),
     Known(
+        "Losing a host whose workers were only starting ended the world of all others",
+        at_all(
+            Case(hosts=2, steps=60), Fault(Kind.ADD, 0, 2, lasts=2.0), Fault(Kind.HOST, 0, 2, after=0.5), begin=60,
+            end=100, step=10,
+        ),
+        worlds=1,
+    ),
+    Known(
         "A run was told to stop just after a courier died alone",
         at_all(Case(steps=9), Fault(Kind.COURIER, 0, 0), Fault(Kind.SIGNAL, 0), begin=60, end=100, step=5),
         status=HALTED,
