@@ -1,9 +1,9 @@
 """A worker, its courier and its agent over the production classes of `job/shm`, with every access a step.
 
-Words are kept in lists, and each read and each write is one step. Between any two steps another actor may run instead,
-and an actor may be killed before any step. A killed courier is replaced by another one, in the next world; a killed
-worker takes its second thread along, and its courier has to notice. The actors are small loops, but every access they
-make is made by `WorkerSide`, `CourierSide`, `SharedMemory`, `tell` and the records themselves.
+Any actor may be interrupted or killed before any step (`interleaving.py`). A killed courier is replaced by another one,
+in the next world; a killed worker takes its second thread along, and its courier has to notice. The actors are small
+loops, but every access they make is made by `WorkerSide`, `CourierSide`, `SharedMemory`, `tell` and the records
+themselves. Sharded rounds are in `shm_sharded.py`, the change of job and the agent in `shm_jobs.py`.
 
 A round is summed in device memory or in the host's, one after the other; the courier of the next world sums the round
 that the one before could not finish the other way.
@@ -15,19 +15,10 @@ raises `AssertionError` where an invariant is broken, and `Deadlock` where all w
 
 from __future__ import annotations
 
-import random
-import threading
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, cast
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Callable
+from typing import Any
 
 from meshmend.job.protocol import NEVER
-from meshmend.job.shm.control import ORDER
-from meshmend.job.shm.files import RankFiles
 from meshmend.job.shm.mailbox import CourierSide, WorkerSide, tell
 from meshmend.job.shm.memory import SharedMemory
 from meshmend.job.shm.records import (
@@ -40,22 +31,13 @@ from meshmend.job.shm.records import (
     WritableAgentRecord,
 )
 from meshmend.job.shm.segment import AgentSegment, CourierSegment, WorkerSegment
-from meshmend.job.shm.words import Record
 from meshmend.telemetry import Epoch
+from tests.simulators.interleaving import Actor, Interleaving, Policy, stay
 
 ROUNDS = 3
-MOST_STEPS = 20_000
 ATTEMPT = 4
 OWN, OTHERS = b"own", b"other"
 """The state that the worker comes with, and that of another worker."""
-
-
-class Killed(BaseException):
-    """This actor is dead."""
-
-
-class Deadlock(AssertionError):
-    """All actors wait for each other."""
 
 
 def lanes_of(round: int) -> tuple[int, ...]:
@@ -68,40 +50,15 @@ def more_lanes(lanes: tuple[int, ...], world: int) -> tuple[int, ...]:
     return tuple(sorted({*lanes, 10 + world, 50 + world, 90 + world}))
 
 
-@dataclass
-class Actor:
-    """One thread of control; only one runs at a time."""
-
-    name: str
-    main: Callable[[], None]
-    steps: int = 0
-    waits: int | None = None
-    """The version of memory that it found nothing new in."""
-    ended: bool = False
-    doomed: bool = False
-    baton: threading.Lock = field(default_factory=threading.Lock)
-
-    def __post_init__(self) -> None:
-        self.baton.acquire()
-
-
-Policy = Callable[["Simulation", Actor, list[Actor]], Actor]
-"""Who takes the next step: the simulation, who runs now, who could run."""
-
-
-class Simulation:
+class Simulation(Interleaving):
     """One run."""
 
     def __init__(
         self, policy: Policy, *, kill: tuple[str, int] | None = None, newcomer: bool = False, halt: int | None = None
     ) -> None:
-        self.policy, self.kill, self.newcomer = policy, kill, newcomer
-        self.words: dict[type[Record], list[int]] = {kind: kind.initial() for kind in ORDER}
+        super().__init__(policy, kill=kill)
+        self.newcomer, self.world = newcomer, 0
         WritableAgentRecord(self.words[AgentRecord]).attempt = ATTEMPT
-        self.files = SteppedFiles(self)
-        self.version = self.total_steps = self.world = 0
-        self.failure: BaseException | None = None
-        self.over = threading.Event()
         self.part: list[Any] = [None, None]
         self.totals: list[list[Any]] = [[None, None], [None, None]]
         self.slices: list[list[Any]] = [[None, None], [None, None]]
@@ -117,49 +74,16 @@ class Simulation:
         self.digested, self.joined, self.state = NEVER, False, OWN
         self.begun = OWN
         self.done_by_worker = NEVER
-        self.actors = [Actor("worker", self.worker), Actor("listener", self.listener)]
+        self.add("worker", self.worker)
+        self.add("listener", self.listener)
         self.halt_after = halt
         if halt is not None:
-            self.actors.append(Actor("agent", self.agent))
-        self.current = self.actors[0]
+            self.add("agent", self.agent)
         self.new_courier()
 
-    # the clockwork
-
-    def run(self) -> Simulation:
-        """Until all have ended."""
-        threads = [self._start(actor) for actor in self.actors]
-        self.actors[0].baton.release()
-        assert self.over.wait(60), "the simulator itself hangs"
-        for thread in threads:
-            thread.join(60)
-        if self.failure is not None:
-            raise self.failure
-        return self
-
-    def _start(self, actor: Actor) -> threading.Thread:
-        thread = threading.Thread(target=self._play, args=[actor], daemon=True)
-        thread.start()
-        return thread
-
-    def _play(self, actor: Actor) -> None:
-        actor.baton.acquire()
-        try:
-            if self.failure is None and not actor.doomed:
-                actor.main()
-        except Killed:
-            self._died(actor)
-        except BaseException as error:
-            self.failure = self.failure or error
-        actor.ended = True
-        self.version += 1
-        self._hand_over(actor)
-
-    def _died(self, actor: Actor) -> None:
-        if self.failure is not None:
-            return
+    def died(self, actor: Actor) -> None:
         if actor.name == "courier":
-            self._start(self.new_courier())
+            self.start(self.new_courier())
         elif actor.name in ("worker", "listener"):
             self.worker_dead = True
             for other in self.actors:
@@ -169,88 +93,7 @@ class Simulation:
         """A courier of the next world."""
         self.world += 1
         world = self.world
-        actor = Actor("courier", lambda: self.courier(world))
-        self.actors.append(actor)
-        return actor
-
-    def step(self) -> None:
-        """Before each access: somebody else may be next, or this actor dies."""
-        actor = self.current
-        if self.failure is not None or actor.doomed:
-            raise Killed
-        actor.steps += 1
-        self.total_steps += 1
-        assert self.total_steps < MOST_STEPS, "no end in sight"
-        if self.kill == (actor.name, actor.steps):
-            self.kill = None
-            raise Killed
-        self._switch(actor, self.policy(self, actor, self._runnable()))
-
-    def _runnable(self) -> list[Actor]:
-        return [a for a in self.actors if not a.ended and (a.waits != self.version or a.doomed)]
-
-    def _switch(self, actor: Actor, following: Actor) -> None:
-        if following is not actor:
-            self.current = following
-            following.baton.release()
-            actor.baton.acquire()
-        if self.failure is not None or actor.doomed:
-            raise Killed
-
-    def _hand_over(self, actor: Actor) -> None:
-        """This one has ended: the next, or the end of the run."""
-        left = self._runnable() if self.failure is None else [a for a in self.actors if not a.ended]
-        if left:
-            self.current = left[0] if self.failure is not None else self.policy(self, actor, left)
-            self.current.baton.release()
-        elif all(a.ended for a in self.actors):
-            self.over.set()
-        else:
-            self.failure = self.failure or Deadlock([a.name for a in self.actors if not a.ended])
-            self._hand_over(actor)
-
-    def wait(self, until: Callable[[], object]) -> None:
-        """Look again whenever memory has changed."""
-        actor = self.current
-        while True:
-            version = self.version
-            if until():
-                return
-            actor.waits = version
-            left = self._runnable()
-            if not left:
-                raise Deadlock([a.name for a in self.actors if not a.ended])
-            self._switch(actor, self.policy(self, actor, left))
-            actor.waits = None
-
-    def words_of(self, kind: type[Record], *, writable: bool = False) -> Any:
-        """Take the place of `Control`."""
-        return SteppedWords(self, self.words[kind], writable)
-
-    birth = 1
-
-    def segment(self, kind: type[Any]) -> Any:
-        """A segment of the production code over the words of this simulation."""
-        found = kind(self.files, cast(Any, self))
-        found.worker_bell = found.courier_bell = Silent()
-        return found
-
-    def put(self, where: list[Any], *values: Any) -> None:
-        """Write a buffer, in several steps."""
-        for place, value in enumerate(values):
-            self.step()
-            where[place] = value
-            self.version += 1
-
-    def get(self, where: list[Any]) -> list[Any]:
-        """Read a buffer, in several steps."""
-        found = []
-        for place in range(len(where)):
-            self.step()
-            found.append(where[place])
-        return found
-
-    # the actors
+        return self.add("courier", lambda: self.courier(world), world)
 
     def worker(self) -> None:
         """The main thread of a worker, as `WorkerSession` has it."""
@@ -412,114 +255,19 @@ class Simulation:
         tell(segment, Order.RELEASE)
 
 
-class SteppedWords:
-    """The words of a record, each access a step."""
-
-    def __init__(self, simulation: Simulation, words: list[int], writable: bool) -> None:
-        self._simulation, self._words, self._writable = simulation, words, writable
-
-    def __getitem__(self, place: int) -> int:
-        self._simulation.step()
-        return self._words[place]
-
-    def __setitem__(self, place: int, value: int) -> None:
-        if not self._writable:
-            raise TypeError("cannot modify read-only memory")
-        self._simulation.step()
-        self._words[place] = value
-        self._simulation.version += 1
-
-
-class SteppedFiles(RankFiles):
-    """State files in memory: what `RankFiles` does with names, each a step."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        super().__init__("simulated", 0, Path())
-        self._simulation = simulation
-        self.there: dict[str, bytes] = {}
-
-    def write_state(self, pieces: Iterable[Any]) -> None:
-        self._simulation.step()
-        self.there.pop("state", None)
-        self._write("state", pieces)
-
-    def _write(self, suffix: str, pieces: Iterable[Any]) -> None:
-        data = b""
-        for piece in pieces:
-            self._simulation.step()
-            data += bytes(piece)
-        self._simulation.step()
-        self.there[suffix] = data
-        self._simulation.version += 1
-
-    def read_state(self) -> npt.NDArray[np.uint8]:
-        self._simulation.step()
-        return np.frombuffer(self.there["state"], np.uint8)
-
-    def take_given(self) -> npt.NDArray[np.uint8]:
-        self._simulation.step()
-        return np.frombuffer(self.there.pop("given"), np.uint8)
-
-
-class Silent:
-    """A doorbell that nobody needs."""
-
-    def ring(self) -> None:
-        pass
-
-    def wait(self, seconds: float) -> None:
-        del seconds
-
-
-def stay(simulation: Simulation, actor: Actor, runnable: list[Actor]) -> Actor:
-    """Run on until it waits."""
-    del simulation
-    return actor if actor in runnable else runnable[0]
-
-
-def take_turns(simulation: Simulation, actor: Actor, runnable: list[Actor]) -> Actor:
-    """A step each."""
-    places = simulation.actors
-    after = [*places[places.index(actor) + 1 :], *places]
-    return next(a for a in after if a in runnable)
-
-
-def interrupt(at: Sequence[int], policy: Policy = stay) -> Policy:
-    """Run on until it waits, except that another one takes over at these steps of the whole run."""
-
-    def chosen(simulation: Simulation, actor: Actor, runnable: list[Actor]) -> Actor:
-        if simulation.total_steps in at:
-            return take_turns(simulation, actor, runnable)
-        return policy(simulation, actor, runnable)
-
-    return chosen
-
-
 def replace_courier(at: int) -> Policy:
     """The courier dies at this step of the whole run, and the next one comes as far as it can, all in one moment.
 
     Whoever was reading then finds half of the old courier's words and half of the new one's.
     """
 
-    def chosen(simulation: Simulation, actor: Actor, runnable: list[Actor]) -> Actor:
+    def chosen(simulation: Interleaving, actor: Actor, runnable: list[Actor]) -> Actor:
         couriers = [one for one in simulation.actors if one.name == "courier" and not one.ended]
         if simulation.total_steps == at and actor.name != "courier" and couriers:
-            simulation.kill = ("courier", couriers[-1].steps + 1)
+            simulation.kills = [("courier", couriers[-1].steps + 1)]
             return couriers[-1]
-        if actor not in runnable and simulation.world > 1 and couriers and couriers[-1] in runnable:
+        if actor not in runnable and couriers and couriers[-1].number > 1 and couriers[-1] in runnable:
             return couriers[-1]
         return stay(simulation, actor, runnable)
-
-    return chosen
-
-
-def at_random(seed: int) -> Policy:
-    """Anybody, more or less often."""
-    dice = random.Random(seed)
-    often = dice.choice([0.02, 0.1, 0.3, 0.7])
-
-    def chosen(simulation: Simulation, actor: Actor, runnable: list[Actor]) -> Actor:
-        del simulation
-        return actor if actor in runnable and dice.random() > often else dice.choice(runnable)
 
     return chosen

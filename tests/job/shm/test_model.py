@@ -11,19 +11,8 @@ from meshmend.job.shm.mailbox import CourierSide, WorkerSide
 from meshmend.job.shm.memory import SharedMemory
 from meshmend.job.shm.records import StateGiven, StateWanted
 from meshmend.job.shm.words import Mail, Mailbox
-from tests.simulators.shm import (
-    OTHERS,
-    OWN,
-    ROUNDS,
-    Deadlock,
-    Policy,
-    Simulation,
-    at_random,
-    interrupt,
-    replace_courier,
-    stay,
-    take_turns,
-)
+from tests.simulators.interleaving import Deadlock, Policy, at_random, interrupt, stay, take_turns
+from tests.simulators.shm import OTHERS, OWN, ROUNDS, Simulation, replace_courier
 
 SEEDS = 400
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -741,6 +742,61 @@ KNOWN = [
         ),
         status=FAILED,
     ),
+    Known(
+        "The launcher waited forever for a worker that was stopped while it wrote the last checkpoint",
+        (
+            Case(
+                workers=2, hosts=2, steps=3, seed=16323672,
+                faults=(Fault(Kind.SIGNAL, 22), Fault(Kind.STOP, 46, target=0)),
+            ),
+        ),
+        status=HALTED,
+        or_status=FAILED,
+    ),
+    Known(
+        "A courier was stopped while the others left the loop, and a member waited for it forever",
+        (
+            Case(
+                policy="spare", spares=1, hosts=2, jobs=2, steps=2, seed=213,
+                faults=(Fault(Kind.COURIER_STOP, 112, target=1),), exit=3.0, tail=2.0,
+            ),
+        ),
+    ),
+    Known(
+        "A worker could not be replaced because another program had filled /dev/shm",
+        at_all(Case(steps=8), Fault(Kind.FULL, 0, 0, lasts=5.0), Fault(Kind.KILL, 0, 1, after=0.1), begin=40, end=100),
+    ),
+    Known(
+        "While a run was being halted, the agent of a host was replaced",
+        at_all(
+            replace(TWO, steps=9, save=5.0), Fault(Kind.SIGNAL, 0), Fault(Kind.AGENT, 0, 1, after=0.5), begin=40,
+            end=80,
+        ),
+        status=HALTED,
+        seconds=60.0,
+    ),
+    Known(
+        "A worker that joined while the others left the loop ended the run",
+        at_all(Case(jobs=2, steps=2), Fault(Kind.KILL, 0, 1), begin=30, end=110, step=4),
+    ),
+    Known(
+        "A worker was replaced, and the world in which it was to join could not come up",
+        at_all(Case(steps=60), Fault(Kind.STALL, 0, 0, lasts=30.0), Fault(Kind.KILL, 0, 1), begin=60, end=90, step=10),
+        worlds=8,
+    ),
+    Known(
+        "Losing a host whose workers were only starting ended the world of all others",
+        at_all(
+            Case(hosts=2, steps=60), Fault(Kind.ADD, 0, 2, lasts=2.0), Fault(Kind.HOST, 0, 2, after=0.5), begin=60,
+            end=100, step=10,
+        ),
+        worlds=1,
+    ),
+    Known(
+        "A run was told to stop just after a courier died alone",
+        at_all(Case(steps=9), Fault(Kind.COURIER, 0, 0), Fault(Kind.SIGNAL, 0), begin=60, end=100, step=5),
+        status=HALTED,
+    ),
 ]  # fmt: skip
 
 
@@ -760,3 +816,10 @@ def test_every_schedule_names_a_line_of_the_table() -> None:
     table = (Path(__file__).parents[3] / "docs" / "robustness.md").read_text()
     for known in KNOWN:
         assert f"| {known.words}" in table
+
+
+def test_every_case_of_the_table_is_a_schedule() -> None:
+    table = (Path(__file__).parents[3] / "docs" / "robustness.md").read_text()
+    found = [eval(text) for text in re.findall(r"`(Case\(.*?\))`", table)]
+    assert len(found) >= 2
+    assert {*found} <= {case for known in KNOWN for case in known.cases}

@@ -242,7 +242,7 @@ class CourierSide:
 
     def __init__(self, segment: CourierSegment) -> None:
         self._segment = segment
-        self._question = self._request = self._device = 0
+        self._question = self._request = self._device = self._copies = 0
 
     def ask_part(self, round: int, lanes: tuple[int, ...], *, afresh: bool = False) -> None:
         """Request the part of a round."""
@@ -304,11 +304,13 @@ class CourierSide:
     def ask_copies(self, slices: tuple[int, ...]) -> None:
         """Ask for copies of slices."""
         self._segment.courier.copies_wanted = Slices(slices)
+        self._copies = _number(self._segment.courier.copies_wanted)
         self._segment.worker_bell.ring()
 
     def has_copies(self) -> bool:
         """Whether the worker has answered."""
-        return _unanswered_copies(self._segment) is None
+        mail = self._segment.worker.copies
+        return mail is not None and mail.body.request == self._copies
 
     def place_total(self, round: int, *, on_device: bool) -> None:
         """Publish where the total of a round is, before `done` says that it is present."""

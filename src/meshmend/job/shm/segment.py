@@ -25,6 +25,7 @@ from meshmend.job.shm.records import (
     Copied,
     CourierRecord,
     Held,
+    Slices,
     WorkerRecord,
     WritableAgentRecord,
     WritableChaosRecord,
@@ -110,7 +111,7 @@ class CourierSegment(Segment):
             record.done_world = record.done_shrink = 0
             record.totals = record.met = record.came = record.joined = NEVER, 0, 0
             record.held_even, record.held_odd, record.leaving = Held(0, ()), Held(0, ()), False
-            record.update_wanted = NEVER
+            record.update_wanted, record.copies_wanted = NEVER, Slices(())
             record.done = NEVER
             record.job = job
 

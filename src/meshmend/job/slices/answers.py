@@ -113,9 +113,12 @@ class SliceSide(Slices):
         if request is None:
             return
         self._fill()
+        job = self._segment.worker.ready
         for number in request.body.slices:
-            copy = self._holder.copies[number]
-            self._segment.files.write_copy(number, encode([*copy.state.items()], version=copy.version))
+            copy = self._holder.copies.get(number)
+            if copy is None:
+                continue  # dropped since, and who asked is dead: a courier asks for what is held
+            self._segment.files.write_copy(number, encode([*copy.state.items()], version=copy.version, job=job))
         self._side.give_copies(request)
 
     def mine(self) -> frozenset[int]:
@@ -157,13 +160,14 @@ class SliceSide(Slices):
         self._holder.hold(held_in(self._segment.courier))
 
     def _fill(self) -> None:
-        """Take the copies of others that have come in files."""
-        held, holder = held_in(self._segment.courier), self._holder
+        """Take the copies of others that have come in files; drop those that came too late for an earlier job."""
+        held, holder, job = held_in(self._segment.courier), self._holder, self._segment.worker.ready
         for number in held - holder.copies.keys():
             copy = self._segment.files.take_fill(number)
             if copy is not None:
                 state, about = decode(copy, None)
-                holder.copies[number] = Copy(dict(state), about["version"], self._agreed(number))
+                if about["job"] == job:
+                    holder.copies[number] = Copy(dict(state), about["version"], self._agreed(number))
 
     def _agreed(self, number: int) -> tuple[int, int] | None:
         found: list[int] = self._replica.table[number].tolist()
