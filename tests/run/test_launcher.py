@@ -120,9 +120,18 @@ def test_agents_are_told(launcher: Launcher, action: Action, a: list[Any], b: li
 
 
 def test_a_start_is_told_and_written_down(launcher: Launcher) -> None:
-    act(launcher, actions.Start(2, "b", attempt=1, resume="step-4"))
+    launcher.state.attempt = 1
+    act(launcher, actions.Start(2, "b", resume="step-4"))
     start = messages.Start(
-        rank=2, founders=3, wanted=3, ranks=11, attempt=1, resume="step-4", every="", script=["train.py"], log_every="0"
+        rank=2,
+        founders=3,
+        wanted=3,
+        ranks=11,
+        resume="step-4",
+        every="",
+        script=["train.py"],
+        log_every="0",
+        epoch=Epoch(1),
     )  # as tests/conftest.py has it
     assert told(launcher, "b") == [start] and told(launcher, "a") == []
     (event,) = read(launcher.spec.folder)

@@ -148,8 +148,8 @@ class Launcher:
                 self._tell(host, "adopt", ranks=ranks)
             case actions.NoteAttempt(attempt=attempt):
                 model.attempt = attempt
-            case actions.Start(rank=rank, host=host, attempt=attempt, resume=resume, passed=passed):
-                self._tell(host, "start", rank=rank, attempt=attempt, resume=resume, passed=passed)
+            case actions.Start(rank=rank, host=host, resume=resume, passed=passed):
+                self._tell(host, "start", rank=rank, attempt=self.state.attempt, resume=resume, passed=passed)
             case actions.Kill(rank=rank, host=host, cause=cause):
                 self._tell(host, "end", rank=rank, cause=cause)
             case actions.Release(rank=rank, host=host, job=job):

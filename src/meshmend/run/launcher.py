@@ -253,9 +253,8 @@ class Launcher:
     def _start(self, start: actions.Start) -> None:
         spec = self.spec
         message = messages.Start(
-            rank=start.rank, founders=spec.workers, wanted=spec.members, ranks=spec.room, attempt=start.attempt,
-            resume=start.resume, every=spec.every, script=spec.script, log_every=spec.log_every or log_every(),
-            passed=start.passed,
+            rank=start.rank, founders=spec.workers, wanted=spec.members, ranks=spec.room, resume=start.resume,
+            every=spec.every, script=spec.script, log_every=spec.log_every or log_every(), passed=start.passed,
         )  # fmt: skip
         self._tell(start.host, message)
         if self.pool.has(start.host):
@@ -285,9 +284,8 @@ class Launcher:
         self._tell_all(message)
 
     def _tell(self, host: str, command: messages.Command) -> None:
-        """Send a command to one agent; if the agent is gone, the next observations show it."""
-        if host in self.pool.agents:
-            self.pool.agents[host].act(command)
+        self.pool.epoch = self.state.epoch
+        self.pool.tell(host, command)
 
     def _tell_all(self, command: messages.Command, hosts: Iterable[str] | None = None) -> None:
         for host in [*self.pool.agents] if hosts is None else hosts:

@@ -176,8 +176,8 @@ class Courier:
         """A member of a job in which every worker has the whole state, and who carries its operations out."""
         agent, lanes = self.segment.agent, self.segment.worker.lanes
         steps = run_member(
-            self.memory, lanes, min(agent.wanted, lanes), world=self.record.world, fresh=agent.fresh, repair=repair,
-            hosts=self.hosts,
+            self.memory, lanes, min(agent.wanted, lanes), attempt=agent.attempt, world=self.record.world,
+            fresh=agent.fresh, repair=repair, hosts=self.hosts,
         )  # fmt: skip
         return Mpi(self.port, lanes, self.over), steps
 
@@ -189,8 +189,9 @@ class Courier:
         wanted = min(agent.wanted, worker.lanes)
         sharding = Sharding(worker.slices, worker.buddies, worker.lanes, wanted, fills, worker.measures)
         steps = run_sharded_member(
-            self.memory, sharding, world=self.record.world, fresh=agent.fresh, repair=repair, hosts=self.hosts
-        )
+            self.memory, sharding, attempt=agent.attempt, world=self.record.world, fresh=agent.fresh, repair=repair,
+            hosts=self.hosts,
+        )  # fmt: skip
         return ShardedMpi(self.port, worker.lanes, worker.slices, agent.ranks, self.over), steps
 
     def before(self, operation: ShardedOperation) -> None:

@@ -43,6 +43,8 @@ class Record:
     """Whether it knows that no round can have been completed yet."""
     origin: int = -1
     """The rank whose state it has copied since the last round; its own rank, or -1, if it has copied none."""
+    attempt: int = 0
+    """Which attempt of the run: the first part of the epoch number."""
     world: int = 0
     """Which world of couriers it is in: the second part of the epoch number."""
     shrink: int = 0

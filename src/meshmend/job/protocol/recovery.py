@@ -24,6 +24,8 @@ from meshmend.job.protocol.rounds import NEVER
 class Group:
     """The members as of the last recovery, as one of them sees it."""
 
+    attempt: int = 0
+    """Which attempt of the run this is."""
     world: int = 0
     """Which world of couriers this is."""
     shrink: int = 0
@@ -123,6 +125,7 @@ def record_of(state: MemberState, group: Group) -> Record:
         lanes=state.lanes,
         fresh=group.fresh,
         origin=state.origin,
+        attempt=group.attempt,
         world=group.world,
         shrink=group.shrink,
     )

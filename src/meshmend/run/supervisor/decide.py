@@ -34,6 +34,9 @@ def decide(run: RunState, seen: Observations, now: float) -> list[Action]:
     if run.phase is Phase.BEGINNING:
         begin_attempt(turn)
         return turn.actions
+    # A launcher takes the number from the events; where a full disk kept the last attempt's from being written, workers
+    # know better.
+    run.attempt = max([run.attempt, *(rank.attempt for rank in seen.ranks.values())])
     if run.phase is Phase.ATTACHING:
         if not run.ranks:
             _adopt_all(turn)

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from meshmend.telemetry.epoch import Epoch
+
 
 class CourierState(Enum):
     """A worker's courier, as its agent sees it."""
@@ -69,6 +71,8 @@ class RankSeen:
     rank: int
     process: int = 0
     """0: no worker has been started there."""
+    attempt: int = 0
+    """The attempt that its worker was started for."""
     status: int | None = None
     """The exit status of the worker, negative for a signal; None while it is alive."""
     cause: Cause = Cause.NONE
@@ -114,6 +118,11 @@ class RankSeen:
     """Why the last start that was ordered could not be carried out; then `process` is still the previous worker."""
     stuck: bool = False
     """Its courier's repair takes too long, or must not be finished without the supervisor's decision."""
+
+    @property
+    def epoch(self) -> Epoch:
+        """The membership that it is in."""
+        return Epoch(self.attempt, self.world, self.shrink)
 
 
 class HostChange(Enum):
