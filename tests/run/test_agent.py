@@ -19,7 +19,7 @@ import pytest
 
 from meshmend.base import processes
 from meshmend.base.clocks import REPAIR
-from meshmend.base.processes import EXITING, Identity, is_alive
+from meshmend.base.processes import EXITING, Doing, Identity, is_alive
 from meshmend.base.status import DONE, HALTED, KILLED
 from meshmend.job.shm import create_as_agent, leave, open_as_courier, open_as_worker, ranks_of, world_folder
 from meshmend.job.shm.files import RankFiles
@@ -200,7 +200,7 @@ def test_a_worker_that_said_it_pauses_owes_nothing(
         CourierSide(courier).ask_part(now, (0,))
         worker.poll_pulse(now)
     record.paused = paused
-    monkeypatch.setattr(local_worker, "doing", lambda _: ("stopped", 0.0))
+    monkeypatch.setattr(local_worker, "doing", lambda _: (Doing.STOPPED, 0.0))
     for tick in range(50, 60):
         worker.poll_pulse(tick)
     assert worker.still == (0 if paused else STOPPED)

@@ -15,7 +15,7 @@ from meshmend.base.clocks import AGENT_POLL, HOST_FIRST
 from meshmend.run.hosts import pool
 from meshmend.run.supervisor import POLICIES, Phase, RunConfig, RunState, actions, decide
 from meshmend.run.supervisor.messages import HaltReason, Minority, WrongSide
-from meshmend.run.supervisor.observations import Observations
+from meshmend.run.supervisor.observations import Observations, StopSignal
 from tests.simulators.couriers import Mpirun
 from tests.simulators.hosts import Agent, Knock, Line, SimulatedPool
 from tests.simulators.ledger import Ledger, Violation
@@ -46,7 +46,7 @@ class Launcher:
             self.inherit()
         self.pool = SimulatedPool(model)
         self.blocked = 0.0
-        self.signalled = ""
+        self.signalled: StopSignal | None = None
         self._todo: deque[actions.Action] = deque()
         self._again = False
         self._worlds: dict[int, Mpirun] = {}
@@ -115,7 +115,7 @@ class Launcher:
         arrived, _ = self.pool.arrivals()
         self.model.added += arrived
         reachable = frozenset(host for host in self.pool.agents if self.pool.has(host))
-        signal, self.signalled = self.signalled, ""
+        signal, self.signalled = self.signalled, None
         expelled, self._expelled = self._expelled, {}
         checkpoint, self._checkpoint = self._checkpoint, None
         return Observations(

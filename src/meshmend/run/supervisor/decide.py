@@ -53,10 +53,10 @@ def decide(run: RunState, seen: Observations, now: float) -> list[Action]:
         mind_jobs(turn)
         mind_start(turn)
     if run.phase is Phase.RESTARTING:
-        if seen.signal:
+        if seen.signal is not None:
             run.halt_reason = run.halt_reason or Signalled(seen.signal)
         mind_restart(turn)
-    elif run.halt_reason is not None or seen.signal:
+    elif run.halt_reason is not None or seen.signal is not None:
         mind_halt(turn)
     else:
         mind_hangs(turn)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 
 from meshmend.telemetry.epoch import Epoch
 
@@ -20,6 +20,13 @@ class CourierState(Enum):
     STOPPED = auto()
     """The courier, or the mpirun process that it belongs to, is stopped and will not continue by itself."""
     LOST = auto()
+
+
+class StopSignal(StrEnum):
+    """A signal that asks a run to stop."""
+
+    INTERRUPT = "SIGINT"
+    TERMINATE = "SIGTERM"
 
 
 class Cause(Enum):
@@ -150,8 +157,8 @@ class Observations:
     changes: tuple[tuple[str, HostChange], ...] = ()
     added: tuple[tuple[str, int], ...] = ()
     """Hosts that are new to the run, each with the number of workers it has room for; their agents have reported."""
-    signal: str = ""
-    """The name of a signal that asks the run to stop, such as SIGTERM."""
+    signal: StopSignal | None = None
+    """A signal that the launcher has received."""
     unreachable: frozenset[str] | None = None
     """The answer to `Probe`: hosts whose agent answers, but that mpirun's network does not reach."""
     expelled: Mapping[str, bool] = field(default_factory=dict)
