@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from meshmend.base.clocks import COURIER_START, TOGETHER, WORLD_POLL
+from meshmend.base.marked import print_marked
 from meshmend.base.processes import Identity
+from meshmend.base.units import workers
 from meshmend.errors import JobError
 from meshmend.job.courier.differences import where, write_down
 from meshmend.job.courier.mpi import Mpi, position, size
@@ -277,7 +278,7 @@ def carry(courier: Courier, *, repair: bool) -> None:
         courier.run(repair=repair)
         return
     except Evicted as error:
-        print(f"meshmend: {error}{courier.where()}; it is ended", file=sys.stderr, flush=True)
+        print_marked(f"{error}{courier.where()}; killing worker {segment.rank}")
         courier.log.write(
             Died(epoch=courier.epoch, what=Part.WORKER, how=How.EVICTED, rank=segment.rank,
                  process=segment.agent.worker.number, step=segment.worker.step)
@@ -295,7 +296,7 @@ def carry(courier: Courier, *, repair: bool) -> None:
         why = f"{error}: resume the run from its last checkpoint"
         segment.files.write_error(segment.worker.step, why, why, mistake=False)
     except Cut as error:
-        print(f"meshmend: {error}: they wait", file=sys.stderr, flush=True)
+        print_marked(f"{workers(error.ranks)} may be cut off from the others; waiting for the launcher")
         courier.wait_for_world()
         raise Failure from None
     segment.agent.worker.kill()

@@ -19,6 +19,10 @@ class Evicted(Exception):
 class Cut(Exception):
     """The missing members may be continuing without this side: only the launcher, which sees all hosts, can decide."""
 
+    def __init__(self, ranks: Sequence[int]) -> None:
+        super().__init__(f"workers {ranks} may be cut off from the others")
+        self.ranks = ranks
+
 
 class Lost(Exception):
     """Every member that had the state is dead: the others have nothing to continue from."""

@@ -74,7 +74,7 @@ def recover(state: MemberState, group: Group, lanes: int, wanted: int, *, again:
     present = {record.rank for record in records}
     having = {records[position].rank for position in active}
     if again and not may_go_on(having, present, group.memberships, group.hosts):
-        raise Cut(f"workers {sorted(present)} may have been cut off from the others")
+        raise Cut(sorted(present))
     if not active and not any(record.fresh for record in records):
         raise Lost("every worker that had the state is dead")
     latest = max((records[position].done for position in active), default=NEVER)
