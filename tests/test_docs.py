@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from meshmend import errors
 from meshmend.cli import main
+from meshmend.errors import MeshmendError
 from meshmend.testbed import why_not
 
 ROOT = Path(__file__).parent.parent
@@ -99,3 +103,74 @@ def test_the_reference_is_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     page = (ROOT / "docs" / "api.md").read_text()
     assert page == made.page(), "docs/api.md is not what the docstrings say: make pictures"
     assert all(f"`mm.{name}" in page for name in made.public_names())
+
+
+ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, MeshmendError)}
+INTERNAL = {
+    ("base/cuda.py", "failed: "): "the row quotes a call and an error of the driver: `cu… failed: CUDA_ERROR_…`",
+    ("job/device/stand_in.py", "bytes were given"): "a device of the tests",
+    ("job/device/stand_in.py", "were asked for"): "a device of the tests",
+    (
+        "job/reduction/exact.py",
+        "a grid of shape",
+    ): "states of other leaves are refused before",
+    ("job/shm/buffers.py", "are those of another worker"): "the courier repairs its group instead",
+    ("job/shm/slices.py", "are those of another worker"): "the courier repairs its group instead",
+    ("job/slices/holder.py", "were given for leaves of"): "job.share checks the weights before",
+    ("job/slices/holder.py", "must be copied from a holder"): "an assertion of the plan of copies",
+    ("job/warm.py", "an order that is none"): "the agent writes the orders, and starts a cold worker instead",
+    ("run/agent/messages.py", "a line has more than"): "shown as `the agent on … sent an invalid message (…)`",
+}
+"""(file, part of the message): why no user meets this error in these words."""
+
+
+def raised() -> Iterator[tuple[str, str]]:
+    """(file, message) of each error of ours that the source raises with a text; … stands for values."""
+    source = ROOT / "src" / "meshmend"
+    for path in sorted(source.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
+                function = node.exc.func
+                if (function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")) in ERRORS:
+                    text = " ".join(text_of(node.exc.args[0]).split())
+                    if len(text.replace("…", "").strip()) > 5:
+                        yield str(path.relative_to(source)), text
+
+
+def text_of(node: ast.expr) -> str:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=values):
+            return "".join(one.value if isinstance(one, ast.Constant) else "…" for one in values)  # type: ignore[misc]
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return text_of(left) + text_of(right)
+        case ast.IfExp(body=body):
+            return text_of(body)
+    return "…"
+
+
+def holds(text: str, quote: list[str]) -> bool:
+    """Whether a message has these parts, in this order."""
+    place = 0
+    for part in quote:
+        found = text.find(part, place)
+        if found < 0:
+            return False
+        place = found + len(part)
+    return True
+
+
+def test_every_error_has_a_row_in_troubleshooting() -> None:
+    rows = [line for line in (ROOT / "docs" / "troubleshooting.md").read_text().splitlines() if line.startswith("|")]
+    quoted = [re.findall(r"`([^`]+)`", row) for row in rows]
+    parts = [[part.strip().lower() for part in quote.split("…")] for row in quoted for quote in row]
+    quotes = [[part for part in some if len(part) > 2] for some in parts if sum(map(len, some)) > 5]
+    messages = [*raised()]
+    assert len(messages) > 500
+    internal = {known for known in INTERNAL for file, text in messages if file == known[0] and known[1] in text}
+    assert internal == INTERNAL.keys(), "INTERNAL has errors that are gone"
+    for file, text in messages:
+        if not any(file == known[0] and known[1] in text for known in INTERNAL):
+            shown = any(holds(text.lower(), quote) for quote in quotes if quote)
+            assert shown, f"{file}: {text!r} has no row in docs/troubleshooting.md"

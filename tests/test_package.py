@@ -77,7 +77,7 @@ LAW: dict[str, list[str]] = {
         "worker_port", "slice_port", "differences", "courier", "__main__",
     ],
     "run": [
-        "supervisor", "outlet", "console", "clusters", "spec", "checks", "journal", "heart", "disk", "secret",
+        "supervisor", "news", "outlet", "console", "clusters", "spec", "checks", "journal", "heart", "disk", "secret",
         "listener", "probe", "door", "world", "agent", "hosts", "doctor", "chaos", "launcher", "entry", "run_module",
     ],
     "run/agent": ["pulse", "output", "messages", "local_worker", "warm", "agent", "__main__"],
@@ -118,7 +118,7 @@ LAW: dict[str, list[str]] = {
     "mesh/drawing": ["text", "marks", "isometric", "svg"],
     "base": [
         "status", "clocks", "calls", "units", "env", "processes", "waiting", "sockets", "private_network", "packing",
-        "schema", "kernels", "cuda", "registry", "terminal", "theme",
+        "schema", "kernels", "cuda", "registry", "terminal", "marked", "theme",
     ],
     "testbed": ["privileges", "routes", "namespaces", "wiring", "network"],
     "demo": ["digits", "screen", "story"],

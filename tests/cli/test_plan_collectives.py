@@ -32,12 +32,12 @@ def test_it_prints_the_plan_its_bound_and_its_proof(
         (["8x8", "--groups", "2x2", "--collective", "broadcast"], "leave out --groups or --collective"),
         (["8x8", "--groups", "2x2", "--algorithm", "ring"], "plans all-reduces over all chips"),
         (["8x8", "--collective", "broadcast", "--root", "a"], "cannot read the chip 'a'"),
-        (["8x8", "--groups", "2x2", "--json", "p.json"], "--json can be given for all-reduces over all chips alone"),
+        (["8x8", "--groups", "2x2", "--json", "p.json"], "--json applies only to all-reduces over all chips"),
         (
             ["4x4", "--collective", "all_gather", "--link", "x", "--spread-roots"],
-            "--spread-roots and --link can be",
+            "--spread-roots and --link apply only",
         ),
-        (["4x4", "--groups", "2x2", "--nbytes", "nonsense"], "--nbytes can be given"),
+        (["4x4", "--groups", "2x2", "--nbytes", "nonsense"], "--nbytes applies only"),
         (["4x4", "--root", "1,1"], "all_reduce has no root to choose: leave --root out (given: 1,1)"),
     ],
 )

@@ -23,6 +23,7 @@ from meshmend.run import RunSpec, load_spec
 from meshmend.run import entry as start
 from meshmend.run.checks import check
 from meshmend.run.launcher import Launcher
+from meshmend.run.news import DamagedCheckpoint, News, NothingToResume, Resuming
 from meshmend.telemetry import FORMAT, Began, Ended, Epoch, Log
 
 PRINTED = {
@@ -185,12 +186,12 @@ class Started:
     last_checkpoint: Any = Launcher.last_checkpoint
 
     def __init__(self, spec: RunSpec, attempt: int = 0) -> None:
-        self.spec, self.attempt, self.resume, self.said = spec, attempt, "", list[str]()
+        self.spec, self.attempt, self.resume, self.said = spec, attempt, "", list[News]()
         self.console = self.pool = self.state = self
         Started.made.append(self)
 
-    def say(self, text: str) -> None:
-        self.said.append(text)
+    def tell(self, message: News) -> None:
+        self.said.append(message)
 
     def open(self) -> None:
         pass
@@ -235,7 +236,7 @@ def test_a_run_that_is_done_is_not_done_again(
     begun()
     wrote(*events)
     status = start.resume(load_spec("mine", **changes))
-    assert (status, "is done" in started[0].said[0]) == ((0, True) if done else (7, False))
+    assert (status, NothingToResume("mine") in started[0].said) == ((0, True) if done else (7, False))
     if not done:
         assert load_spec("mine") == load_spec("mine", **changes)  # the next --attach goes on with these
 
@@ -249,11 +250,10 @@ def test_damaged_checkpoints_are_passed_over_with_a_word(started: list[Started])
         if step > 10:
             path.write_bytes(path.read_bytes()[:-1] + b"!")
     start.resume(load_spec("mine"))
-    said = started[0].said
-    assert [re.search(r"step-\d+", text)[0] for text in said] == ["step-00000030", "step-00000020", "step-00000010"]  # type: ignore[index]
-    assert (
-        "damaged" in said[0] and said[-1].startswith("resuming from") and started[0].resume.endswith("10.safetensors")
-    )
+    *damaged, last = started[0].said
+    why = [message.why for message in damaged if isinstance(message, DamagedCheckpoint)]
+    assert [re.findall(r"step-\d+", text)[0] for text in why] == ["step-00000030", "step-00000020"]
+    assert last == Resuming("step-00000010.safetensors") and started[0].resume.endswith("10.safetensors")
 
 
 def test_worker_ledgers_are_not_needed_to_resume(started: list[Started]) -> None:

@@ -15,7 +15,7 @@ from meshmend import JobError
 from meshmend.demo import demo, story
 from meshmend.job.shm import ranks_of
 from meshmend.job.shm.home import runs
-from meshmend.telemetry import Log
+from meshmend.telemetry import Epoch, Formed, Log, Part, Struck, Why
 from tests.jobs.jobs import processes, wait_for
 from tests.report.made import Attempt, run
 
@@ -74,6 +74,20 @@ def test_the_script_runs_alone() -> None:
     lines = done.stdout.splitlines()
     assert [bool(story.STEP.match(line)) for line in lines] == [True, True, True, False]
     assert story.RESULT.match(lines[-1])
+
+
+def test_the_cue_for_mpirun_comes_after_both_victims_are_back() -> None:
+    made = {"what": Part.WORKER, "fault": "kill", "step": story.STRIKE}
+    world = {"why": Why.JOIN, "joined": [2]}
+    cue, epoch = story.Cue(), Epoch(0, 1)
+    begin = Formed(epoch=epoch, ranks=[0, 1, 2, 3], why=Why.BEGIN)
+    assert not cue.take([begin, Struck(epoch=epoch, rank=story.FIRST, **made)], story.STRIKE)
+    assert not cue.take([Struck(epoch=epoch, rank=story.SECOND, **made)], story.STRIKE)
+    assert not cue.take([Formed(epoch=Epoch(0, 2), ranks=[1, 2, 3], **world)], 100)
+    assert not cue.take([Formed(epoch=Epoch(0, 3), ranks=[0, 1, 2, 3], **world)], 200)
+    assert not cue.take([], 199 + story.AGAIN)
+    assert cue.take([], 200 + story.AGAIN)
+    assert story.Cue().take([], story.LATEST)
 
 
 def test_a_broken_promise_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

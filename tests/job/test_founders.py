@@ -71,7 +71,7 @@ def test_all_workers_have_the_founders_number_of_buddies(tmp_path: Path, rank: i
 def test_so_it_is_with_tables(tmp_path: Path) -> None:
     given = settings(tmp_path, 0, ["a"], [])
     assert tables(given).holder.placement.buddies == 0
-    with pytest.raises(mm.JobError, match="buddies=1 with 1 workers"):
+    with pytest.raises(mm.JobError, match="buddies=1 needs at least 2 workers"):
         tables(given, buddies=1)
 
 

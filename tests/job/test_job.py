@@ -203,7 +203,7 @@ def test_words_out_of_order_are_refused() -> None:
             job.sum(lambda lane: lane.sum())
             job.commit(state)
         assert job.step == 2
-        with pytest.raises(mm.JobError, match=r"went on after step 2 without job\.commit"):
+        with pytest.raises(mm.JobError, match=r"step 2 ended without job\.commit"):
             for _ in job.steps(4):
                 job.sum(lambda lane: lane.sum())
         with pytest.raises(mm.JobError, match=r"job\.sum was called more than 64 times in step 2"):

@@ -152,7 +152,7 @@ def test_a_slice_whose_holders_are_all_dead_is_told_in_one_sentence(job: Job) ->
 @pytest.mark.parametrize(
     ("words", "options", "said"),
     [
-        (["-n", "2"], ["buddies=2"], "buddies=2 with 2 workers"),
+        (["-n", "2"], ["buddies=2"], "buddies=2 needs at least 3 workers"),
         pytest.param(["-n", "4", "--mesh", "2x2"], [], "--mesh 2x2", marks=pytest.mark.jobs),
     ],
 )

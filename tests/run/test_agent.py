@@ -19,7 +19,7 @@ import pytest
 
 from meshmend.base import processes
 from meshmend.base.clocks import REPAIR
-from meshmend.base.processes import EXITING, Identity, is_alive
+from meshmend.base.processes import EXITING, Doing, Identity, is_alive
 from meshmend.base.status import DONE, HALTED, KILLED
 from meshmend.job.shm import create_as_agent, leave, open_as_courier, open_as_worker, ranks_of, world_folder
 from meshmend.job.shm.files import RankFiles
@@ -29,10 +29,11 @@ from meshmend.run.agent import agent as agent_module
 from meshmend.run.agent import local_worker, messages
 from meshmend.run.agent.agent import Agent
 from meshmend.run.agent.local_worker import LocalWorker
-from meshmend.run.agent.messages import VERSION, Command, Hello, Report, pack, unpack, unpack_command
+from meshmend.run.agent.messages import VERSION, Hello, Notice, Report, pack, unpack, unpack_command
 from meshmend.run.hosts.remote import Remote
 from meshmend.run.secret import new_secret
 from meshmend.run.supervisor.observations import STOPPED, Cause, CourierState, RankSeen, WorkerError
+from meshmend.telemetry import Epoch
 from tests.processes import wait_for
 
 RUN = f"test-agent-{os.getpid()}"
@@ -116,9 +117,7 @@ def test_an_agent_takes_over_the_ranks_that_can_be_read(tmp_path: Path) -> None:
 def test_a_start_that_is_told_nonsense_is_one_that_failed(tmp_path: Path) -> None:
     agent = Agent(RUN, tmp_path)
     try:
-        agent.act(
-            messages.Start(rank=0, founders=1, wanted=1, ranks=1, attempt=0, resume="\0", every="", script=["a.py"])
-        )
+        agent.act(messages.Start(rank=0, founders=1, wanted=1, ranks=1, resume="\0", every="", script=["a.py"]))
         assert [(seen.rank, bool(seen.unstarted)) for seen in agent.look()] == [(0, True)]
     finally:
         agent.act(messages.Remove())
@@ -134,12 +133,12 @@ def test_an_attempt_ends_what_the_one_before_has_left_in_ranks_it_does_not_have(
     agent = Agent(RUN, tmp_path)
     try:
         for rank in range(3):
-            ended.act(
-                messages.Start(rank=rank, founders=3, wanted=3, ranks=3, attempt=0, resume="", every="", script=script)
-            )
+            ended.act(messages.Start(rank=rank, founders=3, wanted=3, ranks=3, resume="", every="", script=script))
         container = create_as_agent(RUN, 3)
         container.agent.worker = replace(Identity.of(os.getpid()), space=1)
-        agent.act(messages.Start(rank=0, founders=1, wanted=1, ranks=1, attempt=1, resume="", every="", script=script))
+        agent.act(
+            messages.Start(rank=0, founders=1, wanted=1, ranks=1, epoch=Epoch(1), resume="", every="", script=script)
+        )
         for worker in ended.workers.values():
             assert worker.child is not None and worker.child.wait(60) == -signal.SIGKILL
         assert ranks_of(RUN) == [0, 3]
@@ -202,7 +201,7 @@ def test_a_worker_that_said_it_pauses_owes_nothing(
         CourierSide(courier).ask_part(now, (0,))
         worker.poll_pulse(now)
     record.paused = paused
-    monkeypatch.setattr(local_worker, "doing", lambda _: ("stopped", 0.0))
+    monkeypatch.setattr(local_worker, "doing", lambda _: (Doing.STOPPED, 0.0))
     for tick in range(50, 60):
         worker.poll_pulse(tick)
     assert worker.still == (0 if paused else STOPPED)
@@ -297,7 +296,7 @@ def test_a_worker_that_hangs_writes_its_stack_before_it_is_killed(
     agent = Agent(RUN, tmp_path)
     try:
         script = [str(tmp_path / "script.py")]
-        agent.act(messages.Start(rank=0, founders=1, wanted=1, ranks=1, attempt=0, resume="", every="", script=script))
+        agent.act(messages.Start(rank=0, founders=1, wanted=1, ranks=1, resume="", every="", script=script))
         wait_for((tmp_path / "began").exists)
         agent.act(messages.Kill(rank=0, cause=Cause.HANG))
         wait_for(lambda: agent.look()[0].status is not None)
@@ -313,9 +312,11 @@ def test_a_worker_is_killed_for_a_cause(tmp_path: Path) -> None:
     agent = Agent(RUN, tmp_path)
     try:
         script = [str(tmp_path / "script.py")]
-        agent.act(messages.Start(rank=0, founders=1, wanted=1, ranks=1, attempt=3, resume="", every="", script=script))
+        agent.act(
+            messages.Start(rank=0, founders=1, wanted=1, ranks=1, epoch=Epoch(3), resume="", every="", script=script)
+        )
         assert agent.workers[0].segment.agent.attempt == 3
-        agent.act(messages.Kill(rank=0, cause=Cause.HANG))
+        agent.act(messages.Kill(rank=0, cause=Cause.HANG, epoch=Epoch(3, 1)))
         deadline = time.monotonic() + 60
         while (seen := agent.look()[0]).status is None and time.monotonic() < deadline:
             agent.wait()
@@ -332,7 +333,7 @@ def calm(worker: LocalWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(agent_module, "AGENT_REST", 1e6)
     worker.seen = RankSeen(0, courier=CourierState.ALIVE, world=1, standby=1, agreed=1, active=True)
     for sign in range(20):
-        worker.pulse.still(sign, True, True, 0.01 * sign, lambda: ("running", 0.0))
+        worker.pulse.still(sign, True, True, 0.01 * sign, lambda: (Doing.RUNNING, 0.0))
     assert worker.calm and 0 < worker.pace < 0.01
     agent = Agent(RUN, tmp_path)
     agent.workers[0] = worker
@@ -386,22 +387,36 @@ def test_an_agent_follows_closely_what_is_not_calm(calm: Agent, worker: LocalWor
     calm.wait()  # until the next poll, not for a lifetime
 
 
-COMMANDS: list[Command] = [
+def test_an_agent_ignores_commands_of_an_earlier_attempt_than_its_workers(
+    worker: LocalWorker, process: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    """As of a launcher that another one has replaced while it was stopped."""
+    worker.segment.agent.worker, worker.segment.agent.attempt = Identity.of(process.pid), 2
+    agent = Agent(RUN, tmp_path)
+    agent.act(messages.Adopt(ranks=[0]))
+    assert [seen.epoch for seen in agent.look()] == [Epoch(2)] and agent.epoch == Epoch(2)
+    agent.act(messages.Kill(rank=0, cause=Cause.RESTARTED, epoch=Epoch(1, 4, 1)))
+    assert agent.workers[0].cause is Cause.NONE and process.poll() is None
+    agent.act(messages.Kill(rank=0, cause=Cause.RESTARTED, epoch=Epoch(2)))
+    assert process.wait(60) == -signal.SIGKILL
+
+
+COMMANDS: list[Notice] = [
     messages.Adopt(ranks=[1, 2]), messages.Clear(only=None), messages.Beat(), messages.Remove(),
-    messages.Halt(writer=-1),
+    messages.Halt(writer=-1, epoch=Epoch(1, 2, 3)),
     messages.Kill(rank=1, cause=Cause.CUT_OFF), messages.Enter(world=2, mpirun=7, formed=1, fresh=False, wanted=2),
-    messages.Start(rank=0, founders=1, wanted=1, ranks=2, attempt=0, resume="", every="auto", script=["a.py"]),
+    messages.Start(rank=0, founders=1, wanted=1, ranks=2, resume="", every="auto", script=["a.py"]),
     messages.Release(rank=3), messages.Open(world=2), messages.KeepWarm(count=1, script=["a.py"]),
     messages.Secret(secret="00ff" * 16),
 ]  # fmt: skip
 
 
 def test_messages_arrive_as_they_were_sent() -> None:
-    assert {type(command) for command in COMMANDS} == set(Command.kinds.values())
+    assert {type(command) for command in COMMANDS} == set(Notice.kinds.values())
     for command in COMMANDS:
         assert unpack_command(json.loads(json.dumps(pack(command)))) == command
     seen = RankSeen(3, status=-9, cause=Cause.HANG, courier=CourierState.LOST, error=WorkerError(1, "e", "t", True))
-    report = Report(observations=[seen], did=2, output=[(3, "line")])
+    report = Report(observations=[seen], did=2, output=[(3, "line")], epoch=Epoch(0, 2, 1))
     assert unpack(json.loads(json.dumps(pack(report)))) == report
     hello = Hello(port=5, version=VERSION, address="10.1.2.3")
     assert unpack(json.loads(json.dumps(pack(hello)))) == hello

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 from meshmend.base.units import FEW, workers
-from meshmend.run.console import CAUSES, Console, ending, halt_reason, sentence, world_reason
+from meshmend.run import news
+from meshmend.run.console import CAUSES, Console, announcement, ending, halt_reason, sentence, world_reason
 from meshmend.run.supervisor import messages as m
 from meshmend.run.supervisor.observations import Cause, WorkerError
 
@@ -42,6 +44,29 @@ MESSAGES: list[tuple[m.Message, list[str]]] = [
     (m.RestartsExhausted(3, "step-8"), ["3", "step-8"]),
     (m.RestartsExhausted(3, ""), ["3", "beginning"]),
 ]
+NEWS: list[tuple[news.News, list[str]]] = [
+    (news.WorldEntered(2, m.MpirunLost(), {}), ["world 2", "mpirun was lost"]),
+    (news.WorldEntered(1, m.Begin(), {0: 11, 1: 12}, "r", 5, 6), ["run r, launcher 5, mpirun 6", "processes 11 12"]),
+    (news.WorldCommand(2, ["mpirun", "a b"]), ["world 2", "mpirun 'a b'"]),
+    (news.CourierSaid("sums go over 2x2"), ["sums go over 2x2"]),
+    (news.ActionFailed("no room"), ["no room"]),
+    (news.LauncherFailed("r", "ValueError: x", Path("log")), ["ValueError: x", "log", "--attach r"]),
+    (news.TerminalLost(Path("log")), ["SIGHUP", "log"]),
+    (news.DiskFull(Path("runs/r")), ["disk full at runs/r"]),
+    (news.DiskFreed(), ["free space"]),
+    (news.DamagedCheckpoint("step-8 is damaged"), ["step-8 is damaged"]),
+    (news.Resuming("step-8"), ["step-8"]),
+    (news.Resuming(""), ["the beginning"]),
+    (news.NothingToResume("r"), ["run r is done"]),
+    (news.AttachingInstead("r", {"b": [11, 12], "c": [13]}), ["processes 11 12 on b, process 13 on c"]),
+    (news.HostRefused("b", "no room"), ["host b", "no room"]),
+    (news.NoAgentThere("b", "no route"), ["host b", "no route"]),
+    (news.HostAnnounced("r", "b", 1), ["run r", "1 worker on b"]),
+    (news.StrangerRefused("10.0.0.1"), ["10.0.0.1", "secret"]),
+    (news.CanResume("r"), ["--resume r"]),
+    (news.Done("r", 10), ["done: 10 steps", "audit r"]),
+    (news.Done("r", 1, 2, 3), ["2 jobs, the last with 1 step, 3 failures"]),
+]
 HALTS: list[tuple[m.HaltReason, list[str]]] = [
     (m.Signalled("SIGINT"), ["SIGINT"]),
     (m.TooFew(1, 2), ["1 worker left", "--min-workers 2"]),
@@ -50,7 +75,7 @@ HALTS: list[tuple[m.HaltReason, list[str]]] = [
     (m.StateLost(), ["state"]),
     (m.MemoryRemoved(("node7",)), ["node7", "shared memory"]),
     (m.Standstill(1800.0), ["30 min"]),
-    (m.Minority((0,), (0, 1, 2)), ["worker 0", "[0, 1, 2]"]),
+    (m.Minority((0,), (0, 1, 2)), ["only 1 of 3 workers (worker 0) is"]),
     (m.Minority((), (1, 2)), ["workers 1 and 2"]),
     (m.WrongSide(("node7",), (0,), (1, 2)), ["node7", "worker 0", "workers 1 and 2"]),
     (m.NoCourierEver(8), ["8"]),
@@ -69,6 +94,15 @@ WORLDS: list[tuple[m.WorldReason, list[str]]] = [
     (m.HostGone("node7"), ["node7"]),
     (m.NetworkSplit(("node7", "node8")), ["node7", "node8"]),
 ]
+
+
+@pytest.mark.parametrize(("message", "values"), NEWS, ids=lambda value: type(value).__name__)
+def test_an_announcement_holds_the_values_of_its_message(message: news.News, values: list[str]) -> None:
+    check(announcement(message), values)
+
+
+def test_every_kind_of_news_has_a_line_here() -> None:
+    assert {type(message) for message, _ in NEWS} == set(get_args(news.News))
 
 
 @pytest.mark.parametrize(("message", "values"), MESSAGES, ids=lambda value: type(value).__name__)

@@ -25,6 +25,7 @@ from meshmend.run.entry import attach
 from meshmend.run.hosts.newcomers import NewHosts, own_address, refusal
 from meshmend.run.hosts.pool import Pool
 from meshmend.run.hosts.remote import Remote
+from meshmend.run.news import News
 from meshmend.run.secret import NEW_HOST, NUMBER, SIZE, new_number, proof
 from meshmend.run.spec import RunSpec
 from tests.processes import DEADLINE, wait_for
@@ -221,7 +222,7 @@ def test_a_host_announced_twice_keeps_its_agent(tmp_path: Path, monkeypatch: pyt
     """With two numbers of workers, before its agent has reported: the first counts, and the user is told so."""
     monkeypatch.setenv("MESHMEND_RUNS", str(tmp_path))
     monkeypatch.setattr(Pool, "_called", lambda _, host: Reported(host))
-    said: list[str] = []
+    said: list[News] = []
     SPEC.save()
     pool = Pool(SPEC)
     hosts = NewHosts(pool, said.append)

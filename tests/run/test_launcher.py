@@ -23,7 +23,7 @@ from meshmend.run.spec import RunSpec
 from meshmend.run.supervisor import actions
 from meshmend.run.supervisor import messages as m
 from meshmend.run.supervisor.actions import Action
-from meshmend.run.supervisor.observations import Cause, RankSeen
+from meshmend.run.supervisor.observations import Cause, RankSeen, StopSignal
 from meshmend.run.world.world import World, output_of
 from meshmend.telemetry import Began, Died, Ended, Epoch, Formed, How, Part, Started, Why, read
 from tests.processes import DEADLINE
@@ -120,9 +120,18 @@ def test_agents_are_told(launcher: Launcher, action: Action, a: list[Any], b: li
 
 
 def test_a_start_is_told_and_written_down(launcher: Launcher) -> None:
-    act(launcher, actions.Start(2, "b", attempt=1, resume="step-4"))
+    launcher.state.attempt = 1
+    act(launcher, actions.Start(2, "b", resume="step-4"))
     start = messages.Start(
-        rank=2, founders=3, wanted=3, ranks=11, attempt=1, resume="step-4", every="", script=["train.py"], log_every="0"
+        rank=2,
+        founders=3,
+        wanted=3,
+        ranks=11,
+        resume="step-4",
+        every="",
+        script=["train.py"],
+        log_every="0",
+        epoch=Epoch(1),
     )  # as tests/conftest.py has it
     assert told(launcher, "b") == [start] and told(launcher, "a") == []
     (event,) = read(launcher.spec.folder)
@@ -185,12 +194,12 @@ def test_what_agents_see_is_what_the_supervisor_sees(launcher: Launcher, capsys:
     launcher._interrupted(signal.SIGTERM, None)
     seen = launcher._observe()
     assert seen.ranks == {2: RankSeen(2, process=77)} and seen.reachable == {"a", "b"}
-    assert seen.signal == "SIGTERM" and seen.ended_worlds == frozenset()
+    assert seen.signal is StopSignal.TERMINATE and seen.ended_worlds == frozenset()
     assert capsys.readouterr().out == "[2] a line\n"
     world = launcher._worlds[1]
     world.process.communicate("\n", timeout=60)
     seen = launcher._observe()
-    assert seen.signal == "" and seen.ended_worlds == {1}
+    assert seen.signal is None and seen.ended_worlds == {1}
 
 
 def test_a_world_that_ends_while_ranks_are_looked_at_has_not_ended_for_them(launcher: Launcher) -> None:
@@ -279,7 +288,7 @@ def test_a_world_that_cannot_be_opened_has_ended(
 @pytest.mark.usefixtures("handlers")
 def test_a_terminal_that_is_closed_is_no_signal_to_stop(launcher: Launcher, capsys: pytest.CaptureFixture[str]) -> None:
     launcher._lost_terminal(signal.SIGHUP, None)
-    assert launcher._observe().signal == ""
+    assert launcher._observe().signal is None
     assert "launcher.log" in capsys.readouterr().err
 
 

@@ -22,8 +22,8 @@ from meshmend.run.agent import messages
 from meshmend.run.agent.messages import (
     LONGEST,
     VERSION,
-    Command,
     Hello,
+    Notice,
     Report,
     pack,
     read_lines,
@@ -34,6 +34,7 @@ from meshmend.run.agent.messages import (
 from meshmend.run.hosts.remote import Remote
 from meshmend.run.secret import new_secret
 from meshmend.run.supervisor.observations import Cause, RankSeen, WorkerError
+from meshmend.telemetry import Epoch
 from tests.run.test_agent import COMMANDS
 from tests.strategies import damaged, damaged_bytes, modest
 
@@ -68,7 +69,7 @@ def test_any_object_is_a_message_or_a_sentence(data: st.DataObject) -> None:
     values = data.draw(st.sampled_from(FROM_AGENT if agent else FROM_LAUNCHER).flatmap(damaged))
     try:
         found = unpack(values) if agent else unpack_command(values)
-        assert isinstance(found, Hello | Report | Command)
+        assert isinstance(found, Hello | Report | Notice)
         assert json.loads(json.dumps(pack(found)))
     except FormatError as error:
         assert "\n" not in str(error) and len(str(error)) < 500
@@ -96,7 +97,7 @@ def test_a_line_without_an_end_is_given_up() -> None:
 def test_much_output_goes_in_messages_that_are_not_too_long(lines: int) -> None:
     """As of a worker that printed for long and then died; each character may take six bytes."""
     output = [(number % 4, "\0" * 5000) for number in range(lines)] + [(0, "\0" * (1 << 20))] * (lines > 1)
-    sent = list(reports(output))
+    sent = list(reports(output, Epoch(1)))
     assert [one for report in sent for one in report.output] == output
     assert all(len(json.dumps(pack(report))) < LONGEST for report in sent)
 

@@ -103,7 +103,7 @@ class Courier(Member):
             hosts = [list(ranks) for ranks in self.mpirun.members.values()]
             lanes = self.model.case.lanes
             self.steps = run_member(
-                self.memory, lanes, min(worker.wanted, lanes), world=self.mpirun.number,
+                self.memory, lanes, min(worker.wanted, lanes), attempt=worker.attempt, world=self.mpirun.number,
                 fresh=worker.fresh, repair=self.mpirun.repair, hosts=hosts,
             )  # fmt: skip
             self.model.net.advance(self, None)

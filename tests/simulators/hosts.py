@@ -246,6 +246,7 @@ class Agent:
         return RankSeen(
             rank=worker.rank,
             process=worker.process,
+            attempt=worker.attempt,
             status=status,
             cause=seat.cause if status is not None else Cause.NONE,
             error=WorkerError(worker.step, "ValueError", "", mistake=False) if raised else None,

@@ -12,6 +12,7 @@ from meshmend.run.clusters.hosts import Host as Place
 from meshmend.run.supervisor import RunState
 from meshmend.run.supervisor.actions import Finish
 from meshmend.run.supervisor.messages import HaltReason, Minority, WrongSide
+from meshmend.run.supervisor.observations import StopSignal
 from tests.simulators.clock import Clock
 from tests.simulators.couriers import Mpirun, Net
 from tests.simulators.faults import Fault, strike
@@ -200,7 +201,7 @@ class Model:
     def signal(self) -> None:
         """SIGTERM."""
         if self.launcher is not None:
-            self.launcher.signalled = "SIGTERM"
+            self.launcher.signalled = StopSignal.TERMINATE
             self.launcher.nudge()
 
     def left_over(self) -> list[str]:

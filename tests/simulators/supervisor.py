@@ -15,7 +15,7 @@ from meshmend.base.clocks import AGENT_POLL, HOST_FIRST
 from meshmend.run.hosts import pool
 from meshmend.run.supervisor import POLICIES, Phase, RunConfig, RunState, actions, decide
 from meshmend.run.supervisor.messages import HaltReason, Minority, WrongSide
-from meshmend.run.supervisor.observations import Observations
+from meshmend.run.supervisor.observations import Observations, StopSignal
 from tests.simulators.couriers import Mpirun
 from tests.simulators.hosts import Agent, Knock, Line, SimulatedPool
 from tests.simulators.ledger import Ledger, Violation
@@ -48,7 +48,7 @@ class Launcher:
             self.inherit()
         self.pool = SimulatedPool(model)
         self.blocked = 0.0
-        self.signalled = ""
+        self.signalled: StopSignal | None = None
         self._todo: deque[actions.Action] = deque()
         self._again = False
         self._worlds: dict[int, Mpirun] = {}
@@ -117,7 +117,7 @@ class Launcher:
         arrived, _ = self.pool.arrivals()
         self.model.added += arrived
         reachable = frozenset(host for host in self.pool.agents if self.pool.has(host))
-        signal, self.signalled = self.signalled, ""
+        signal, self.signalled = self.signalled, None
         expelled, self._expelled = self._expelled, {}
         checkpoint, self._checkpoint = self._checkpoint, None
         return Observations(
@@ -150,8 +150,8 @@ class Launcher:
                 self._tell(host, "adopt", ranks=ranks)
             case actions.NoteAttempt(attempt=attempt):
                 model.attempt = attempt
-            case actions.Start(rank=rank, host=host, attempt=attempt, resume=resume, passed=passed):
-                self._tell(host, "start", rank=rank, attempt=attempt, resume=resume, passed=passed)
+            case actions.Start(rank=rank, host=host, resume=resume, passed=passed):
+                self._tell(host, "start", rank=rank, attempt=self.state.attempt, resume=resume, passed=passed)
             case actions.Kill(rank=rank, host=host, cause=cause):
                 self._tell(host, "end", rank=rank, cause=cause)
             case actions.Release(rank=rank, host=host, job=job):

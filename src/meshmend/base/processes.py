@@ -11,6 +11,7 @@ import errno
 import os
 import signal
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
@@ -196,19 +197,30 @@ class ExitProbe:
             return True
 
 
-def doing(process: int) -> tuple[str, float]:
-    """(state, processor time used in seconds): "stopped", "traced", "running" if any thread is, else "waiting"."""
+class Doing(StrEnum):
+    """What a process does."""
+
+    GONE = "gone"
+    STOPPED = "stopped"
+    TRACED = "traced"
+    RUNNING = "running"
+    """Some thread of it is."""
+    WAITING = "waiting"
+
+
+def doing(process: int) -> tuple[Doing, float]:
+    """What a process does, and the processor time that it has used, in seconds."""
     found = _stat(process)
     if found is None:
-        return "gone", 0.0
+        return Doing.GONE, 0.0
     used = (int(found[11]) + int(found[12])) * TICK
     if found[0] in "Tt":
-        return ("stopped" if found[0] == "T" else "traced"), used
+        return (Doing.STOPPED if found[0] == "T" else Doing.TRACED), used
     with contextlib.suppress(OSError):
         threads = (f"/proc/{process}/task/{thread}/stat" for thread in os.listdir(f"/proc/{process}/task"))
         if any(state[0] == "R" for state in map(_words, threads) if state):
-            return "running", used
-    return "waiting", used
+            return Doing.RUNNING, used
+    return Doing.WAITING, used
 
 
 def _stat(process: int) -> list[str] | None:

@@ -107,9 +107,10 @@ def plan(
             "--nbytes": nbytes != PAYLOAD, "--link": link != LINK,
         }  # fmt: skip
         if any(given.values()):
-            named = " and ".join(option for option, value in given.items() if value)
+            named = [option for option, value in given.items() if value]
+            does, it = ("applies", "it") if len(named) == 1 else ("apply", "them")
             raise PlanError(
-                f"{named} can be given for all-reduces over all chips alone: leave that out, or leave out "
+                f"{' and '.join(named)} {does} only to all-reduces over all chips; remove {it}, or remove "
                 "--collective, --groups and --root"
             )
         return _plan_collective(where, collective, groups, root, algorithm, draw, flow)

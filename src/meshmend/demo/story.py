@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,8 +26,8 @@ from meshmend.base.processes import kill
 from meshmend.base.units import duration_text
 from meshmend.demo.screen import Screen
 from meshmend.errors import JobError
-from meshmend.job.shm.inspect import member
-from meshmend.telemetry import Log, Part, Struck, folder_of, read
+from meshmend.job.shm.inspect import Member, member
+from meshmend.telemetry import Event, Formed, Log, Part, Struck, folder_of, follow, read
 from meshmend.testing import fail_at
 
 SCRIPT = Path(__file__).with_name("digits.py")
@@ -42,11 +43,13 @@ LATEST = STEPS * 3 // 4
 """The step in which mpirun is killed in any case, even if newcomers are slow to start."""
 LEAST = 95.0
 """Test accuracy that is promised, in percent."""
+POLL = 0.05
+"""Seconds between two looks at the run."""
 GRACE = 5.0
 """Seconds that a run has to stop by itself when it is told to."""
 STEP = re.compile(r"(?:\[\d+\] )?step (\d+)(?: of \d+)?  loss (\S+)  (\d+) worker")
 EVERY_STEP = {"MESHMEND_LOG_EVERY": "0"}
-"""The picture and the kills follow the steps one by one."""
+"""The progress bar follows the steps one by one."""
 RESULT = re.compile(r"(?:\[\d+\] )?test accuracy ([\d.]+)%, weights (\w{64})")
 
 
@@ -110,46 +113,61 @@ def _undisturbed(command: Sequence[str], folder: Path) -> Outcome:
 
 def _disturbed(command: Sequence[str], folder: Path, run: str) -> Outcome:
     outcome = Outcome()
-    fewer, again, struck = False, 0, False
     with _running(command, folder) as process, Screen(STEPS) as screen:
+        threading.Thread(target=_strike, args=[process, screen, folder, run], name="strike", daemon=True).start()
         for line in _output(process):
-            found = _follow(line, screen, outcome)
-            if found is None or struck:
-                continue
-            step, workers = found
-            fewer |= workers < WORKERS
-            again += fewer and workers == WORKERS
-            if again >= AGAIN or step >= LATEST:
-                struck = True
-                screen.say(f"killing mpirun (process {_kill_mpirun(folder, run)}) in step {step + 1}")
+            _follow(line, screen, outcome)
     outcome.status = process.returncode
     return outcome
 
 
-def _follow(line: str, screen: Screen, outcome: Outcome) -> tuple[int, int] | None:
-    """Take in a line of a training's output; return the step and the number of workers, if it is about a step."""
+def _follow(line: str, screen: Screen, outcome: Outcome) -> None:
+    """Show a line of a training's output, and keep its result."""
     if match := STEP.match(line):
-        step, workers = int(match[1]), int(match[3])
-        screen.step(step, float(match[2]), workers)
-        return step, workers
-    if match := RESULT.match(line):
+        screen.step(int(match[1]), float(match[2]), int(match[3]))
+    elif match := RESULT.match(line):
         outcome.accuracy = float(match[1])
         outcome.weights.append(match[2])
-    elif line.startswith("meshmend: world 1 "):
-        screen.say("world 1 (begin)")  # without the whole mpirun line
     else:
         screen.say(line.removeprefix("meshmend: "))
+
+
+@dataclass
+class Cue:
+    """Decides by the run's events when mpirun is to be killed: once both victims have been replaced for a while."""
+
+    victims: set[int] = field(default_factory=set)
+    back: int | None = None
+    """The step in which a world with all workers was seen."""
+
+    def take(self, events: Sequence[Event], step: int) -> bool:
+        """Take in new events, as of this step; return whether it is time."""
+        for event in events:
+            if isinstance(event, Struck) and event.rank in (FIRST, SECOND):
+                self.victims.add(event.rank)
+            complete = isinstance(event, Formed) and len(event.ranks) == WORKERS
+            if complete and len(self.victims) == 2 and self.back is None:
+                self.back = step
+        return step >= LATEST or (self.back is not None and step >= self.back + AGAIN)
+
+
+def _strike(process: subprocess.Popen[str], screen: Screen, folder: Path, run: str) -> None:
+    """Kill mpirun at the cue; leave a run alone that ends before."""
+    cue, events = Cue(), None
+    while process.poll() is None:
+        if (survivor := member(run, SURVIVOR)) is not None:
+            events = events or follow(folder / folder_of(run))
+            if cue.take(events.poll(), survivor.step):
+                screen.say(f"killing mpirun (process {survivor.mpirun}) in step {survivor.step + 1}")
+                return _kill_mpirun(survivor, folder)
+        time.sleep(POLL)
     return None
 
 
-def _kill_mpirun(folder: Path, run: str) -> int:
-    survivor = member(run, SURVIVOR)
-    if survivor is None:
-        return 0
+def _kill_mpirun(survivor: Member, folder: Path) -> None:
     struck = Struck(epoch=survivor.epoch, what=Part.MPIRUN, fault="mpirun", step=survivor.step)
-    Log(folder / folder_of(run), "demo").write(struck)
+    Log(folder / folder_of(survivor.run), "demo").write(struck)
     kill(survivor.mpirun)
-    return survivor.mpirun
 
 
 def _verdict(alone: Outcome, disturbed: Outcome, folder: Path, run: str) -> list[str]:

@@ -87,8 +87,7 @@ class CallOrder:
         """Refuse to begin a step while another one is not committed."""
         if self.summed:
             raise JobError(
-                f"the loop went on after step {step} without job.commit; call it once per step, after the last "
-                f"job.{self.word}"
+                f"step {step} ended without job.commit; call it once per step, after the last job.{self.word}"
             )
 
     def check_rows(self, step: int) -> None:

@@ -147,9 +147,9 @@ class Job:
         have compiled it when they are needed. One with three arguments gets `draws` too, as in `sum`.
 
         With an `optimizer` (`mm.optimizer`), the state is the weights, and steps are made with `update`: each worker
-        holds a part of what the optimizer remembers, and makes that part of the update. So many `buddies` hold the same
-        part besides, one unless it is said; as long as one holder of each part lives, nothing is lost. Parts may begin
-        and end within a tensor; with `slices="tensors"` they do not, for optimizers that look at whole tensors (Muon).
+        holds a part of what the optimizer remembers, and makes that part of the update. `buddies` more workers (default
+        1) hold a copy of each part; as long as one holder of each part lives, nothing is lost. Parts may begin and end
+        within a tensor; with `slices="tensors"` they do not, for optimizers that look at whole tensors (Muon).
 
         With `tables` (`mm.EmbeddingTables`), each worker holds a part of their rows besides, and a lane's function
         returns a pair: what is to be summed, and `tables.gradient(ids, values)`. `commit` updates the rows.

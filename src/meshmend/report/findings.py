@@ -153,12 +153,11 @@ def samples(data: Lanes, counts: Counts, end: int) -> Iterator[str]:
     for epoch in islice(counts.epochs(data), EPOCHS):
         low, high = epoch * data.size, min((epoch + 1) * data.size, end * data.batch)
         found = [*counts.within(data, low, high)]
-        for name, places in (
-            ("counted more than once", [(first, after) for first, after, times in found if times > 1]),
-            ("never counted", [(first, after) for first, after, times in found if times < 1]),
-        ):
-            if places and (name == "counted more than once" or high == low + data.size):
-                yield f"epoch {epoch}: {_some(data, epoch, places)} {name}"
+        if twice := [(first, after) for first, after, times in found if times > 1]:
+            yield f"epoch {epoch}: {_some(data, epoch, twice)} counted more than once"
+        never = [(first, after) for first, after, times in found if times < 1]
+        if never and high == low + data.size:
+            yield f"epoch {epoch}: {_some(data, epoch, never)} never counted"
 
 
 def epoch_ids(data: Lanes, epoch: int) -> Ids:

@@ -1,12 +1,14 @@
-"""What a run prints: the workers' lines with their ranks, each exception once, and the supervisor's messages in words.
+"""What a run prints: the workers' lines with their ranks, each exception once, and the launcher's messages in words.
 
-Every sentence about a run in progress is here, made from a typed message; nothing depends on the wording. A sentence
-says what happened, to which worker, and what follows, so that it is clear at 3 a.m. and can be pasted into a search
-engine.
+Every sentence of the launcher about a run in progress is here, made from a typed message of the supervisor
+(`supervisor/messages.py`) or its own (`news.py`); nothing depends on the wording. Couriers print a few lines themselves
+(`base/marked.py`), which are shown as they are. A sentence says what happened, to which worker, and what follows, so
+that it is clear at 3 a.m. and can be pasted into a search engine.
 """
 
 from __future__ import annotations
 
+import shlex
 import signal
 import socket
 import sys
@@ -14,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from meshmend.base.units import FEW, agree, duration_text, plural, workers
+from meshmend.run import news
 from meshmend.run.outlet import Outlet
 from meshmend.run.supervisor.messages import (
     AgentReplaced,
@@ -104,10 +107,12 @@ class Console:
         """Wait until everything is written, as long as the reader reads."""
         self.outlet.drain()
 
-    def tell(self, message: Message) -> None:
-        """Print a message of the supervisor."""
+    def tell(self, message: Message | news.News) -> None:
+        """Print a message of the supervisor or the launcher."""
         if isinstance(message, WorkerRaised):
             self._raised(message)
+        elif isinstance(message, news.News):
+            self.say(announcement(message))
         else:
             self.say(sentence(message))
 
@@ -129,7 +134,8 @@ def sentence(message: Message) -> str:
     """Put a message in words."""
     match message:
         case WorkerEnded(rank=rank, early=True):
-            return f"worker {rank} exited before its job was over; use `with mm.Job(…)`, and `break` to stop early"
+            how = "wrap the loop in `with mm.Job(…)`, and leave it early with `break`"
+            return f"worker {rank} exited before the job finished; {how}"
         case WorkerEnded(rank=rank, status=status, cause=Cause.NONE):
             how = "exited with" if status >= 0 else "was killed by"
             return f"worker {rank} {how} {ending(status)}{_which(message)}"
@@ -176,6 +182,61 @@ def sentence(message: Message) -> str:
             return f"giving up: {restarts} restarts got no further than {checkpoint or 'the beginning'}"
 
 
+def announcement(message: news.News) -> str:
+    """Put a message of the launcher in words."""
+    match message:
+        case news.WorldEntered(number=number, reason=reason, run=run):
+            name = f"run {run}, launcher {message.launcher}, mpirun {message.mpirun}; " if run else ""
+            return f"{name}world {number} ({world_reason(reason)}){processes(message.processes)}"
+        case news.WorldCommand(number=number, line=line):
+            return f"world {number} is {shlex.join(line)}"
+        case news.CourierSaid(text=text):
+            return text
+        case news.ActionFailed(why=why):
+            return why
+        case news.LauncherFailed(run=run, error=error, log=log):
+            kept = f"The workers still hold their state: continue with meshmend run --attach {run}"
+            return f"the launcher failed ({error}; {log} has the trace). {kept}"
+        case news.TerminalLost(log=log):
+            return f"received SIGHUP; continuing without a terminal, see {log}"
+        case news.DiskFull(folder=folder):
+            return f"disk full at {folder}; waiting for free space"
+        case news.DiskFreed():
+            return "the disk has free space again; continuing"
+        case news.DamagedCheckpoint(why=why):
+            return f"skipping a damaged checkpoint: {why}"
+        case news.Resuming(checkpoint=checkpoint):
+            return f"resuming from {checkpoint or 'the beginning: there is no checkpoint'}"
+        case news.NothingToResume(run=run):
+            return f"run {run} is done; there is nothing to resume (meshmend audit {run} shows it)"
+        case news.AttachingInstead(run=run, living=living):
+            return f"run {run} still has live workers ({living_on(living)}): attaching to them instead of resuming"
+        case news.HostRefused(host=host, why=why):
+            return f"cannot add host {host}: {why}"
+        case news.NoAgentThere(host=host, why=why):
+            return f"cannot add host {host}: no agent could be started there ({why})"
+        case news.HostAnnounced(run=run, host=host, workers=count):
+            return f"run {run} starts {plural(count, 'worker')} on {host}; its launcher reports when they join"
+        case news.StrangerRefused(address=address):
+            return f"refused a host that announced itself from {address}: it does not know the run's secret"
+        case news.CanResume(run=run):
+            return f"resume with: meshmend run --resume {run}"
+        case news.Done(run=run, steps=steps, jobs=jobs, failures=failures):
+            before = f"{plural(jobs, 'job')}, the last with " if jobs > 1 else ""
+            survived = f", {plural(failures, 'failure')} survived" if failures else ""
+            return f"done: {before}{plural(steps, 'step')}{survived}; meshmend audit {run} proves them"
+
+
+def living_on(living: Mapping[str, Sequence[int]]) -> str:
+    """Name processes by host, as in "processes 11 12 on b"."""
+    return ", ".join(f"{listed_processes(numbers)} on {host}" for host, numbers in living.items())
+
+
+def listed_processes(numbers: Sequence[int]) -> str:
+    """Name processes, as in "processes 11 12"."""
+    return f"{agree(len(numbers), 'process', 'processes')} {' '.join(map(str, numbers))}"
+
+
 def _which(ended: WorkerEnded) -> str:
     """Which process it was, and where."""
     known = [f"process {ended.process}"] * (ended.process > 0) + [f"in step {ended.step}"] * (ended.step >= 0)
@@ -207,8 +268,9 @@ def halt_reason(reason: HaltReason) -> str:
         case Minority(left=(), members=members):
             return f"none of {workers(members)} can be reached; they may still be training"
         case Minority(left=left_, members=members):
-            only = f"only {workers(left_)} of {[*members]} can be reached, which is not a majority"
-            return f"{only}; the others may still be training"
+            verb = "is" if len(left_) == 1 else "are"
+            only = f"only {len(left_)} of {len(members)} workers ({workers(left_)}) {verb} reachable, not a majority"
+            return f"{only}; the others may still be training, so this side stops"
         case WrongSide(hosts=hosts, near=near, far=far):
             few = f"{workers(near)} on this side {'is' if len(near) == 1 else 'are'} not a majority"
             return f"{_unreachable(hosts)}; {few}, and {workers(far)} cannot continue without mpirun"

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from meshmend.base.clocks import ROOM_POLL
+from meshmend.run.news import DiskFreed, DiskFull
 
 
 class DiskWatch:
@@ -21,8 +22,8 @@ class DiskWatch:
         self._full = False
         self._looked = 0.0
 
-    def look(self, written: bool, now: float) -> str | None:
-        """Return a sentence if something changed; `written`: whether the launcher itself could write everything."""
+    def look(self, written: bool, now: float) -> DiskFull | DiskFreed | None:
+        """Return a message if something changed; `written`: whether the launcher itself could write everything."""
         if written and not self._full and now - self._looked < ROOM_POLL:
             return None
         self._looked = now
@@ -30,9 +31,7 @@ class DiskWatch:
         if full == self._full:
             return None
         self._full = full
-        if full:
-            return f"the disk of {self._folder} is full; the run waits until there is room there"
-        return "there is room on the disk again; the run continues"
+        return DiskFull(self._folder) if full else DiskFreed()
 
 
 def is_full(folder: Path) -> bool:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from meshmend.base.processes import Identity, is_here
-from meshmend.base.units import agree, plural
 from meshmend.errors import JobError
 from meshmend.job.shm import clean_stale, manage, ranks_of
 from meshmend.job.shm.inspect import waiting
 from meshmend.run.checks import check
 from meshmend.run.clusters.hosts import Host
+from meshmend.run.console import Console, listed_processes, living_on
 from meshmend.run.doctor.checks import require_tolerance
 from meshmend.run.door import address, announce
 from meshmend.run.heart import beating, require_alone
 from meshmend.run.hosts.newcomers import refusal
 from meshmend.run.journal import halted_before
 from meshmend.run.launcher import Launcher
+from meshmend.run.news import AttachingInstead, Done, HostAnnounced, HostRefused, NothingToResume, Resuming
 from meshmend.run.spec import VERSION, RunSpec, begun, load_saved
 from meshmend.telemetry import Began, Died, Ended, Formed, own, read, steps_done, unwritable
 
@@ -68,11 +68,11 @@ def resume(spec: RunSpec) -> int:
 def _resumed(spec: RunSpec) -> int:
     events = read(spec.folder, "launcher")
     launcher = Launcher(spec, attempt=max((e.epoch.attempt for e in events if isinstance(e, Began)), default=-1) + 1)
-    say = launcher.console.say
+    tell = launcher.console.tell
     last = next((event for event in reversed(events) if isinstance(event, Began | Ended)), None)
     same_script = list(spec.script) == list(load_saved(spec.run).values["script"])
     if isinstance(last, Ended) and last.status == 0 and same_script:
-        say(f"run {spec.run} is done; there is nothing to resume (meshmend audit {spec.run} shows it)")
+        tell(NothingToResume(spec.run))
         return 0
     require_tolerance()
     checkpoint = launcher.last_checkpoint()
@@ -81,7 +81,7 @@ def _resumed(spec: RunSpec) -> int:
         launcher.pool.open()
         if isinstance(last, Began) and launcher.pool.living:  # that launcher was killed, and its workers wait
             return _attached_instead(launcher)
-        say(f"resuming from {checkpoint.name if checkpoint else 'the beginning: there is no checkpoint'}")
+        tell(Resuming(checkpoint.name if checkpoint else ""))
         spec.save()
         return _summarized(launcher, launcher.run())
 
@@ -90,15 +90,14 @@ def _attached_instead(launcher: Launcher) -> int:
     """Attach to a run whose workers are alive on other hosts: their state is newer than any checkpoint."""
     spec, living = launcher.spec, launcher.pool.living
     launcher.pool.close()
-    where = ", ".join(f"{_processes(numbers)} on {host}" for host, numbers in living.items())
     saved = load_saved(spec.run)
     before = RunSpec(**saved.values)
     if saved.version != VERSION or before.without_additions() != spec:
         raise JobError(
-            f"run {spec.run!r} still has live workers, whose state is newer than any checkpoint ({where}): continue "
-            f"with --attach {spec.run}, or kill them first with kill -9"
+            f"run {spec.run!r} still has live workers, whose state is newer than any checkpoint ({living_on(living)}): "
+            f"continue with --attach {spec.run}, or kill them first with kill -9"
         )
-    launcher.console.say(f"run {spec.run} still has live workers ({where}): attaching to them instead of resuming")
+    launcher.console.tell(AttachingInstead(spec.run, living))
     return _attached(before)
 
 
@@ -137,8 +136,7 @@ def _announced(spec: RunSpec, add: Sequence[Host]) -> bool:
             return False
         if reason:
             raise JobError(f"run {spec.run!r} cannot add host {host.name}: {reason}")
-        print(f"meshmend: run {spec.run} starts {plural(host.slots, 'worker')} on {host.name}; its launcher reports "
-              "when they join", file=sys.stderr)  # fmt: skip
+        Console().tell(HostAnnounced(spec.run, host.name, host.slots))
     return True
 
 
@@ -167,7 +165,7 @@ def _attached(spec: RunSpec, add: Sequence[Host] = ()) -> int:
             )
         for host in add:
             if reason := refusal(spec, host, launcher.pool.invited):
-                launcher.console.say(f"cannot add host {host.name}: {reason}")
+                launcher.console.tell(HostRefused(host.name, reason))
             else:
                 launcher.pool.invite(host)
         return _summarized(launcher, launcher.run())
@@ -181,9 +179,7 @@ def _summarized(launcher: Launcher, status: int) -> int:
         events = read(folder, "launcher")
         failures = sum(isinstance(event, Died) for event in events)
         jobs = max((event.job for event in events if isinstance(event, Formed)), default=1)
-        before = f"{plural(jobs, 'job')}, the last with " if jobs > 1 else ""
-        survived = f", {plural(failures, 'failure')} survived" if failures else ""
-        launcher.console.say(f"done: {before}{plural(steps, 'step')}{survived}; meshmend audit {run} proves them")
+        launcher.console.tell(Done(run, steps, jobs, failures))
     return status
 
 
@@ -227,8 +223,4 @@ def _named(workers: list[Identity]) -> str:
     seen = [worker.number for worker in workers if worker.visible]
     if not seen:
         return "processes in another container" if workers else ""
-    return _processes(seen)
-
-
-def _processes(numbers: list[int]) -> str:
-    return f"{agree(len(numbers), 'process', 'processes')} {' '.join(map(str, numbers))}"
+    return listed_processes(seen)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import signal
 import time
 import traceback
@@ -25,16 +24,25 @@ from meshmend.errors import JobError
 from meshmend.job.checkpoints.folders import newest
 from meshmend.run.agent import messages
 from meshmend.run.agent.agent import Agent
-from meshmend.run.console import Console, processes, world_reason
+from meshmend.run.console import Console
 from meshmend.run.disk import DiskWatch
 from meshmend.run.hosts.newcomers import NewHosts
 from meshmend.run.hosts.pool import Pool
 from meshmend.run.journal import Journal
+from meshmend.run.news import (
+    ActionFailed,
+    CanResume,
+    DamagedCheckpoint,
+    LauncherFailed,
+    TerminalLost,
+    WorldCommand,
+    WorldEntered,
+)
 from meshmend.run.probe import Probe
 from meshmend.run.spec import RunSpec
 from meshmend.run.supervisor import POLICIES, Phase, RunConfig, RunState, actions, decide
 from meshmend.run.supervisor.messages import Attached, HaltReason, Joined
-from meshmend.run.supervisor.observations import Observations, RankSeen
+from meshmend.run.supervisor.observations import Observations, RankSeen, StopSignal
 from meshmend.run.world.mpirun import has_chosen
 from meshmend.run.world.world import World, open_world, why_none
 
@@ -48,7 +56,7 @@ class Launcher:
     ) -> None:  # fmt: skip
         self.spec, self.console, self.pool = spec, Console(spec.folder / "output" / "launcher.log"), Pool(spec)
         self._journal = Journal(spec, attempt)
-        self.new_hosts = NewHosts(self.pool, self.console.say)
+        self.new_hosts = NewHosts(self.pool, self.console.tell)
         here = frozenset(place.name for place in spec.places if place.here)
         config = RunConfig(
             hosts=spec.host_of, policy=POLICIES[spec.on_failure], workers=spec.members, least=spec.least, here=here
@@ -89,17 +97,14 @@ class Launcher:
             self.console.drain()
             raise JobError(why_none(self.spec))
         if finish.status == HALTED or (finish.status != DONE and newest(self.spec.folder)):
-            self.console.say(f"resume with: meshmend run --resume {self.spec.run}")
+            self.console.tell(CanResume(self.spec.run))
         return finish.status
 
     def _abandon(self, error: Exception) -> int:
         """Leave the workers alive after an error in the launcher: they wait for another launcher."""
         self.console.keep("".join(traceback.format_exception(error)))
         said = traceback.format_exception_only(error)[-1].strip()
-        self.console.say(
-            f"the launcher failed ({said}; {self.console.outlet.path} has the trace). The workers still hold their "
-            f"state: continue with meshmend run --attach {self.spec.run}"
-        )
+        self.console.tell(LauncherFailed(self.spec.run, said, self.console.outlet.path))
         with contextlib.suppress(Exception):
             self.new_hosts.close()
             self.pool.close()
@@ -107,7 +112,7 @@ class Launcher:
 
     def last_checkpoint(self) -> Path | None:
         """Return the newest intact checkpoint; report damaged ones."""
-        return newest(self.spec.folder, lambda error: self.console.say(f"skipping a damaged checkpoint: {error}"))
+        return newest(self.spec.folder, lambda error: self.console.tell(DamagedCheckpoint(str(error))))
 
     def _watch(self) -> actions.Finish:
         while True:
@@ -137,7 +142,7 @@ class Launcher:
         written = self._journal.flush()
         news = self._disk.look(written and self.console.outlet.flush(), time.monotonic())
         if news is not None:
-            self.console.say(news)
+            self.console.tell(news)
         return written
 
     # ── observe ──
@@ -145,7 +150,7 @@ class Launcher:
     def _observe(self) -> Observations:
         if self._hung_up:
             self._hung_up = False
-            self.console.say(f"received SIGHUP; continuing without a terminal, see {self.console.outlet.path}")
+            self.console.tell(TerminalLost(self.console.outlet.path))
         changes, added = self.pool.look(), self.new_hosts.look()
         self.spec = self._journal.spec = self.pool.spec
         reachable = frozenset(host for host in self.pool.agents if self.pool.has(host))
@@ -163,7 +168,7 @@ class Launcher:
             hosts_known=self.pool.sure,
             changes=tuple(changes),
             added=added,
-            signal=signal.Signals(number).name if number else "",
+            signal=StopSignal(signal.Signals(number).name) if number else None,
             unreachable=self._probed(),
             expelled=expelled,
             checkpoint=checkpoint,
@@ -206,7 +211,7 @@ class Launcher:
             self._act(action, began)
         except (OSError, JobError) as error:
             if str(error) != self._trouble:
-                self.console.say(str(error))
+                self.console.tell(ActionFailed(str(error)))
             self._trouble = str(error)
 
     def _act(self, action: actions.Action, began: int) -> None:
@@ -234,7 +239,7 @@ class Launcher:
                 self._tell_all(messages.Open(world=number))
                 network = "" if has_chosen() else self.pool.network(members)
                 self._worlds[number] = open_world(
-                    self.spec, number, members, self.console.say, repair=repair, network=network
+                    self.spec, number, members, self.console.tell, repair=repair, network=network
                 )
             case actions.EnterWorld():
                 self._enter(action, began)
@@ -253,9 +258,8 @@ class Launcher:
     def _start(self, start: actions.Start) -> None:
         spec = self.spec
         message = messages.Start(
-            rank=start.rank, founders=spec.workers, wanted=spec.members, ranks=spec.room, attempt=start.attempt,
-            resume=start.resume, every=spec.every, script=spec.script, log_every=spec.log_every or log_every(),
-            passed=start.passed,
+            rank=start.rank, founders=spec.workers, wanted=spec.members, ranks=spec.room, resume=start.resume,
+            every=spec.every, script=spec.script, log_every=spec.log_every or log_every(), passed=start.passed,
         )  # fmt: skip
         self._tell(start.host, message)
         if self.pool.has(start.host):
@@ -264,18 +268,18 @@ class Launcher:
                 self._journal.started(start.rank, views[start.rank].process, start.host)
 
     def _enter(self, enter: actions.EnterWorld, began: int) -> None:
-        world, why = self._worlds[enter.number], world_reason(enter.reason)
+        world = self._worlds[enter.number]
         if world is None:
             return
         attached = isinstance(enter.reason, Attached)
         shown = enter.fresh or attached
         news = set(enter.reason.ranks) if isinstance(enter.reason, Joined) else set(enter.ranks if shown else ())
-        who = processes({rank: self.state.ranks[rank].seen.process for rank in sorted(news)})
+        who = {rank: self.state.ranks[rank].seen.process for rank in sorted(news)}
         first = attached or (enter.fresh and enter.job == 1)
-        name = f"run {self.spec.run}, launcher {os.getpid()}, mpirun {world.process.pid}; " if first else ""
-        self.console.say(f"{name}world {enter.number} ({why}){who}")
+        run = self.spec.run if first else ""
+        self.console.tell(WorldEntered(enter.number, enter.reason, who, run, os.getpid(), world.process.pid))
         if self.spec.verbose:
-            self.console.say(f"world {enter.number} is {shlex.join(world.line)}")
+            self.console.tell(WorldCommand(enter.number, world.line))
         self._journal.entered(enter)
         formed = 0 if enter.fresh else began
         message = messages.Enter(
@@ -285,9 +289,8 @@ class Launcher:
         self._tell_all(message)
 
     def _tell(self, host: str, command: messages.Command) -> None:
-        """Send a command to one agent; if the agent is gone, the next observations show it."""
-        if host in self.pool.agents:
-            self.pool.agents[host].act(command)
+        self.pool.epoch = self.state.epoch
+        self.pool.tell(host, command)
 
     def _tell_all(self, command: messages.Command, hosts: Iterable[str] | None = None) -> None:
         for host in [*self.pool.agents] if hosts is None else hosts:

@@ -17,7 +17,6 @@ from meshmend.job.protocol import (
     Reduce,
     Revoke,
     Round,
-    RoundKind,
     Shrink,
     Steps,
     Total,
@@ -38,7 +37,7 @@ def drive(steps: Steps, until: type[Operation], first: Any = None) -> Operation:
 def test_a_round_is_a_value_that_work_and_reduce_carry() -> None:
     steps = run_member(MemberState(0), lanes=3, wanted=1)
     work = drive(steps, Work)
-    expected = Round(0, 3, RoundKind.TRAIN, Collective.ALL_REDUCE)
+    expected = Round(0, 3, Collective.ALL_REDUCE)
     assert work == Work(expected, (0, 1, 2)) and hash(expected) == hash(Round(0, 3))
     assert steps.send(None) == Reduce(expected)
     assert steps.send(Total([1, 1, 1], {0: 5}, 0)) == Work(Round(1, 3), (0, 1, 2))

@@ -28,14 +28,14 @@ def test_a_new_worker_is_started_after_the_step_that_was_cut_short(how: str) -> 
     run.see(1, over=True)
     assert run.turn().started == []  # after the last step, nobody is needed
     run.see(1, over=False)
-    assert run.turn().of(Start) == [Start(2, "a", attempt=0)]
+    assert run.turn().of(Start) == [Start(2, "a")]
 
 
 def test_only_the_first_workers_of_an_attempt_begin_with_its_checkpoint() -> None:
     run = training("a a")
     run.state.resume = "step-3"
     run.dies(1).turn()
-    assert run.turn(after=1.5).of(Start) == [Start(1, "a", attempt=0, resume="")]  # it gets the state from rank 0
+    assert run.turn(after=1.5).of(Start) == [Start(1, "a", resume="")]  # it gets the state from rank 0
 
 
 def fails(run: Run, rank: int, *, status: int = 1) -> Orders:

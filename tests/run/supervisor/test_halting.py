@@ -17,7 +17,7 @@ from meshmend.run.supervisor.messages import (
     Stopped,
     TooFew,
 )
-from meshmend.run.supervisor.observations import STOPPED, Cause, CourierState, RankSeen
+from meshmend.run.supervisor.observations import STOPPED, Cause, CourierState, RankSeen, StopSignal
 from meshmend.run.supervisor.state import Phase
 from tests.run.supervisor.story import begun, planned, training
 
@@ -27,7 +27,7 @@ ASKED = Signalled("SIGTERM")
 def test_the_first_active_rank_writes_the_checkpoint_and_all_stop() -> None:
     run = training("a a a", "shrink")
     run.dies(0).turn()
-    orders = run.turn(signal="SIGTERM")
+    orders = run.turn(signal=StopSignal.TERMINATE)
     assert orders.said == [Halting(ASKED, checkpoint=True)] and orders.of(Halt) == [Halt(1)]
     run.dies(1, 2, status=HALTED)
     assert run.turn() == [Finish(HALTED, ASKED)]
@@ -37,15 +37,15 @@ def test_one_whose_courier_is_lost_does_not_write_the_checkpoint_where_another_c
     """The others may have gone on without it: with sharded updates it can save nothing by itself."""
     run = training("a a")
     run.see(0, courier=CourierState.LOST)
-    assert run.turn(signal="SIGTERM").of(Halt) == [Halt(1)]
+    assert run.turn(signal=StopSignal.TERMINATE).of(Halt) == [Halt(1)]
     run = training("a a")
     run.see(courier=CourierState.LOST)
-    assert run.turn(signal="SIGTERM").of(Halt) == [Halt(0)]
+    assert run.turn(signal=StopSignal.TERMINATE).of(Halt) == [Halt(0)]
 
 
 def test_one_that_writes_the_checkpoint_is_given_the_time_for_it() -> None:
     run = training("a a")
-    assert run.turn(signal="SIGTERM").killed == []
+    assert run.turn(signal=StopSignal.TERMINATE).killed == []
     run.see(0, saving=True)
     assert run.turns(0).killed == [] and run.turn(after=HALT - 1).killed == []
     assert run.turn(after=2).killed == [(1, Cause.HALTED)]
@@ -56,7 +56,7 @@ def test_one_that_writes_the_checkpoint_is_given_the_time_for_it() -> None:
 
 def test_one_that_is_stopped_while_it_writes_the_checkpoint_is_not_waited_for() -> None:
     run = training("a a")
-    run.turn(signal="SIGTERM")
+    run.turn(signal=StopSignal.TERMINATE)
     run.see(0, saving=True, still=STOPPED)
     assert run.turn(after=HALT - 1).killed == []
     assert (0, Cause.HALTED) in run.turn(after=2).killed
@@ -64,22 +64,22 @@ def test_one_that_is_stopped_while_it_writes_the_checkpoint_is_not_waited_for() 
 
 def test_a_second_signal_does_not_wait() -> None:
     run = training("a a")
-    run.turn(signal="SIGINT")
+    run.turn(signal=StopSignal.INTERRUPT)
     run.see(saving=True)
-    assert run.turn(signal="SIGINT").killed == [(0, Cause.HALTED), (1, Cause.HALTED)]
+    assert run.turn(signal=StopSignal.INTERRUPT).killed == [(0, Cause.HALTED), (1, Cause.HALTED)]
 
 
 def test_sigterm_that_reaches_the_launcher_on_two_ways_is_one() -> None:
     """Slurm signals every process of a job, and the batch script passes its own signal on."""
     run = training("a a")
-    run.turn(signal="SIGTERM")
-    assert run.turn(signal="SIGTERM").killed == [] == run.turn(signal="SIGTERM").killed
-    assert run.turn(after=2 * TOGETHER, signal="SIGTERM").killed == [(0, Cause.HALTED), (1, Cause.HALTED)]
+    run.turn(signal=StopSignal.TERMINATE)
+    assert run.turn(signal=StopSignal.TERMINATE).killed == [] == run.turn(signal=StopSignal.TERMINATE).killed
+    assert run.turn(after=2 * TOGETHER, signal=StopSignal.TERMINATE).killed == [(0, Cause.HALTED), (1, Cause.HALTED)]
 
 
 def test_a_replaced_agent_learns_that_the_run_is_halted() -> None:
     run = training("a b b")
-    run.turn(signal="SIGTERM")
+    run.turn(signal=StopSignal.TERMINATE)
     orders = run.replaces_agent("b").turn()
     assert orders.of(Halt) == [Halt(0)]
 
@@ -87,7 +87,7 @@ def test_a_replaced_agent_learns_that_the_run_is_halted() -> None:
 def test_workers_that_have_not_opened_their_job_have_nothing_to_save() -> None:
     run = planned("a a")
     run.turn()
-    orders = run.turn(signal="SIGINT")
+    orders = run.turn(signal=StopSignal.INTERRUPT)
     assert orders.said == [Halting(Signalled("SIGINT"), checkpoint=False)] and orders.of(Halt) == [Halt(-1)]
     assert orders.killed == [(0, Cause.NOT_OPENED), (1, Cause.NOT_OPENED)]
     orders = run.dies(0, 1, cause=Cause.NOT_OPENED).turn()
@@ -160,7 +160,7 @@ def test_one_that_is_exiting_is_not_dead_yet() -> None:
 def test_one_that_is_exiting_does_not_write_the_checkpoint() -> None:
     run = training("a a")
     run.see(0, exiting=True)
-    assert run.turn(signal="SIGTERM").of(Halt) == [Halt(1)]
+    assert run.turn(signal=StopSignal.TERMINATE).of(Halt) == [Halt(1)]
 
 
 def test_spares_are_released_when_the_last_step_is_done_and_not_when_somebody_ends_early() -> None:
@@ -174,7 +174,7 @@ def test_spares_are_released_when_the_last_step_is_done_and_not_when_somebody_en
 @pytest.mark.parametrize("policy", ["replace", "spare", "shrink", "restart"])
 def test_a_run_that_is_halted_starts_nobody(policy: str) -> None:
     run = training("a a a", policy, spares=1)
-    run.turn(signal="SIGTERM")
+    run.turn(signal=StopSignal.TERMINATE)
     run.dies(1)
     for _ in range(20):
         run.turn(after=0.5)
@@ -187,7 +187,7 @@ def test_a_signal_while_everything_restarts_ends_the_run() -> None:
     run = training("a a", "checkpoint")
     run.dies(0).turn()
     assert run.state.phase is Phase.RESTARTING
-    run.turn(signal="SIGTERM")
+    run.turn(signal=StopSignal.TERMINATE)
     run.dies(1, cause=Cause.RESTARTED)
     run.turn(checkpoint="step-3")
     assert run.finish == Finish(FAILED, ASKED) and run.orders.started == []
@@ -195,7 +195,7 @@ def test_a_signal_while_everything_restarts_ends_the_run() -> None:
 
 def test_a_signal_before_the_first_world() -> None:
     run = begun("a a")
-    orders = run.turn(signal="SIGINT")
+    orders = run.turn(signal=StopSignal.INTERRUPT)
     assert orders.of(Halt) == [Halt(-1)] and orders.killed == []  # they have opened their jobs, and exit by themselves
 
 

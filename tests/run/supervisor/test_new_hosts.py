@@ -7,6 +7,7 @@ import pytest
 from meshmend.run.supervisor import POLICIES
 from meshmend.run.supervisor.actions import EnterWorld
 from meshmend.run.supervisor.messages import HostAdded, HostLost, Joined
+from meshmend.run.supervisor.observations import StopSignal
 from tests.run.supervisor.story import Run, begun, planned, training
 
 
@@ -76,6 +77,6 @@ def test_a_run_that_ends_takes_nobody_in() -> None:
     adds(run, "c", 1)
     assert run.orders.started == []
     stopping = training("a b")
-    stopping.turn(signal="SIGTERM")
+    stopping.turn(signal=StopSignal.TERMINATE)
     adds(stopping, "c", 1)
     assert stopping.orders.started == []

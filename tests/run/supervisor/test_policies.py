@@ -70,7 +70,7 @@ def test_checkpoint_restarts_everything_from_the_last_one() -> None:
     assert run.orders.of(Remove) == [Remove(("a",))]
     assert run.orders.said[-1] == Restarting("step-4")
     assert run.orders.of(NoteAttempt) == [NoteAttempt(1, restarted=True)]
-    assert run.orders.of(Start) == [Start(0, "a", 1, "step-4"), Start(1, "a", 1, "step-4")]
+    assert run.orders.of(Start) == [Start(0, "a", "step-4"), Start(1, "a", "step-4")]
     orders = run.opens().turn()
     assert orders.of(EnterWorld) == [EnterWorld(2, fresh=True, reason=Begin(), ranks=(0, 1))]
 

@@ -10,6 +10,7 @@ from meshmend.base.clocks import START_BACKOFF
 from meshmend.base.status import DONE, FAILED, MISUSED
 from meshmend.run.supervisor.actions import Finish, Start
 from meshmend.run.supervisor.messages import StartFailed
+from meshmend.run.supervisor.observations import StopSignal
 from meshmend.run.supervisor.state import RESTARTS
 from tests.run.supervisor.story import NO_ROOM, Orders, planned, training
 from tests.simulators.faults import Fault, Kind
@@ -92,7 +93,7 @@ def test_a_signal_ends_a_run_whose_workers_cannot_be_started() -> None:
     run.full = {0}
     run.turn()
     run.turn()
-    run.turn(signal="SIGTERM")
+    run.turn(signal=StopSignal.TERMINATE)
     assert run.finish is not None and run.finish.status == FAILED
 
 

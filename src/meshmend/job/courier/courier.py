@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from meshmend.base.clocks import COURIER_START, TOGETHER, WORLD_POLL
+from meshmend.base.marked import print_marked
 from meshmend.base.processes import Identity
+from meshmend.base.units import workers
 from meshmend.errors import JobError
 from meshmend.job.courier.differences import where, write_down
 from meshmend.job.courier.mpi import Mpi, position, size
@@ -176,8 +177,8 @@ class Courier:
         """A member of a job in which every worker has the whole state, and who carries its operations out."""
         agent, lanes = self.segment.agent, self.segment.worker.lanes
         steps = run_member(
-            self.memory, lanes, min(agent.wanted, lanes), world=self.record.world, fresh=agent.fresh, repair=repair,
-            hosts=self.hosts,
+            self.memory, lanes, min(agent.wanted, lanes), attempt=agent.attempt, world=self.record.world,
+            fresh=agent.fresh, repair=repair, hosts=self.hosts,
         )  # fmt: skip
         return Mpi(self.port, lanes, self.over), steps
 
@@ -189,8 +190,9 @@ class Courier:
         wanted = min(agent.wanted, worker.lanes)
         sharding = Sharding(worker.slices, worker.buddies, worker.lanes, wanted, fills, worker.measures)
         steps = run_sharded_member(
-            self.memory, sharding, world=self.record.world, fresh=agent.fresh, repair=repair, hosts=self.hosts
-        )
+            self.memory, sharding, attempt=agent.attempt, world=self.record.world, fresh=agent.fresh, repair=repair,
+            hosts=self.hosts,
+        )  # fmt: skip
         return ShardedMpi(self.port, worker.lanes, worker.slices, agent.ranks, self.over), steps
 
     def before(self, operation: ShardedOperation) -> None:
@@ -276,7 +278,7 @@ def carry(courier: Courier, *, repair: bool) -> None:
         courier.run(repair=repair)
         return
     except Evicted as error:
-        print(f"meshmend: {error}{courier.where()}; it is ended", file=sys.stderr, flush=True)
+        print_marked(f"{error}{courier.where()}; killing worker {segment.rank}")
         courier.log.write(
             Died(epoch=courier.epoch, what=Part.WORKER, how=How.EVICTED, rank=segment.rank,
                  process=segment.agent.worker.number, step=segment.worker.step)
@@ -294,7 +296,7 @@ def carry(courier: Courier, *, repair: bool) -> None:
         why = f"{error}: resume the run from its last checkpoint"
         segment.files.write_error(segment.worker.step, why, why, mistake=False)
     except Cut as error:
-        print(f"meshmend: {error}: they wait", file=sys.stderr, flush=True)
+        print_marked(f"{workers(error.ranks)} may be cut off from the others; waiting for the launcher")
         courier.wait_for_world()
         raise Failure from None
     segment.agent.worker.kill()

@@ -217,7 +217,8 @@ class Mpi:
 
     def gather(self, record: Record) -> list[Record]:
         """Everyone's record, as numbers: its fields, and then a flag for each lane."""
-        fields = [record.rank, record.done, record.active, record.fresh, record.origin, record.world, record.shrink]
+        epoch = record.attempt, record.world, record.shrink
+        fields = [record.rank, record.done, record.active, record.fresh, record.origin, *epoch]
         flags = np.zeros(self.lanes, np.int64)
         flags[list(record.lanes)] = 1
         mine = np.array([*fields, *flags], np.int64)
@@ -225,9 +226,9 @@ class Mpi:
         patient(self.world.Iallgather(mine, every))
         found = []
         for row in every:
-            rank, done, active, fresh, origin, world, shrink = row[: len(fields)].tolist()
+            rank, done, active, fresh, origin, *epoch = row[: len(fields)].tolist()
             lanes = tuple(np.flatnonzero(row[len(fields) :]).tolist())
-            found.append(Record(rank, done, bool(active), lanes, bool(fresh), origin, world, shrink))
+            found.append(Record(rank, done, bool(active), lanes, bool(fresh), origin, *epoch))
         self.latest = max([-1, *(one.done for one in found if one.active)])
         return found
 

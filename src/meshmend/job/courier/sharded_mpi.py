@@ -191,8 +191,8 @@ class ShardedMpi(Mpi):
         """Everyone's record, as numbers."""
         assert isinstance(record, ShardedRecord)
         fields = [
-            record.rank, record.done, record.active, record.fresh, record.origin, record.world, record.shrink,
-            record.leaving, *record.met, *record.came, *record.joined,
+            record.rank, record.done, record.active, record.fresh, record.origin, record.attempt, record.world,
+            record.shrink, record.leaving, *record.met, *record.came, *record.joined,
         ]  # fmt: skip
         flags = np.zeros(self.lanes + self.slices + self.ranks, np.int64)
         flags[list(record.lanes)] = 1
@@ -206,10 +206,11 @@ class ShardedMpi(Mpi):
         return [*found]
 
     def _record(self, fields: list[int], flags: npt.NDArray[np.int64]) -> ShardedRecord:
-        rank, done, active, fresh, origin, world, shrink, leaving, *rest = fields
+        rank, done, active, fresh, origin, attempt, world, shrink, leaving, *rest = fields
         lanes, held, wrong = np.split(flags, [self.lanes, self.lanes + self.slices])
         return ShardedRecord(
-            rank, done, bool(active), tuple(np.flatnonzero(lanes).tolist()), bool(fresh), origin, world, shrink,
-            met=(rest[0], rest[1], rest[2]), held=frozenset(np.flatnonzero(held).tolist()), came=(rest[3], rest[4]),
-            joined=(rest[5], rest[6]), leaving=bool(leaving), wrong=frozenset(np.flatnonzero(wrong).tolist()),
+            rank, done, bool(active), tuple(np.flatnonzero(lanes).tolist()), bool(fresh), origin, attempt, world,
+            shrink, met=(rest[0], rest[1], rest[2]), held=frozenset(np.flatnonzero(held).tolist()),
+            came=(rest[3], rest[4]), joined=(rest[5], rest[6]), leaving=bool(leaving),
+            wrong=frozenset(np.flatnonzero(wrong).tolist()),
         )  # fmt: skip

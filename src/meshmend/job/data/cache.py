@@ -59,7 +59,7 @@ class Cache:
         )
         for leaf, array in _named(sample):
             if array.dtype.hasobject:
-                raise JobError(f"a cache cannot hold {leaf!r}, which is no array of numbers; make it one in a map")
+                raise JobError(f"a cache cannot hold {leaf!r}, which is not a numeric array; convert it in a map")
         like = str([(leaf, array.dtype.str, array.ndim) for leaf, array in _named(sample)])
         parts = [array for _, array in _named(sample)]
         self._count, self._room = count, room

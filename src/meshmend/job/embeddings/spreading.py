@@ -90,8 +90,8 @@ def _check_run(tables: EmbeddingTables, workers: int, settings: Settings) -> Non
     given = tables.buddies
     if given is not None and not 0 <= given < workers:
         raise JobError(
-            f"buddies={given} with {workers} workers: rows have an owner and so many buddies, each on a worker of its "
-            f"own; give 0 to {workers - 1}, or start more workers"
+            f"buddies={given} needs at least {max(given, 0) + 1} workers (the owner and each buddy run on different "
+            f"workers), but there are {workers}; use buddies=0 to {workers - 1}, or start more workers"
         )
     run = read_description(settings.folder)
     hosts = [*(run.get("hosts") or ())]

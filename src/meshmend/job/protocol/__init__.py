@@ -31,4 +31,3 @@ from meshmend.job.protocol.records import Total as Total
 from meshmend.job.protocol.rounds import NEVER as NEVER
 from meshmend.job.protocol.rounds import Collective as Collective
 from meshmend.job.protocol.rounds import Round as Round
-from meshmend.job.protocol.rounds import RoundKind as RoundKind

@@ -31,6 +31,7 @@ def run_member(
     lanes: int,
     wanted: int,
     *,
+    attempt: int = 0,
     world: int = 0,
     fresh: bool = True,
     repair: bool = True,
@@ -43,7 +44,7 @@ def run_member(
     in Reinit (for comparison). `hosts` are the ranks of each host: a missing host may merely be cut off.
     """
     everybody = frozenset(rank for ranks in hosts for rank in ranks)
-    group = Group(world=world, fresh=fresh, memberships=(everybody,), hosts=hosts)
+    group = Group(attempt=attempt, world=world, fresh=fresh, memberships=(everybody,), hosts=hosts)
     again, joined = False, False
     while True:
         try:

@@ -19,6 +19,10 @@ class Evicted(Exception):
 class Cut(Exception):
     """The missing members may be continuing without this side: only the launcher, which sees all hosts, can decide."""
 
+    def __init__(self, ranks: Sequence[int]) -> None:
+        super().__init__(f"workers {ranks} may be cut off from the others")
+        self.ranks = ranks
+
 
 class Lost(Exception):
     """Every member that had the state is dead: the others have nothing to continue from."""
@@ -43,6 +47,8 @@ class Record:
     """Whether it knows that no round can have been completed yet."""
     origin: int = -1
     """The rank whose state it has copied since the last round; its own rank, or -1, if it has copied none."""
+    attempt: int = 0
+    """Which attempt of the run: the first part of the epoch number."""
     world: int = 0
     """Which world of couriers it is in: the second part of the epoch number."""
     shrink: int = 0

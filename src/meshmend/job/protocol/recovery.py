@@ -24,6 +24,8 @@ from meshmend.job.protocol.rounds import NEVER
 class Group:
     """The members as of the last recovery, as one of them sees it."""
 
+    attempt: int = 0
+    """Which attempt of the run this is."""
     world: int = 0
     """Which world of couriers this is."""
     shrink: int = 0
@@ -72,7 +74,7 @@ def recover(state: MemberState, group: Group, lanes: int, wanted: int, *, again:
     present = {record.rank for record in records}
     having = {records[position].rank for position in active}
     if again and not may_go_on(having, present, group.memberships, group.hosts):
-        raise Cut(f"workers {sorted(present)} may have been cut off from the others")
+        raise Cut(sorted(present))
     if not active and not any(record.fresh for record in records):
         raise Lost("every worker that had the state is dead")
     latest = max((records[position].done for position in active), default=NEVER)
@@ -123,6 +125,7 @@ def record_of(state: MemberState, group: Group) -> Record:
         lanes=state.lanes,
         fresh=group.fresh,
         origin=state.origin,
+        attempt=group.attempt,
         world=group.world,
         shrink=group.shrink,
     )

@@ -1,7 +1,7 @@
 """A round is a value: one collective over all members of the job, over a fixed number of lanes.
 
-A train round ends a step of the training. Its members bring their gradients, and everything they agree on (who counted
-which lane, whether all states are alike) rides on the same message.
+Members bring their gradients, and everything they agree on (who counted which lane, whether all states are alike) rides
+on the same message. In the rounds of an exchange (`job.gather`, `job.evaluate`), they bring notes instead of gradients.
 """
 
 from __future__ import annotations
@@ -13,15 +13,6 @@ NEVER = -1
 """The number of the round before the first."""
 MOST_LANES = 4096
 """More have no room in shared memory, nor in the notes of exact sums."""
-
-
-class RoundKind(Enum):
-    """What the lanes of a round are."""
-
-    TRAIN = "train"
-    """Microbatches of a step; the round's total changes the state."""
-    EVALUATE = "evaluate"
-    """Microbatches of another data set; the state stays as it is."""
 
 
 class Collective(Enum):
@@ -41,5 +32,4 @@ class Round:
     """Rounds count from 0, without gaps, for as long as any member lives."""
     lanes: int
     """How many lanes it is divided into; each must be counted exactly once."""
-    kind: RoundKind = RoundKind.TRAIN
     collective: Collective = Collective.ALL_REDUCE

@@ -31,6 +31,7 @@ def run_sharded_member(
     state: ShardedState,
     sharding: Sharding,
     *,
+    attempt: int = 0,
     world: int = 0,
     fresh: bool = True,
     repair: bool = True,
@@ -38,7 +39,7 @@ def run_sharded_member(
 ) -> ShardedSteps:
     """A member in one world of couriers, until the job is over: the counterpart of `run_member`."""
     everybody = frozenset(rank for ranks in hosts for rank in ranks)
-    group = ShardedGroup(world=world, fresh=fresh, memberships=(everybody,), hosts=hosts)
+    group = ShardedGroup(attempt=attempt, world=world, fresh=fresh, memberships=(everybody,), hosts=hosts)
     again, joined = False, False
     plan: RoundPlan | None = None
     while True:

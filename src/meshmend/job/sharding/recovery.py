@@ -99,7 +99,7 @@ def recover(state: ShardedState, group: ShardedGroup, sharding: Sharding, *, aga
     active = _active(state, records)
     having, present = {records[p].rank for p in active}, {record.rank for record in records}
     if again and not may_go_on(having, present, group.memberships, group.hosts):
-        raise Cut(f"workers {sorted(present)} may have been cut off from the others")
+        raise Cut(sorted(present))
     if not active and not any(record.fresh for record in records):
         raise Lost("every worker that had the state is dead")
     state.came = (group.world, group.shrink)

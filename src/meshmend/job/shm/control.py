@@ -90,9 +90,7 @@ def _check(file: int, files: RankFiles) -> int:
     path, about = files.path("control"), os.fstat(file)
     head = os.pread(file, HEADER * WORD, 0) if stat.S_ISREG(about.st_mode) else b""
     if len(head) < HEADER * WORD:
-        raise JobError(
-            f"{path} is no shared memory of a run ({about.st_size} bytes): remove it and start the run again"
-        )
+        raise JobError(f"{path} is not a meshmend control file ({about.st_size} bytes); remove it and restart the run")
     magic, version, size, run, rank, birth, *_ = struct.unpack(f"={HEADER}q", head)
     if magic != MAGIC:
         raise JobError(f"{path} was not written by meshmend: remove it and start the run again")

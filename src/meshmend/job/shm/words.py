@@ -189,7 +189,7 @@ class Stamp(Field[tuple[int, int, int], tuple[int, int, int]]):
         word, (round, *rest) = 0, value
         for number, width in zip((round + 1, *rest), self.widths, strict=True):
             if not 0 <= number < 1 << width:
-                raise JobError(f"{value} is more than a run can count: resume it, which begins to count anew")
+                raise JobError(f"round, world or shrink counter overflow {value}; resume the run to reset the counters")
             word = word << width | number
         words[self.place] = word
 

@@ -56,8 +56,8 @@ class Sharded:
             raise JobError(f"buddies={self.buddies!r}: give a whole number of at least 0")
         if self.buddies >= workers and not alone:
             raise JobError(
-                f"buddies={self.buddies} with {workers} workers: a slice has an owner and so many buddies, each on a "
-                f"worker of its own; give at most {workers - 1}, or start more workers"
+                f"buddies={self.buddies} needs at least {self.buddies + 1} workers (the owner and each buddy run on "
+                f"different workers), but there are {workers}; use buddies=0 to {workers - 1}, or start more workers"
             )
         return self.buddies
 

@@ -7,12 +7,12 @@ while the chip at either end says so.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
 import numpy as np
 from mpi4py import MPI
 
+from meshmend.base.marked import print_marked
 from meshmend.errors import Disconnected, PlanError
 from meshmend.job.protocol import Failure
 from meshmend.job.shm.records import Way
@@ -109,10 +109,10 @@ class Placing:
         try:
             found = self._plan(left)
         except Disconnected:
-            print(f"meshmend: {left} is disconnected; sums use plain MPI", file=sys.stderr, flush=True)
+            print_marked(f"{left} is disconnected; sums use plain MPI")
             return None
         speed = f"{found.algbw:.3f} B of at most {found.bound.value:.3f} B"
-        print(f"meshmend: sums go over {left} by {found.algorithm}, {speed}", file=sys.stderr, flush=True)
+        print_marked(f"sums go over {left} by {found.algorithm}, {speed}")
         return schedule(found, max(len(found), min(MOST, nbytes // CHUNK)))
 
     def _plan(self, mesh: Mesh) -> Plan:

@@ -20,7 +20,7 @@ from meshmend.job.signals import ignore_stops
 from meshmend.run.agent.agent import Agent
 from meshmend.run.agent.messages import (
     VERSION,
-    Beat,
+    Command,
     Hello,
     Report,
     Secret,
@@ -55,14 +55,14 @@ def main(run: str, folder: str, address: str) -> None:
             for command in map(unpack_command, lines):
                 if isinstance(command, Secret):
                     probes.begin(bytes.fromhex(command.secret))
-                elif not isinstance(command, Beat):
+                elif isinstance(command, Command):
                     agent.act(command)
                     did += 1
         seen, output = agent.look(), agent.output()
-        for report in reports(output):
+        for report in reports(output, agent.epoch):
             write_line(1, pack(report))
         if seen != said or did or time.monotonic() - last > BEAT:
-            write_line(1, pack(Report(observations=seen, did=did)))
+            write_line(1, pack(Report(observations=seen, did=did, epoch=agent.epoch)))
             said, last = seen, time.monotonic()
 
 

@@ -37,7 +37,7 @@ from meshmend.run.agent.local_worker import DAEMON, LocalWorker
 from meshmend.run.agent.messages import Command
 from meshmend.run.agent.warm import WarmProcesses
 from meshmend.run.supervisor.observations import Cause, RankSeen
-from meshmend.telemetry import own
+from meshmend.telemetry import Epoch, own
 
 
 class Agent:
@@ -54,14 +54,21 @@ class Agent:
         """Why the last start of a rank failed, if it did."""
         self._warm = WarmProcesses()
         self._exits = ExitWaiter()
-        self._attempt = -1
+        self.epoch = Epoch(0)
+        """The latest that a command or a worker has shown."""
+        self._cleaned = -1
+        """The attempt before which nothing is left on this host."""
         self._memory_looked, self._memory_gone = 0.0, False
         own(folder)
         (folder / "output").mkdir(parents=True, exist_ok=True)
         clean_stale()
 
     def act(self, command: Command) -> None:
-        """Carry out a command."""
+        """Carry out a command, unless a later attempt has begun since it was given."""
+        always = isinstance(command, (messages.Adopt, messages.Remove))  # a launcher learns of attempts by adopting
+        if command.epoch.attempt < self.epoch.attempt and not always:
+            return
+        self.epoch = max(self.epoch, command.epoch)
         match command:
             case messages.Adopt(ranks=ranks):
                 self._adopt(ranks)
@@ -113,9 +120,9 @@ class Agent:
 
     def _end_earlier(self, attempt: int) -> None:
         """Kill what an earlier attempt has left on this host, even in ranks that this attempt does not have."""
-        if attempt == self._attempt:
+        if attempt == self._cleaned:
             return
-        self._attempt = attempt
+        self._cleaned = attempt
         for rank in set(ranks_of(self.run)) - self.workers.keys():
             with contextlib.suppress(JobError):
                 worker = LocalWorker(rank, open_as_agent(self.run, rank))
@@ -126,7 +133,7 @@ class Agent:
     def _start(self, start: messages.Start) -> None:
         """Start a worker on new memory; kill an old one that was left waiting there when the host was cut off."""
         rank = start.rank
-        self._end_earlier(start.attempt)
+        self._end_earlier(start.epoch.attempt)
         if rank not in self.workers:
             self._adopt([rank])
             self._clear([rank])
@@ -136,10 +143,10 @@ class Agent:
         agent = segment.agent
         agent.owner = Identity.of(os.getpid())
         agent.founders, agent.wanted, agent.ranks = start.founders, start.wanted, start.ranks
-        agent.attempt = start.attempt
+        agent.attempt = start.epoch.attempt
         settings = Settings(
-            run=self.run, rank=rank, folder=self.folder, attempt=start.attempt, resume=start.resume, every=start.every,
-            log_every=start.log_every, passed=start.passed,
+            run=self.run, rank=rank, folder=self.folder, attempt=start.epoch.attempt, resume=start.resume,
+            every=start.every, log_every=start.log_every, passed=start.passed,
         )  # fmt: skip
         path = self._output(rank)
         agent.shown = path.stat().st_size if path.exists() else 0
@@ -213,6 +220,7 @@ class Agent:
         """Check which workers have died or make no progress; return the observations of all."""
         now = time.monotonic()
         seen = {worker.rank: worker.look(now) for worker in self.workers.values()}
+        self.epoch = max([self.epoch, *(one.epoch for one in seen.values())])
         living = [one for one in seen.values() if one.status is None]
         self._warm.refill(now, calm=bool(living) and all(one.active and not one.over for one in living))
         if self._memory_removed(now):

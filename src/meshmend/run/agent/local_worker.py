@@ -90,7 +90,10 @@ class LocalWorker:
             self.end()
             self.status, self.ended = KILLED, time.monotonic()
         why = WorkerError(0, f"worker {self.rank} was killed because {error}", "", mistake=True)
-        self.seen = RankSeen(self.rank, process=self.segment.agent.worker.number, status=self.status, error=why)
+        agent = self.segment.agent
+        self.seen = RankSeen(
+            self.rank, process=agent.worker.number, attempt=agent.attempt, status=self.status, error=why
+        )
         return self.seen
 
     def poll_exit(self) -> None:
@@ -182,6 +185,7 @@ class LocalWorker:
         self.seen = RankSeen(
             rank=self.rank,
             process=agent.worker.number,
+            attempt=agent.attempt,
             status=self.status,
             cause=self.cause if ended else Cause.NONE,
             error=_error(error),

@@ -3,6 +3,9 @@
     agent     Hello (once), then Report whenever something has changed, and at least every `BEAT` seconds
     launcher  Secret (once), then commands; the agent's reports count the commands it has carried out, except Beat
 
+Every command and every report has the epoch number in which it was sent; Hello, Secret and Beat are about the
+connection alone. An agent ignores a command of an earlier attempt than the latest it knows of.
+
 `VERSION` is raised with every change to these messages. The launcher refuses an agent of another version. Either side
 drops the other after an invalid message (`FormatError`).
 """
@@ -21,8 +24,9 @@ from meshmend.base.schema import Rule, checked, loads, wrong
 from meshmend.errors import FormatError
 from meshmend.run.secret import SIZE
 from meshmend.run.supervisor.observations import Cause, RankSeen
+from meshmend.telemetry.epoch import FIRST, Epoch
 
-VERSION = 8
+VERSION = 9
 LONGEST = 16 << 20
 """The largest number of bytes in a line."""
 PRINTED = 1 << 20
@@ -53,20 +57,31 @@ class Report:
     """Commands carried out since the last report; the observations show their effects."""
     output: Sequence[tuple[int, str]] = ()
     """(rank, line) that workers have printed."""
+    epoch: Epoch = FIRST
+    """The latest that a worker there knows."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class Notice:
+    """Base of everything that a launcher sends."""
+
+    kinds: ClassVar[dict[str, type[Notice]]] = {}
+
+    def __init_subclass__(cls, *, base: bool = False) -> None:
+        if not base:
+            Notice.kinds[cls.__name__] = cls
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command(Notice, base=True):
     """Base of all commands to an agent."""
 
-    kinds: ClassVar[dict[str, type[Command]]] = {}
-
-    def __init_subclass__(cls) -> None:
-        Command.kinds[cls.__name__] = cls
+    epoch: Epoch = FIRST
+    """The launcher's when it gave the command: `Pool.tell` fills it in."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Secret(Command):
+class Secret(Notice):
     """The secret by which launcher and agents recognise each other (run/secret.py)."""
 
     secret: Annotated[str, Rule(f"{2 * SIZE} hexadecimal digits", re.compile(f"[0-9a-f]{{{2 * SIZE}}}").fullmatch)]
@@ -87,7 +102,6 @@ class Start(Command):
     founders: int
     wanted: int
     ranks: int
-    attempt: int
     resume: str
     every: str
     script: Sequence[str]
@@ -161,13 +175,13 @@ class Remove(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beat(Command):
+class Beat(Notice):
     """The launcher is still alive."""
 
 
-def pack(message: Hello | Report | Command) -> dict[str, Any]:
+def pack(message: Hello | Report | Notice) -> dict[str, Any]:
     """Return a message as a JSON object; enums travel by name."""
-    kind = {"command": type(message).__name__} if isinstance(message, Command) else {}
+    kind = {"command": type(message).__name__} if isinstance(message, Notice) else {}
     return {**kind, **asdict(message, dict_factory=_plain)}
 
 
@@ -175,12 +189,12 @@ def _plain(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return {name: value.name if isinstance(value, Enum) else value for name, value in pairs}
 
 
-def unpack_command(values: Mapping[str, Any]) -> Command:
+def unpack_command(values: Mapping[str, Any]) -> Notice:
     """Read a launcher's message."""
     kind = values.get("command")
-    if not isinstance(kind, str) or kind not in Command.kinds:
-        raise wrong("command", kind, f"one of {', '.join(Command.kinds)}")
-    return checked(Command.kinds[kind], {name: value for name, value in values.items() if name != "command"})
+    if not isinstance(kind, str) or kind not in Notice.kinds:
+        raise wrong("command", kind, f"one of {', '.join(Notice.kinds)}")
+    return checked(Notice.kinds[kind], {name: value for name, value in values.items() if name != "command"})
 
 
 def unpack(values: Mapping[str, Any]) -> Hello | Report:
@@ -188,7 +202,7 @@ def unpack(values: Mapping[str, Any]) -> Hello | Report:
     return checked(Hello, values, others=True) if "port" in values else checked(Report, values)
 
 
-def reports(output: Sequence[tuple[int, str]]) -> Iterator[Report]:
+def reports(output: Sequence[tuple[int, str]], epoch: Epoch) -> Iterator[Report]:
     """Split the workers' output into messages of limited length."""
     some: list[tuple[int, str]] = []
     size = 0
@@ -196,10 +210,10 @@ def reports(output: Sequence[tuple[int, str]]) -> Iterator[Report]:
         some.append((rank, line))
         size += len(line)
         if size > PRINTED:
-            yield Report(output=some)
+            yield Report(output=some, epoch=epoch)
             some, size = [], 0
     if some:
-        yield Report(output=some)
+        yield Report(output=some, epoch=epoch)
 
 
 def misunderstood(host: str, error: FormatError) -> str:

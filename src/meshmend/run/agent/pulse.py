@@ -24,11 +24,14 @@ from math import log2
 from statistics import median
 
 from meshmend.base.clocks import COURIER_LOOK, HANG_FIRST, HANG_FLOOR, HANG_LAPSE, HANG_OUTSIDE, HANG_PATIENCE
+from meshmend.base.processes import Doing
 from meshmend.run.supervisor.observations import HANGS, STOPPED
 
 SEEN = 8
 """Signs of progress before a worker is judged."""
 RECENT = 64
+FLOOR = {Doing(what): seconds for what, seconds in HANG_FLOOR.items()}
+"""Least own time of a hang, by what the worker does."""
 LOOKS = 4
 """Polls per usual pause of a worker: a hang is detected at most a quarter of that later than by constant polling."""
 
@@ -61,7 +64,9 @@ class Pulse:
         found = self.pauses[inside] or self.pauses[not inside]
         return median(found) if found else 0.0
 
-    def still(self, progress: int, inside: bool, owes: bool, now: float, doing: Callable[[], tuple[str, float]]) -> int:
+    def still(
+        self, progress: int, inside: bool, owes: bool, now: float, doing: Callable[[], tuple[Doing, float]]
+    ) -> int:
         """Judge a worker by its progress counter, whether it is inside a lane, and whether its courier waits for it.
 
         0: it makes progress. 1: it has paused for longer than ever. `HANGS`: by its own pace it hangs; one more for
@@ -85,21 +90,21 @@ class Pulse:
         if now - self.owing <= (HANG_PATIENCE * self._usual(inside) if known else limit):
             return 0
         what, used = doing()
-        if now - self.owing <= limit and what != "stopped":
+        if now - self.owing <= limit and what is not Doing.STOPPED:
             self.own, self._looked = 0.0, None  # it was stopped for a moment
             return 0
-        if not known and what != "stopped":
+        if not known and what is not Doing.STOPPED:
             return 1
         if self._looked is not None:
             past, before = self._looked
             # A longer time between two polls is not the worker's fault: the agent did not run (a suspended machine).
-            self.own += {"running": used - before, "traced": 0.0}.get(what, min(now - past, HANG_LAPSE))
+            self.own += {Doing.RUNNING: used - before, Doing.TRACED: 0.0}.get(what, min(now - past, HANG_LAPSE))
         self._looked = now, used
-        floor = HANG_FLOOR.get(what, HANG_OUTSIDE)
-        most = floor if what == "stopped" else max(limit, floor if inside else HANG_OUTSIDE)
+        floor = FLOOR.get(what, HANG_OUTSIDE)
+        most = floor if what is Doing.STOPPED else max(limit, floor if inside else HANG_OUTSIDE)
         if self.own <= most:
             return 1
-        return STOPPED if what == "stopped" else HANGS + int(log2(self.own / most))
+        return STOPPED if what is Doing.STOPPED else HANGS + int(log2(self.own / most))
 
 
 @dataclass

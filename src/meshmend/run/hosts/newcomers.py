@@ -15,6 +15,7 @@ from meshmend.errors import JobError
 from meshmend.run.clusters.hosts import HERE, Host, address_of
 from meshmend.run.door import Door
 from meshmend.run.hosts.pool import Pool
+from meshmend.run.news import HostRefused, News, NoAgentThere, StrangerRefused
 from meshmend.run.spec import RunSpec
 
 
@@ -40,8 +41,8 @@ def refusal(spec: RunSpec, host: Host, invited: Collection[Host] = ()) -> str:
 class NewHosts:
     """The hosts that join one run."""
 
-    def __init__(self, pool: Pool, say: Callable[[str], None]) -> None:
-        self._pool, self._say = pool, say
+    def __init__(self, pool: Pool, tell: Callable[[News], None]) -> None:
+        self._pool, self._tell = pool, tell
         self._door: Door | None = None
 
     def open(self) -> None:
@@ -64,14 +65,13 @@ class NewHosts:
         """Return the hosts that have become part of the run since the last call, and how many workers each has."""
         door = self._door
         while door is not None and door.strangers:
-            self._say(f"refused a host that announced itself from {door.strangers.popleft()}: it does not know the "
-                      "run's secret")  # fmt: skip
+            self._tell(StrangerRefused(door.strangers.popleft()))
         while door is not None and door.hosts:
             self._pool.invite(door.hosts[0])
             door.hosts.popleft()  # after that, so that the door knows of it at any time
         arrived, failed = self._pool.arrivals()
         for host, why in failed:
-            self._say(f"cannot add host {host.name}: no agent could be started there ({why})")
+            self._tell(NoAgentThere(host.name, why))
         return tuple((host.name, host.slots) for host in arrived if self._remember(host))
 
     def _remember(self, host: Host) -> bool:
@@ -85,7 +85,7 @@ class NewHosts:
             except JobError as error:
                 why = str(error)
         if why:
-            self._say(f"cannot add host {host.name}: {why}")
+            self._tell(HostRefused(host.name, why))
             self._pool.dismiss(host.name)
             return False
         self._pool.spec = spec

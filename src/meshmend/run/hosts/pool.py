@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from meshmend.base.clocks import AGENT_POLL, HOST_FIRST, HOST_REJOIN, HOST_RETRY
 from meshmend.base.sockets import address_towards, common_network
 from meshmend.errors import JobError
 from meshmend.run.agent.agent import Agent
-from meshmend.run.agent.messages import Remove
+from meshmend.run.agent.messages import Command, Remove
 from meshmend.run.clusters.hosts import Host
 from meshmend.run.hosts.remote import NoAgent, Remote
 from meshmend.run.probe import Probe
 from meshmend.run.secret import new_secret
 from meshmend.run.spec import RunSpec
 from meshmend.run.supervisor.observations import HostChange
+from meshmend.telemetry.epoch import FIRST, Epoch
 
 
 @dataclass
@@ -44,6 +45,8 @@ class Pool:
     """The connected agents, by host."""
     lost: dict[str, float] = field(default_factory=dict)
     """Lost hosts, and when to try them again."""
+    epoch: Epoch = FIRST
+    """The launcher's present one, for its commands."""
     _away: set[str] = field(default_factory=set)
     """Lost hosts whose agents answered although mpirun could not reach them."""
     _calls: dict[str, Call] = field(default_factory=dict)
@@ -80,6 +83,11 @@ class Pool:
         """Whether an agent is connected now."""
         agent = self.agents.get(host)
         return agent is not None and not (isinstance(agent, Remote) and agent.closed)
+
+    def tell(self, host: str, command: Command) -> None:
+        """Send a command to one agent; if the agent is gone, the next observations show it."""
+        if host in self.agents:
+            self.agents[host].act(replace(command, epoch=self.epoch))
 
     @property
     def living(self) -> dict[str, list[int]]:
@@ -197,7 +205,7 @@ class Pool:
         self._away.add(host)
         if not isinstance(agent, Remote):
             return False  # the agent was lost a moment ago
-        agent.act(Remove())
+        agent.act(Remove(epoch=self.epoch))
         sure = not agent.closed
         agent.close()
         return sure

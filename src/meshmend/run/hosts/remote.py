@@ -23,6 +23,7 @@ from meshmend.run.agent.messages import (
     Beat,
     Command,
     Hello,
+    Notice,
     Secret,
     misunderstood,
     pack,
@@ -137,7 +138,7 @@ class Remote:
                 self._lines += message.output
                 self._did += message.did  # the observations in the same message show the effects
 
-    def _say(self, command: Command) -> None:
+    def _say(self, command: Notice) -> None:
         with self._mouth:
             try:
                 if not self.closed:

@@ -27,7 +27,6 @@ class Start:
 
     rank: int
     host: str
-    attempt: int
     resume: str = ""
     """The checkpoint to start from."""
     passed: int = 0

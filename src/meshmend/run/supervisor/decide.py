@@ -34,6 +34,9 @@ def decide(run: RunState, seen: Observations, now: float) -> list[Action]:
     if run.phase is Phase.BEGINNING:
         begin_attempt(turn)
         return turn.actions
+    # A launcher takes the number from the events; where a full disk kept the last attempt's from being written, workers
+    # know better.
+    run.attempt = max([run.attempt, *(rank.attempt for rank in seen.ranks.values())])
     if run.phase is Phase.ATTACHING:
         if not run.ranks:
             _adopt_all(turn)
@@ -51,10 +54,10 @@ def decide(run: RunState, seen: Observations, now: float) -> list[Action]:
         mind_start(turn)
         mind_memory(turn)
     if run.phase is Phase.RESTARTING:
-        if seen.signal:
+        if seen.signal is not None:
             run.halt_reason = run.halt_reason or Signalled(seen.signal)
         mind_restart(turn)
-    elif run.halt_reason is not None or seen.signal:
+    elif run.halt_reason is not None or seen.signal is not None:
         mind_halt(turn)
     else:
         mind_hangs(turn)

@@ -8,19 +8,19 @@ from meshmend.base.clocks import HALT, TOGETHER
 from meshmend.base.status import DONE, FAILED, HALTED, MISUSED
 from meshmend.run.supervisor.actions import Halt, NoteHalt
 from meshmend.run.supervisor.messages import Halting, Signalled
-from meshmend.run.supervisor.observations import STOPPED, Cause, CourierState, RankSeen
+from meshmend.run.supervisor.observations import STOPPED, Cause, CourierState, RankSeen, StopSignal
 from meshmend.run.supervisor.ranks import RankState
 from meshmend.run.supervisor.state import Phase, Turn
 
 
 def mind_halt(turn: Turn) -> None:
     """Tell workers to stop; a second signal, or too long a wait, kills them."""
-    run, hurry = turn.run, turn.seen.signal == "SIGINT"
+    run, hurry = turn.run, turn.seen.signal is StopSignal.INTERRUPT
     if run.halted is None:
         hurry = False
         begin_halt(turn)
     assert run.halted is not None
-    hurry = hurry or (bool(turn.seen.signal) and turn.now - run.halted > TOGETHER)
+    hurry = hurry or (turn.seen.signal is not None and turn.now - run.halted > TOGETHER)
     late = turn.now - run.halted > HALT
     for rank in run.living():
         if not rank.seen.ready:
@@ -32,7 +32,10 @@ def mind_halt(turn: Turn) -> None:
 def begin_halt(turn: Turn) -> None:
     """Choose which worker writes the checkpoint, say why the run stops, and tell the workers to stop."""
     run = turn.run
-    reason = run.halt_reason = run.halt_reason or Signalled(turn.seen.signal)
+    if run.halt_reason is None:
+        assert turn.seen.signal is not None
+        run.halt_reason = Signalled(turn.seen.signal)
+    reason = run.halt_reason
     run.phase, run.halted, run.halted_fresh = Phase.HALTING, turn.now, run.fresh
     if run.writer is None:
         # Once the last step is done, a worker that has not heard of it was left out of the last steps: its state is

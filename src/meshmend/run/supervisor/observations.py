@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
+
+from meshmend.telemetry.epoch import Epoch
 
 
 class CourierState(Enum):
@@ -18,6 +20,13 @@ class CourierState(Enum):
     STOPPED = auto()
     """The courier, or the mpirun process that it belongs to, is stopped and will not continue by itself."""
     LOST = auto()
+
+
+class StopSignal(StrEnum):
+    """A signal that asks a run to stop."""
+
+    INTERRUPT = "SIGINT"
+    TERMINATE = "SIGTERM"
 
 
 class Cause(Enum):
@@ -69,6 +78,8 @@ class RankSeen:
     rank: int
     process: int = 0
     """0: no worker has been started there."""
+    attempt: int = 0
+    """The attempt that its worker was started for."""
     status: int | None = None
     """The exit status of the worker, negative for a signal; None while it is alive."""
     cause: Cause = Cause.NONE
@@ -117,6 +128,11 @@ class RankSeen:
     stuck: bool = False
     """Its courier's repair takes too long, or must not be finished without the supervisor's decision."""
 
+    @property
+    def epoch(self) -> Epoch:
+        """The membership that it is in."""
+        return Epoch(self.attempt, self.world, self.shrink)
+
 
 class HostChange(Enum):
     """What became of a host since the last turn."""
@@ -143,8 +159,8 @@ class Observations:
     changes: tuple[tuple[str, HostChange], ...] = ()
     added: tuple[tuple[str, int], ...] = ()
     """Hosts that are new to the run, each with the number of workers it has room for; their agents have reported."""
-    signal: str = ""
-    """The name of a signal that asks the run to stop, such as SIGTERM."""
+    signal: StopSignal | None = None
+    """A signal that the launcher has received."""
     unreachable: frozenset[str] | None = None
     """The answer to `Probe`: hosts whose agent answers, but that mpirun's network does not reach."""
     expelled: Mapping[str, bool] = field(default_factory=dict)

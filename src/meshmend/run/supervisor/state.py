@@ -12,6 +12,7 @@ from meshmend.run.supervisor.messages import HaltReason, Message, WorldReason
 from meshmend.run.supervisor.observations import Cause, Observations
 from meshmend.run.supervisor.patience import Backoff, HangJudge
 from meshmend.run.supervisor.ranks import Rank, RankState, Sign
+from meshmend.telemetry.epoch import Epoch
 
 RESTARTS = 3
 """How often to restart a worker that ends before it completes a step, or a run that gets no further."""
@@ -154,6 +155,13 @@ class RunState:
     expelling: set[str] = field(default_factory=set)
     expelled: dict[str, bool] = field(default_factory=dict)
 
+    @property
+    def epoch(self) -> Epoch:
+        """The membership of the present world, as far as its members have been seen."""
+        world = self.world.number if self.world is not None else 0
+        shrinks = [rank.raw.shrink for rank in self.ranks.values() if world and rank.raw.world == world]
+        return Epoch(self.attempt, world, max(shrinks, default=0))
+
     def living(self) -> list[Rank]:
         """Ranks whose worker has not ended."""
         return [rank for rank in self.ranks.values() if rank.alive]
@@ -214,7 +222,7 @@ class Turn:
     def order_start(self, rank: Rank) -> None:
         """Order the start of a worker; again if the agent that got the first order is gone."""
         resume = "" if rank.joining else self.run.resume
-        self.do(Start(rank.number, rank.host, self.run.attempt, resume, passed=self.run.job - 1))
+        self.do(Start(rank.number, rank.host, resume, passed=self.run.job - 1))
         rank.ordered = self.now
 
     def release(self, rank: Rank, job: int) -> None:

@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import IO
 
 from meshmend.base.clocks import SOCKETS_OPEN
+from meshmend.base.marked import marked
 from meshmend.base.private_network import PrivateNetwork
 from meshmend.base.processes import die_with_parent
 from meshmend.base.sockets import LOCAL, keep_to
 from meshmend.job.shm import world_folder
 from meshmend.run.clusters.hosts import HERE
+from meshmend.run.news import CourierSaid
 from meshmend.run.spec import RunSpec
 from meshmend.run.world.mpirun import mpirun_line, own_network
 
@@ -50,7 +52,7 @@ class World:
 
 
 def open_world(
-    spec: RunSpec, number: int, members: Mapping[str, Mapping[int, int]], say: Callable[[str], None],
+    spec: RunSpec, number: int, members: Mapping[str, Mapping[int, int]], tell: Callable[[CourierSaid], None],
     *, repair: bool, network: str = "",
 ) -> World:  # fmt: skip
     """Start a world for these ranks, by host; its couriers wait until the world is entered.
@@ -72,7 +74,7 @@ def open_world(
     assert process.stdout is not None
     if alone is None and (reach := LOCAL if local else network):
         threading.Thread(target=keep_to, args=[process.pid, reach, SOCKETS_OPEN], name="sockets", daemon=True).start()
-    _pump(process.stdout, output_of(spec), say)
+    _pump(process.stdout, output_of(spec), tell)
     return World(number, line, process, memory)
 
 
@@ -96,7 +98,7 @@ def why_none(spec: RunSpec) -> str:
     return "\n".join([cause, *said])
 
 
-def _pump(stream: IO[str], path: Path, say: Callable[[str], None]) -> None:
+def _pump(stream: IO[str], path: Path, tell: Callable[[CourierSaid], None]) -> None:
     """Keep everything that is printed; show the user only the couriers' own messages, not Open MPI's."""
 
     def copy() -> None:
@@ -107,7 +109,7 @@ def _pump(stream: IO[str], path: Path, say: Callable[[str], None]) -> None:
                     file = file or stack.enter_context(path.open("a"))
                     file.write(line)
                     file.flush()
-                if line.startswith("meshmend: "):
-                    say(line.removeprefix("meshmend: ").rstrip())
+                if (text := marked(line)) is not None:
+                    tell(CourierSaid(text))
 
     threading.Thread(target=copy, daemon=True).start()
