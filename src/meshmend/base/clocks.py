@@ -38,6 +38,10 @@ SLICES_POLL = 0.02
 """A worker at slices that others write."""
 ROOM_POLL = 0.5
 """How often a process that has something to write checks a disk or a memory that was full."""
+ROOM_SAID = 2.0
+"""How long a worker must have been unable to write before the launcher says so. Above ROOM_POLL."""
+UNWRITABLE = 60.0
+"""How long a worker tries to write its ledger after an error that does not pass by itself (a limit, a lost right)."""
 
 # ── deaths ──
 EXIT_WAIT = 2.0
@@ -112,6 +116,11 @@ SLICES_WAIT = 10.0
 COPIES_ROOM = 5.0
 """How long a worker that can write no copies of its slices waits for memory, times its rank and one: each that ends
 makes room for the others."""
+HALT_LEDGER = 10.0
+"""How long a process that has to stop tries to write its last events; then it stops without them. A full disk is waited
+for."""
+HALT_ROOM = 40.0
+"""The same for the last checkpoint. Above HALT_LEDGER, below HALT."""
 HALT_ALONE = 30.0
 """How long a worker without a launcher may take until it writes its checkpoint."""
 ORPHAN = 600.0

@@ -1,16 +1,19 @@
-"""Says once that the disk of a run is full, and once that there is room again.
+"""Says once that something of a run cannot be written, and once that it can be again.
 
-A run waits for room instead of ending: workers hold the step that they cannot record, the launcher its events, and a
-checkpoint that cannot be written is written later. Workers may be unable to say so, because their output goes to the
-same disk; the launcher has a terminal.
+A run waits instead of ending: workers hold the step that they cannot record, the launcher its events, and a checkpoint
+that cannot be written is written later. Workers may be unable to say so, because their output goes to the same disk;
+the launcher has a terminal. What a worker cannot write, and why, is in its record in shared memory.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
-from meshmend.base.clocks import ROOM_POLL
+from meshmend.base.clocks import ROOM_POLL, ROOM_SAID
+from meshmend.base.units import workers
 
 
 class DiskWatch:
@@ -19,20 +22,62 @@ class DiskWatch:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._full = False
+        self._reason = ""
+        """Why the launcher itself cannot write, if not for want of room."""
         self._looked = 0.0
+        self._since: dict[int, tuple[int, float]] = {}
+        """Workers that cannot write: the error's number, and since when."""
+        self.told: dict[int, int] = {}
+        """Those that were reported."""
 
-    def look(self, written: bool, now: float) -> str | None:
-        """Return a sentence if something changed; `written`: whether the launcher itself could write everything."""
-        if written and not self._full and now - self._looked < ROOM_POLL:
-            return None
+    def look(self, error: OSError | None, unwritten: Mapping[int, int], now: float) -> list[str]:
+        """Return sentences about what has changed.
+
+        `error` is why the launcher itself cannot write everything, and `unwritten` the number of such an error for
+        every worker: 0 where it can write.
+        """
+        return [*self._own(error, now), *self._theirs(unwritten, now)]
+
+    def _own(self, error: OSError | None, now: float) -> list[str]:
+        if error is None and not self._full and not self._reason and now - self._looked < ROOM_POLL:
+            return []
         self._looked = now
-        full = not written or is_full(self._folder)
-        if full == self._full:
-            return None
-        self._full = full
+        full = is_full(self._folder) or (error is not None and error.errno in (errno.ENOSPC, errno.EDQUOT))
+        why = "" if full or error is None else str(error.strerror)
+        before, self._full, self._reason = (self._full, self._reason), full, why
+        if before == (full, why):
+            return []
         if full:
-            return f"the disk of {self._folder} is full; the run waits until there is room there"
-        return "there is room on the disk again; the run continues"
+            return [f"the disk of {self._folder} is full; the run waits until there is room there"]
+        if why:
+            return [f"the launcher cannot write {self._folder} ({why}); trying again"]
+        return [
+            "there is room on the disk again; the run continues"
+            if before[0]
+            else f"the launcher can write {self._folder} again"
+        ]
+
+    def _theirs(self, unwritten: Mapping[int, int], now: float) -> list[str]:
+        for rank, number in unwritten.items():
+            if not number or (self._full and number == errno.ENOSPC):  # that has been said
+                self._since.pop(rank, None)
+            elif self._since.get(rank, (0, 0.0))[0] != number:
+                self._since[rank] = number, now
+        ripe = {rank: number for rank, (number, since) in self._since.items() if now - since >= ROOM_SAID}
+        new = {rank: number for rank, number in ripe.items() if self.told.get(rank) != number}
+        again = sorted(rank for rank in self.told if unwritten.get(rank) == 0)
+        self.told = {rank: number for rank, number in (self.told | new).items() if rank not in again}
+        said = []
+        for number in sorted(set(new.values())):
+            who = workers(sorted(rank for rank in new if new[rank] == number))
+            where = f"{self._folder} ({reason(number)})"
+            said.append(f"{who} cannot write to {where}; the run waits until that is possible")
+        return [*said, f"{workers(again)} can write again"] if again else said
+
+
+def reason(number: int) -> str:
+    """Put an error's number in words; it comes from another process, and may be anything."""
+    return os.strerror(number) if number in errno.errorcode else f"error {number}"
 
 
 def is_full(folder: Path) -> bool:

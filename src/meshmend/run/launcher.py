@@ -9,24 +9,25 @@ to attach.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shlex
 import signal
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import FrameType
 
-from meshmend.base.clocks import AGENT_POLL, ROOM_POLL
+from meshmend.base.clocks import AGENT_POLL, HALT_LEDGER, ROOM_POLL
 from meshmend.base.env import log_every
-from meshmend.base.status import ABANDONED, DONE, HALTED
+from meshmend.base.status import ABANDONED, DONE, FAILED, HALTED
 from meshmend.errors import JobError
 from meshmend.job.checkpoints.folders import newest
 from meshmend.run.agent import messages
 from meshmend.run.agent.agent import Agent
 from meshmend.run.console import Console, processes, world_reason
-from meshmend.run.disk import DiskWatch
+from meshmend.run.disk import DiskWatch, reason
 from meshmend.run.hosts.newcomers import NewHosts
 from meshmend.run.hosts.pool import Pool
 from meshmend.run.journal import Journal
@@ -83,14 +84,24 @@ class Launcher:
             return self._abandon(error)
         self._stop()
         self._journal.ended(finish)
-        while not self._mind_disk() and not self._signal:
-            time.sleep(ROOM_POLL)
+        self._wait_for_journal()
         if finish.no_world:
             self.console.drain()
             raise JobError(why_none(self.spec))
+        number = self._disk.told.get(-1 if self.state.writer is None else self.state.writer)
+        if finish.status == FAILED and number is not None:
+            self.console.say(f"worker {self.state.writer} could not write the checkpoint ({reason(number)})")
         if finish.status == HALTED or (finish.status != DONE and newest(self.spec.folder)):
             self.console.say(f"resume with: meshmend run --resume {self.spec.run}")
         return finish.status
+
+    def _wait_for_journal(self) -> None:
+        """Wait until the last events are written: for room as long as it takes, otherwise not for long."""
+        until = time.monotonic() + HALT_LEDGER
+        while (error := self._mind_disk()) is not None and not self._signal:
+            if error.errno != errno.ENOSPC and time.monotonic() > until:
+                return
+            time.sleep(ROOM_POLL)
 
     def _abandon(self, error: Exception) -> int:
         """Leave the workers alive after an error in the launcher: they wait for another launcher."""
@@ -111,14 +122,15 @@ class Launcher:
 
     def _watch(self) -> actions.Finish:
         while True:
-            todo = decide(self.state, self._observe(), time.monotonic())
+            seen = self._observe()
+            todo = decide(self.state, seen, time.monotonic())
             began = time.time_ns()
             for action in todo:
                 if isinstance(action, actions.Finish):
                     self._observe()  # forwards the workers' last output
                     return action
                 self._try(action, began)
-            self._mind_disk()
+            self._mind_disk(seen.ranks)
             if not any(isinstance(action, (actions.Adopt, actions.Expel, actions.FindCheckpoint)) for action in todo):
                 self._wait()
 
@@ -132,13 +144,13 @@ class Launcher:
         del number, frame
         self._hung_up = True
 
-    def _mind_disk(self) -> bool:
-        """Write what a full disk held back, and say once that it is full; return whether everything is written."""
-        written = self._journal.flush()
-        news = self._disk.look(written and self.console.outlet.flush(), time.monotonic())
-        if news is not None:
+    def _mind_disk(self, seen: Mapping[int, RankSeen] | None = None) -> OSError | None:
+        """Write what was held back, and say once why that is not possible; return why the journal is not written."""
+        error = self._journal.flush()
+        living = {rank: one.unwritten for rank, one in (seen or {}).items() if one.status is None}
+        for news in self._disk.look(error or self.console.outlet.flush(), living, time.monotonic()):
             self.console.say(news)
-        return written
+        return error
 
     # ── observe ──
 

@@ -6,7 +6,9 @@ exports the state: see `listener.py`, which has all that both threads use. The h
 
 from __future__ import annotations
 
+import errno
 import os
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -29,7 +31,7 @@ from meshmend.job.shm.records import Order, PartWanted
 from meshmend.job.shm.segment import WorkerSegment, open_as_worker
 from meshmend.job.shm.words import Mail
 from meshmend.job.state.digest import Later
-from meshmend.telemetry import Epoch
+from meshmend.telemetry import Epoch, Patience
 
 
 class Unneeded(Exception):
@@ -111,6 +113,10 @@ class WorkerSession:
         self._lanes = lanes
         self.mine = divide(lanes, wanted, settings.rank) if settings.rank < wanted else ()
         """The lanes that this worker was asked for last; before that, those it may expect."""
+        self._halted: float | None = None
+        """When it was first seen that the run is halted, by a worker that has something to write."""
+        self._gave_up = False
+        """Whether it has given up writing that."""
         self._job = 0
         """Its number in the script, once it is shared."""
         self._slices = Slices()
@@ -343,14 +349,27 @@ class WorkerSession:
             self._own.paused = before
 
     @contextmanager
-    def waits_for_room(self) -> Iterator[None]:
-        """Have nobody take this worker for one that hangs, or kill it when the run is halted: the disk is full."""
+    def waits_for_room(self) -> Iterator[Patience]:
+        """Have nobody take this worker for one that hangs, or kill it when the run is halted: it has to write."""
         with self.pause():
             before, self._own.saving = self._own.saving, True
             try:
-                yield
+                yield self._goes_on
+                if not self._gave_up:
+                    self._own.unwritten = 0
             finally:
                 self._own.saving = before
+
+    def _goes_on(self, error: OSError, seconds: float) -> bool:
+        """Whether to try again to write something; the launcher says what is waited for."""
+        self._own.unwritten = error.errno or 0
+        if self._side.halt() is None:
+            return True
+        if self._halted is None:
+            self._halted = time.monotonic()
+        # The user knows of a full disk and can make room; stopping the run a second time ends that wait.
+        self._gave_up = error.errno != errno.ENOSPC and time.monotonic() - self._halted >= seconds
+        return not self._gave_up
 
     def leave(self) -> None:
         """No more steps: stay until all the others have the last total too."""

@@ -22,7 +22,7 @@ from meshmend.errors import FormatError
 from meshmend.run.secret import SIZE
 from meshmend.run.supervisor.observations import Cause, RankSeen
 
-VERSION = 8
+VERSION = 9
 LONGEST = 16 << 20
 """The largest number of bytes in a line."""
 PRINTED = 1 << 20
