@@ -4,7 +4,7 @@ Several tests run at once, in several pytest workers, beside whatever else the m
 by a test only if it bears the test's mark. Processes inherit a variable that is set while the test runs. Namespaces and
 folders in shared memory bear the number of the process that made them, or the name of a run: they count if one of the
 words in that name is the number of this process or of one that the test has started, or if the name is a word of a
-command that the test has started. Segments of an MPI without mpirun bear no such name, so they get a folder of the test.
+command that the test has started. Segments of an MPI without mpirun bear no such name: each test has a folder for them.
 
 A look costs about a millisecond: only processes that are new since the test began are read.
 """

@@ -92,8 +92,18 @@ class Launcher:
         if finish.status == FAILED and number is not None:
             self.console.say(f"worker {self.state.writer} could not write the checkpoint ({reason(number)})")
         if finish.status == HALTED or (finish.status != DONE and newest(self.spec.folder)):
-            self.console.say(f"resume with: meshmend run --resume {self.spec.run}")
+            self._advise()
         return finish.status
+
+    def _advise(self) -> None:
+        """Say how to resume; somebody may have removed the folder of the run, but not its last checkpoint."""
+        try:
+            if not (self.spec.folder / "run.json").exists():
+                self.spec.save()
+        except JobError as error:
+            self.console.say(f"{self.spec.folder} was removed, and the run cannot be resumed: {error}")
+        else:
+            self.console.say(f"resume with: meshmend run --resume {self.spec.run}")
 
     def _wait_for_journal(self) -> None:
         """Wait until the last events are written: for room as long as it takes, otherwise not for long."""

@@ -24,6 +24,7 @@ from meshmend.telemetry.folder import check_format as check_format
 from meshmend.telemetry.folder import check_name as check_name
 from meshmend.telemetry.folder import damaged as damaged
 from meshmend.telemetry.folder import folder_of as folder_of
+from meshmend.telemetry.folder import opened as opened
 from meshmend.telemetry.folder import own as own
 from meshmend.telemetry.folder import read_description as read_description
 from meshmend.telemetry.folder import unwritable as unwritable
