@@ -88,9 +88,9 @@ class Launcher:
         if finish.no_world:
             self.console.drain()
             raise JobError(why_none(self.spec))
-        number = self._disk.told.get(-1 if self.state.writer is None else self.state.writer)
-        if finish.status == FAILED and number is not None:
-            self.console.say(f"worker {self.state.writer} could not write the checkpoint ({reason(number)})")
+        unwritten = self._disk.told.get(-1 if self.state.writer is None else self.state.writer)
+        if finish.status == FAILED and unwritten is not None:
+            self.console.say(f"worker {self.state.writer} could not write the checkpoint ({reason(unwritten)})")
         if finish.status == HALTED or (finish.status != DONE and newest(self.spec.folder)):
             self._advise()
         return finish.status
