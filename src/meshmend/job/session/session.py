@@ -6,9 +6,7 @@ exports the state: see `listener.py`, which has all that both threads use. The h
 
 from __future__ import annotations
 
-import errno
 import os
-import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -26,6 +24,7 @@ from meshmend.job.protocol import Total, divide
 from meshmend.job.reduction.footer import MOST_ROUNDS, Call, Footer, Note
 from meshmend.job.session.listener import Export, Listener
 from meshmend.job.session.message_room import MessageRoom, SumFormat
+from meshmend.job.session.patience import WriterPatience
 from meshmend.job.shm.mailbox import ALL, WorkerSide
 from meshmend.job.shm.records import Order, PartWanted
 from meshmend.job.shm.segment import WorkerSegment, open_as_worker
@@ -113,10 +112,7 @@ class WorkerSession:
         self._lanes = lanes
         self.mine = divide(lanes, wanted, settings.rank) if settings.rank < wanted else ()
         """The lanes that this worker was asked for last; before that, those it may expect."""
-        self._halted: float | None = None
-        """When it was first seen that the run is halted, by a worker that has something to write."""
-        self._gave_up = False
-        """Whether it has given up writing that."""
+        self._patience = WriterPatience(self._own, lambda: self._side.halt() is not None)
         self._job = 0
         """Its number in the script, once it is shared."""
         self._slices = Slices()
@@ -354,22 +350,11 @@ class WorkerSession:
         with self.pause():
             before, self._own.saving = self._own.saving, True
             try:
-                yield self._goes_on
-                if not self._gave_up:
+                yield self._patience
+                if not self._patience.gave_up:
                     self._own.unwritten = 0
             finally:
                 self._own.saving = before
-
-    def _goes_on(self, error: OSError, seconds: float) -> bool:
-        """Whether to try again to write something; the launcher says what is waited for."""
-        self._own.unwritten = error.errno or 0
-        if self._side.halt() is None:
-            return True
-        if self._halted is None:
-            self._halted = time.monotonic()
-        # The user knows of a full disk and can make room; stopping the run a second time ends that wait.
-        self._gave_up = error.errno != errno.ENOSPC and time.monotonic() - self._halted >= seconds
-        return not self._gave_up
 
     def leave(self) -> None:
         """No more steps: stay until all the others have the last total too."""
