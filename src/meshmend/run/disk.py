@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from meshmend.base.clocks import ROOM_POLL, ROOM_SAID
+from meshmend.base.clocks import HALT_LEDGER, ROOM_POLL, ROOM_SAID
 from meshmend.base.units import workers
 
 
@@ -87,3 +88,12 @@ def is_full(folder: Path) -> bool:
     except OSError:
         return False
     return found.f_blocks > 0 and not (found.f_bfree if os.geteuid() == 0 else found.f_bavail)
+
+
+def keep_trying(write: Callable[[], OSError | None], hurried: Callable[[], bool]) -> None:
+    """Write until nothing is left: for room as long as it takes, otherwise not for long."""
+    until = time.monotonic() + HALT_LEDGER
+    while (error := write()) is not None and not hurried():
+        if error.errno != errno.ENOSPC and time.monotonic() > until:
+            return
+        time.sleep(ROOM_POLL)

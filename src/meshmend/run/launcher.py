@@ -9,7 +9,6 @@ to attach.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shlex
 import signal
@@ -19,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import FrameType
 
-from meshmend.base.clocks import AGENT_POLL, HALT_LEDGER, ROOM_POLL
+from meshmend.base.clocks import AGENT_POLL
 from meshmend.base.env import log_every
 from meshmend.base.status import ABANDONED, DONE, FAILED, HALTED
 from meshmend.errors import JobError
@@ -27,7 +26,7 @@ from meshmend.job.checkpoints.folders import newest
 from meshmend.run.agent import messages
 from meshmend.run.agent.agent import Agent
 from meshmend.run.console import Console, processes, world_reason
-from meshmend.run.disk import DiskWatch, reason
+from meshmend.run.disk import DiskWatch, keep_trying, reason
 from meshmend.run.hosts.newcomers import NewHosts
 from meshmend.run.hosts.pool import Pool
 from meshmend.run.journal import Journal
@@ -84,7 +83,7 @@ class Launcher:
             return self._abandon(error)
         self._stop()
         self._journal.ended(finish)
-        self._wait_for_journal()
+        keep_trying(self._mind_disk, lambda: bool(self._signal))
         if finish.no_world:
             self.console.drain()
             raise JobError(why_none(self.spec))
@@ -92,26 +91,8 @@ class Launcher:
         if finish.status == FAILED and unwritten is not None:
             self.console.say(f"worker {self.state.writer} could not write the checkpoint ({reason(unwritten)})")
         if finish.status == HALTED or (finish.status != DONE and newest(self.spec.folder)):
-            self._advise()
+            self.console.say(advice(self.spec))
         return finish.status
-
-    def _advise(self) -> None:
-        """Say how to resume; somebody may have removed the folder of the run, but not its last checkpoint."""
-        try:
-            if not (self.spec.folder / "run.json").exists():
-                self.spec.save()
-        except JobError as error:
-            self.console.say(f"{self.spec.folder} was removed, and the run cannot be resumed: {error}")
-        else:
-            self.console.say(f"resume with: meshmend run --resume {self.spec.run}")
-
-    def _wait_for_journal(self) -> None:
-        """Wait until the last events are written: for room as long as it takes, otherwise not for long."""
-        until = time.monotonic() + HALT_LEDGER
-        while (error := self._mind_disk()) is not None and not self._signal:
-            if error.errno != errno.ENOSPC and time.monotonic() > until:
-                return
-            time.sleep(ROOM_POLL)
 
     def _abandon(self, error: Exception) -> int:
         """Leave the workers alive after an error in the launcher: they wait for another launcher."""
@@ -326,3 +307,13 @@ class Launcher:
             with contextlib.suppress(OSError, JobError):
                 self._tell_all(command)
         self.pool.close()
+
+
+def advice(spec: RunSpec) -> str:
+    """Say how to resume; somebody may have removed the folder of the run before its last checkpoint was written."""
+    try:
+        if not (spec.folder / "run.json").exists():
+            spec.save()
+    except JobError as error:
+        return f"{spec.folder} was removed, and the run cannot be resumed: {error}"
+    return f"resume with: meshmend run --resume {spec.run}"
