@@ -4,7 +4,7 @@ Several tests run at once, in several pytest workers, beside whatever else the m
 by a test only if it bears the test's mark. Processes inherit a variable that is set while the test runs. Namespaces and
 folders in shared memory bear the number of the process that made them, or the name of a run: they count if one of the
 words in that name is the number of this process or of one that the test has started, or if the name is a word of a
-command that the test has started.
+command that the test has started. Segments of an MPI without mpirun bear no such name: each test has a folder for them.
 
 A look costs about a millisecond: only processes that are new since the test began are read.
 """
@@ -29,6 +29,8 @@ from meshmend.job.shm import home
 from meshmend.testbed import namespaces
 
 VARIABLE = "MESHMEND_TEST"
+SEGMENTS = "OMPI_MCA_btl_sm_backing_directory"
+"""Where Open MPI puts its shared memory, unless the command line of mpirun names another folder."""
 PATIENCE = 120.0
 """Seconds in which what is about to end may end."""
 ENDURING = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver")
@@ -47,26 +49,33 @@ class Watch:
     """Of the processes that the test is or has started."""
     words: set[str] = field(default_factory=set)
     """Of the commands that it has started."""
+    segments: Path = field(init=False)
+    """Where Open MPI has its shared memory meanwhile."""
+
+    def __post_init__(self) -> None:
+        self.segments = home.MEMORY / f"test-{self.mark}"
 
     @contextlib.contextmanager
     def marking(self) -> Iterator[None]:
         """Mark what is started meanwhile."""
-        before, begin = os.environ.get(VARIABLE), subprocess.Popen.__init__
+        before, begin = {name: os.environ.get(name) for name in (VARIABLE, SEGMENTS)}, subprocess.Popen.__init__
 
         def recorded(process: subprocess.Popen[Any], args: Any, *more: Any, **options: Any) -> None:
             begin(process, args, *more, **options)
             self.numbers.add(process.pid)
             self.words |= {args} if isinstance(args, (str, bytes, os.PathLike)) else set(map(str, args))
 
-        os.environ[VARIABLE] = self.mark
+        self.segments.mkdir()
+        os.environ |= {VARIABLE: self.mark, SEGMENTS: str(self.segments)}
         subprocess.Popen.__init__ = recorded  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:
             subprocess.Popen.__init__ = begin  # type: ignore[method-assign]
-            os.environ.pop(VARIABLE)
-            if before is not None:
-                os.environ[VARIABLE] = before
+            for name, value in before.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
 
     def running(self) -> dict[int, str]:
         """The processes of this test that live: their numbers and command lines."""
@@ -86,7 +95,10 @@ class Watch:
 
     def left(self) -> list[Path]:
         """Shared memory and namespaces that this test has made."""
-        return [path for path in sorted(set(_things()) - self.things) if self._made(path.name)]
+        found = [path for path in sorted(set(_things()) - self.things) if self._made(path.name)]
+        with contextlib.suppress(OSError):
+            found += sorted(self.segments.iterdir())
+        return found
 
     def _made(self, name: str) -> bool:
         owner = namespaces.owner_of(name) if name.startswith(namespaces.PREFIX) else 0  # else it is a run's name
@@ -102,12 +114,14 @@ class Watch:
                 break
             time.sleep(0.02)
         else:
+            shutil.rmtree(self.segments, ignore_errors=True)
             return []
         for process in running:
             kill(process, signal.SIGKILL)
         left = self.left()
         for path in left:
             _remove(path)
+        shutil.rmtree(self.segments, ignore_errors=True)
         return [*(f"process {number}: {line[:300]}" for number, line in running.items()), *map(str, left)]
 
 

@@ -86,6 +86,16 @@ def test_shared_memory_is_named_and_removed(tmp_path: Path, monkeypatch: pytest.
     assert {path.name for path in home.home().iterdir()} == {"old", *other_runs}
 
 
+def test_segments_of_an_mpi_without_mpirun_are_named_and_removed() -> None:
+    """It leaves them also when it ends well."""
+    watch = Watch()
+    with watch.marking():
+        subprocess.run([sys.executable, "-c", "from mpi4py import MPI"], check=True, timeout=60)
+    said = watch.remains(patience=0)
+    assert len(said) == 1 and "sm_segment." in said[0] and not watch.segments.exists()
+    assert watch.remains() == []
+
+
 def test_namespaces_are_named_and_removed() -> None:
     need_testbed()
     watch = Watch()

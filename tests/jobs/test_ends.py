@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from meshmend.run.console import halt_reason, sentence
 from meshmend.run.supervisor.messages import AllStill, BadStart, GivenUp, WorkerEnded
 from meshmend.run.supervisor.observations import Cause
 from meshmend.run.supervisor.state import RESTARTS
-from meshmend.telemetry import How, Why
+from meshmend.telemetry import How, Why, read_description
 from tests.jobs.facts import deaths, worlds
 from tests.jobs.jobs import DEADLINE, Job, processes, wait_for
 
@@ -214,3 +215,18 @@ train(100, lane)
     job.finish()
     assert job.status == 0 and deaths(job) == [], job.output
     job.assert_clean()
+
+
+def test_a_folder_that_was_removed_during_a_run_does_not_prevent_resuming(job: Job) -> None:
+    """Nor is a worker that dies then without a place for its output."""
+    job.start("-n", "2", script=script(job, "train(10**6, lambda lane: (time.sleep(0.01), lane.sum(0))[1])"))
+    job.until("going")
+    assert job.process is not None
+    [worker] = re.findall(r"workers 0 and 1 are processes \d+ (\d+)", job.output)
+    shutil.rmtree(job.path)
+    os.kill(int(worker), signal.SIGKILL)
+    job.until("worker 1 joins").process.send_signal(signal.SIGTERM)
+    job.finish()
+    assert job.status == 75 and f"--resume {job.name}" in job.output, job.output
+    assert "cannot start" not in job.output
+    assert read_description(job.path)["workers"] == 2

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from meshmend.base.processes import is_alive
+from meshmend.base.status import HALTED
 from meshmend.job.shm import ranks_of
 from meshmend.job.shm.files import RankFiles
 from meshmend.job.shm.inspect import Member, member, members
@@ -170,7 +171,10 @@ def test_an_agent_or_a_daemon_dies_or_is_stopped_and_no_worker_restarts(
     job.assert_clean()
 
 
-def test_a_host_that_reboots_within_seconds_is_nobodys_ghost(job: Job, hosts: Hosts, undisturbed: Undisturbed) -> None:
+@pytest.mark.parametrize("halted", [False, True])
+def test_a_host_that_reboots_within_seconds_is_nobodys_ghost(
+    job: Job, hosts: Hosts, undisturbed: Undisturbed, halted: bool
+) -> None:
     """All its processes and its memory are gone, and it answers before it can count as lost."""
     options = [STEPS, "gate=150"]
     start(job, "a:2,b:2", options=options).until("step 10 ")
@@ -183,10 +187,14 @@ def test_a_host_that_reboots_within_seconds_is_nobodys_ghost(job: Job, hosts: Ho
     assert workers(job)[:2] == first[:2]
     os.kill(workers(job)[3], signal.SIGKILL)  # a later death is replaced too
     wait_for(lambda: opened(job, 3) == 3)
+    if halted:
+        assert job.process is not None
+        job.process.send_signal(signal.SIGTERM)
+        job.until("SIGTERM")
     job.open_gate()
     job.finish()
-    assert job.status == 0, job.output
-    assert set(job.weights) == {undisturbed(STEPS)}, job.output
+    assert job.status == (HALTED if halted else 0), job.output
+    assert halted or set(job.weights) == {undisturbed(STEPS)}, job.output
     job.assert_clean()
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from meshmend.base.processes import Identity
 from meshmend.errors import JobError
@@ -53,4 +56,20 @@ def test_on_its_own_host_the_lock_tells(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", '{"host": 3}', '{"process": {"number": "x"}}'])
 def test_a_damaged_note_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / NOTE).write_text(text)
+    require_alone("mine", tmp_path, patience=60.0)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@given(st.binary(max_size=200), st.integers(0, 200), st.integers(0, 20))
+def test_whatever_is_in_a_note_nobody_fails_on_it(tmp_path: Path, data: bytes, place: int, length: int) -> None:
+    """Bytes of any kind, alone or in the middle of a note that was right."""
+    with beating(tmp_path):
+        whole = (tmp_path / NOTE).read_bytes()
+    for text in (data, whole[:place] + data + whole[place + length :]):
+        (tmp_path / NOTE).write_bytes(text)
+        require_alone("mine", tmp_path, patience=0.0)
+
+
+def test_nobody_waits_for_a_pipe_in_its_place(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / NOTE)
     require_alone("mine", tmp_path, patience=60.0)

@@ -302,9 +302,9 @@ def test_a_full_disk_is_said_once_and_so_is_that_it_has_room_again(
         patch.setattr("meshmend.telemetry.folder.os.write", full)
         for _ in range(3):
             act(launcher, actions.NoteMpirunLost(actions.Loss.GONE))
-            assert not launcher._mind_disk()
+            assert launcher._mind_disk() is not None
     assert capsys.readouterr().err.count("meshmend: ") == 1
-    assert launcher._mind_disk()
+    assert launcher._mind_disk() is None
     assert capsys.readouterr().err.count("meshmend: ") == 1
     assert len(read(launcher.spec.folder)) == 3
 

@@ -109,10 +109,10 @@ def test_a_file_that_cannot_be_written_is_done_without(tmp_path: Path, capsys: p
     (tmp_path / "output").write_text("")  # where the folder should be
     out = Outlet(tmp_path / "output" / "launcher.log")
     out.write(sys.stdout, "a line\n")
-    assert capsys.readouterr().out == "a line\n" and not out.flush()
+    assert capsys.readouterr().out == "a line\n" and out.flush() is not None
     (tmp_path / "output").unlink()
     out.write(sys.stdout, "another\n")
-    assert out.flush() and (tmp_path / "output" / "launcher.log").read_text() == "a line\nanother\n"
+    assert out.flush() is None and (tmp_path / "output" / "launcher.log").read_text() == "a line\nanother\n"
 
 
 def test_a_file_of_weeks_is_packed_and_holds_every_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

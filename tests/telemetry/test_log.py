@@ -6,15 +6,31 @@ import errno
 import os
 import resource
 import signal
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
 from meshmend import cli
+from meshmend.base.clocks import HALT, UNWRITABLE
 from meshmend.errors import JobError
-from meshmend.telemetry import NO_ROOM, Began, Committed, Epoch, Log, Opened, Part, Struck, folder, read
+from meshmend.telemetry import (
+    NO_ROOM,
+    PASSING,
+    Began,
+    Committed,
+    Epoch,
+    Log,
+    Opened,
+    Part,
+    Patience,
+    Struck,
+    always,
+    folder,
+    read,
+)
 
 
 def struck(rank: int) -> Struck:
@@ -51,10 +67,10 @@ def test_a_writer_that_must_waits_until_there_is_room(tmp_path: Path, monkeypatc
     log, write, waits = Log(tmp_path, "worker-0"), os.write, list[str]()
 
     @contextmanager
-    def wait() -> Iterator[None]:
+    def wait() -> Iterator[Patience]:
         waits.append("begin")
         monkeypatch.setattr(folder.time, "sleep", lambda _: monkeypatch.setattr(folder.os, "write", write))
-        yield
+        yield always
         waits.append("end")
 
     def full(*_: object) -> int:
@@ -66,6 +82,52 @@ def test_a_writer_that_must_waits_until_there_is_room(tmp_path: Path, monkeypatc
     monkeypatch.setattr(folder.os, "write", full)
     log.write(struck(1))
     assert waits == ["begin", "end"] and read(tmp_path) == [struck(0), struck(1)]
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, number: int) -> list[float]:
+    """No file can be written from now on; the clock goes as fast as a writer sleeps. Returns each sleep."""
+    slept, before = list[float](), time.monotonic()
+
+    def fails(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(folder.os, "write", fails)
+    monkeypatch.setattr(folder.time, "sleep", slept.append)
+    monkeypatch.setattr(folder.time, "monotonic", lambda: before + sum(slept))
+    return slept
+
+
+def test_an_error_that_stays_ends_the_wait_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(tmp_path / "mine", "worker-0")
+    log.wait = lambda: nullcontext(always)
+    with monkeypatch.context() as patch:
+        slept = failing(patch, errno.EFBIG)
+        with pytest.raises(JobError) as error:
+            log.write(struck(0))
+        assert UNWRITABLE < sum(slept) < 2 * UNWRITABLE
+        log.write(struck(1))  # what follows does not wait again
+    said = str(error.value)
+    assert os.strerror(errno.EFBIG) in said and "worker-0.jsonl" in said and said.endswith("--resume mine")
+    assert log.flush() and read(tmp_path / "mine") == [struck(0), struck(1)]
+
+
+@pytest.mark.parametrize("number", sorted(PASSING))
+def test_an_error_that_may_pass_is_waited_for_until_the_run_is_halted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    log, told = Log(tmp_path, "worker-0"), list[int | None]()
+
+    def patience(error: OSError, seconds: float) -> bool:
+        assert seconds < HALT
+        told.append(error.errno)
+        return len(told) < 1000
+
+    log.wait = lambda: nullcontext(patience)
+    with monkeypatch.context() as patch:
+        failing(patch, number)
+        log.write(struck(0))
+    assert told == [number] * 1000 and log.error is not None
+    assert log.flush() and log.error is None and read(tmp_path) == [struck(0)]
 
 
 @pytest.mark.parametrize("number", sorted(NO_ROOM))

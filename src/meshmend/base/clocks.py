@@ -55,6 +55,10 @@ DEVICE_POLL = 0.005
 """A worker at another one whose device memory it maps."""
 DEVICE_LOOK = 0.05
 """How long one such question may take, before it is checked again whether the other one is alive. Below DEVICE_WAIT."""
+ROOM_SAID = 2.0
+"""How long a worker must have been unable to write before the launcher says so. Above ROOM_POLL."""
+UNWRITABLE = 60.0
+"""How long a worker tries to write its ledger after an error that does not pass by itself (a limit, a lost right)."""
 
 # ── deaths ──
 EXIT_WAIT = 2.0
@@ -150,6 +154,11 @@ SLICES_WAIT = 10.0
 COPIES_ROOM = 5.0
 """How long a worker that can write no copies of its slices waits for memory, times its rank and one: each that ends
 makes room for the others."""
+HALT_LEDGER = 10.0
+"""How long a process that has to stop tries to write its last events; then it stops without them. A full disk is waited
+for."""
+HALT_ROOM = 40.0
+"""The same for the last checkpoint. Above HALT_LEDGER, below HALT."""
 HALT_ALONE = 30.0
 """How long a worker without a launcher may take until it writes its checkpoint."""
 ORPHAN = 600.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import isfinite
@@ -13,7 +14,7 @@ from meshmend.base.env import Settings, log_every
 from meshmend.job.data.lanes import Lanes
 from meshmend.job.progress import Progress
 from meshmend.job.state.digest import Later
-from meshmend.telemetry import Committed, Epoch, Evaluated, Event, Log, Opened, Skipped, parse
+from meshmend.telemetry import Committed, Epoch, Evaluated, Event, Log, Opened, Patience, Skipped, always, parse
 
 
 @dataclass
@@ -138,9 +139,13 @@ class StepLedger:
         if isinstance(pending, Unwritten):
             self._say(pending)
             pending = None if self.log is None else pending.event()
-        if pending is not None:
-            self._write(pending)
-        self._pending = None
+        try:
+            if pending is not None:
+                self._write(pending)
+        finally:  # an error leaves it in the log, which has given up waiting
+            self._pending = None
+        if self.log is not None and self.log.error is not None:  # the run is halted
+            print(f"the last steps are not in the ledger: {self.log.error}", flush=True)
 
     def evaluated(
         self, epoch: Epoch, step: int, last_round: int, size: int, chunk: int, by: Sequence[int], digest: int
@@ -160,6 +165,11 @@ class StepLedger:
         self._write(Skipped(epoch=epoch, rank=self._rank, step=step, by=_runs(by), why=why))
         if first:
             print(f"step {step} is skipped: {why}", flush=True)
+
+    def waits(self) -> AbstractContextManager[Patience]:
+        """Wait in this context for something that cannot be written now."""
+        wait = None if self.log is None else self.log.wait
+        return nullcontext(always) if wait is None else wait()
 
     def _write(self, event: Event) -> None:
         if self.log is not None:

@@ -7,6 +7,7 @@ that reach every process of a run do not kill it (`signals.py`), nor does a disk
 
 from __future__ import annotations
 
+import errno
 import faulthandler
 import io
 import runpy
@@ -25,9 +26,10 @@ from meshmend.job.device.failures import device_failure
 from meshmend.job.shm.buffers import BUFFERS
 from meshmend.job.shm.segment import WorkerSegment, open_as_worker
 from meshmend.job.signals import SHOW_STACK, WorkerSignals, halt_alone
-from meshmend.telemetry import NO_ROOM, Log, Raised
+from meshmend.telemetry import PASSING, Log, Raised
 
 OURS = str(Path(__file__).parent)
+LEDGER = str(Path(__file__).parents[1] / "telemetry")
 
 
 def main(words: list[str]) -> None:
@@ -96,7 +98,7 @@ def place(trace: TracebackType | None) -> str:
 
 def hidden(file: str) -> bool:
     """Whether a frame means nothing to the user: it is between their script and their function."""
-    return file.startswith((OURS, "<frozen runpy>", runpy.__file__))
+    return file.startswith((OURS, LEDGER, "<frozen runpy>", runpy.__file__))
 
 
 def end_with_owner(segment: WorkerSegment) -> None:
@@ -111,13 +113,13 @@ def end_with_owner(segment: WorkerSegment) -> None:
 
 
 class Output(io.FileIO):
-    """A worker's output: on a full disk it is lost, and the script continues."""
+    """A worker's output: where it cannot be written, it is lost, and the script continues."""
 
     def write(self, data: Any) -> int:
         try:
             return super().write(data) or 0
         except OSError as error:
-            if error.errno not in NO_ROOM:
+            if error.errno not in PASSING | {errno.EFBIG}:
                 raise
             return memoryview(data).nbytes
 

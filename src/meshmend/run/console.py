@@ -203,6 +203,14 @@ def announcement(message: news.News) -> str:
             return f"disk full at {folder}; waiting for free space"
         case news.DiskFreed():
             return "the disk has free space again; continuing"
+        case news.Unwritten(ranks=(), folder=folder, why=why):
+            return f"the launcher cannot write to {folder} ({why}); trying again"
+        case news.Unwritten(ranks=ranks, folder=folder, why=why):
+            return f"{workers(ranks)} cannot write to {folder} ({why}); the run waits until that is possible"
+        case news.Written(ranks=ranks, folder=folder):
+            return f"{workers(ranks) if ranks else 'the launcher'} can write to {folder} again"
+        case news.CheckpointUnwritten(rank=rank, why=why):
+            return f"worker {rank} could not write the checkpoint ({why})"
         case news.DamagedCheckpoint(why=why):
             return f"skipping a damaged checkpoint: {why}"
         case news.Resuming(checkpoint=checkpoint):
@@ -221,6 +229,8 @@ def announcement(message: news.News) -> str:
             return f"refused a host that announced itself from {address}: it does not know the run's secret"
         case news.CanResume(run=run):
             return f"resume with: meshmend run --resume {run}"
+        case news.CannotResume(folder=folder, why=why):
+            return f"{folder} was removed, so the run cannot be resumed: {why}"
         case news.Done(run=run, steps=steps, jobs=jobs, failures=failures):
             before = f"{plural(jobs, 'job')}, the last with " if jobs > 1 else ""
             survived = f", {plural(failures, 'failure')} survived" if failures else ""

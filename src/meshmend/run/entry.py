@@ -191,7 +191,7 @@ def _disk_errors(spec: RunSpec) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             raise
-        raise unwritable(Path(error.filename or spec.folder), error) from None
+        raise unwritable(Path(error.filename or spec.folder), error, spec.run) from None
 
 
 def _require_free_name(run: str) -> None:

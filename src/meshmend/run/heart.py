@@ -22,8 +22,11 @@ from meshmend.base.clocks import AGENT_POLL, HEART, HEART_STOPPED
 from meshmend.base.processes import Identity
 from meshmend.base.schema import checked, loads
 from meshmend.errors import FormatError, JobError
+from meshmend.telemetry import opened
 
 NOTE = "launcher.json"
+LONGEST = 4096
+"""Bytes that are read of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +84,7 @@ def require_alone(
 def _look(folder: Path) -> tuple[Note, int] | None:
     """Return the note and its time; opens it again each time, which makes a network file system fetch it again."""
     try:
-        with (folder / NOTE).open() as file:
-            return checked(Note, loads(file.read())), os.fstat(file.fileno()).st_mtime_ns
+        with opened(folder / NOTE) as file:
+            return checked(Note, loads(file.read(LONGEST))), os.fstat(file.fileno()).st_mtime_ns
     except (OSError, FormatError):
         return None

@@ -102,9 +102,9 @@ class Journal:
         why = halt_reason(finish.reason) if finish.reason is not None else ""
         self._write(Ended(epoch=self.epoch, status=finish.status, why=why))
 
-    def flush(self) -> bool:
-        """Write what a full disk held back; return whether nothing is left."""
-        return self._log.flush()
+    def flush(self) -> OSError | None:
+        """Write what was held back; return why that is not possible, if it is not."""
+        return None if self._log.flush() else self._log.error
 
     def _begin(self, begin: actions.NoteAttempt) -> None:
         spec, self.epoch = self.spec, Epoch(begin.attempt)

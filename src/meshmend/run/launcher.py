@@ -13,25 +13,27 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import FrameType
 
-from meshmend.base.clocks import AGENT_POLL, ROOM_POLL
+from meshmend.base.clocks import AGENT_POLL
 from meshmend.base.env import log_every
-from meshmend.base.status import ABANDONED, DONE, HALTED
+from meshmend.base.status import ABANDONED, DONE, FAILED, HALTED
 from meshmend.errors import JobError
 from meshmend.job.checkpoints.folders import newest
 from meshmend.run.agent import messages
 from meshmend.run.agent.agent import Agent
 from meshmend.run.console import Console
-from meshmend.run.disk import DiskWatch
+from meshmend.run.disk import DiskWatch, keep_trying, reason
 from meshmend.run.hosts.newcomers import NewHosts
 from meshmend.run.hosts.pool import Pool
 from meshmend.run.journal import Journal
 from meshmend.run.news import (
     ActionFailed,
+    CannotResume,
     CanResume,
+    CheckpointUnwritten,
     DamagedCheckpoint,
     LauncherFailed,
     TerminalLost,
@@ -91,13 +93,15 @@ class Launcher:
             return self._abandon(error)
         self._stop()
         self._journal.ended(finish)
-        while not self._mind_disk() and not self._signal:
-            time.sleep(ROOM_POLL)
+        keep_trying(self._mind_disk, lambda: bool(self._signal))
         if finish.no_world:
             self.console.drain()
             raise JobError(why_none(self.spec))
+        unwritten = self._disk.told.get(-1 if self.state.writer is None else self.state.writer)
+        if finish.status == FAILED and unwritten is not None:
+            self.console.tell(CheckpointUnwritten(self.state.writer or 0, reason(unwritten)))
         if finish.status == HALTED or (finish.status != DONE and newest(self.spec.folder)):
-            self.console.tell(CanResume(self.spec.run))
+            self.console.tell(advice(self.spec))
         return finish.status
 
     def _abandon(self, error: Exception) -> int:
@@ -116,14 +120,15 @@ class Launcher:
 
     def _watch(self) -> actions.Finish:
         while True:
-            todo = decide(self.state, self._observe(), time.monotonic())
+            seen = self._observe()
+            todo = decide(self.state, seen, time.monotonic())
             began = time.time_ns()
             for action in todo:
                 if isinstance(action, actions.Finish):
                     self._observe()  # forwards the workers' last output
                     return action
                 self._try(action, began)
-            self._mind_disk()
+            self._mind_disk(seen.ranks)
             if not any(isinstance(action, (actions.Adopt, actions.Expel, actions.FindCheckpoint)) for action in todo):
                 self._wait()
 
@@ -137,13 +142,13 @@ class Launcher:
         del number, frame
         self._hung_up = True
 
-    def _mind_disk(self) -> bool:
-        """Write what a full disk held back, and say once that it is full; return whether everything is written."""
-        written = self._journal.flush()
-        news = self._disk.look(written and self.console.outlet.flush(), time.monotonic())
-        if news is not None:
+    def _mind_disk(self, seen: Mapping[int, RankSeen] | None = None) -> OSError | None:
+        """Write what was held back, and say once why that is not possible; return why the journal is not written."""
+        error = self._journal.flush()
+        living = {rank: one.unwritten for rank, one in (seen or {}).items() if one.status is None}
+        for news in self._disk.look(error or self.console.outlet.flush(), living, time.monotonic()):
             self.console.tell(news)
-        return written
+        return error
 
     # ── observe ──
 
@@ -307,3 +312,13 @@ class Launcher:
             with contextlib.suppress(OSError, JobError):
                 self._tell_all(command)
         self.pool.close()
+
+
+def advice(spec: RunSpec) -> CanResume | CannotResume:
+    """Say how to resume; somebody may have removed the folder of the run before its last checkpoint was written."""
+    try:
+        if not (spec.folder / "run.json").exists():
+            spec.save()
+    except JobError as error:
+        return CannotResume(spec.folder, str(error))
+    return CanResume(spec.run)

@@ -74,6 +74,31 @@ class DiskFreed:
 
 
 @dataclass(frozen=True)
+class Unwritten:
+    """These workers, or the launcher if there are none, cannot write to the run's folder, for this reason."""
+
+    ranks: tuple[int, ...]
+    folder: Path
+    why: str
+
+
+@dataclass(frozen=True)
+class Written:
+    """They can write there again."""
+
+    ranks: tuple[int, ...]
+    folder: Path
+
+
+@dataclass(frozen=True)
+class CheckpointUnwritten:
+    """The last checkpoint could not be written, for this reason."""
+
+    rank: int
+    why: str
+
+
+@dataclass(frozen=True)
 class DamagedCheckpoint:
     """A checkpoint is passed over, for this reason."""
 
@@ -142,6 +167,14 @@ class CanResume:
 
 
 @dataclass(frozen=True)
+class CannotResume:
+    """Its folder was removed, and could not be made again for this reason."""
+
+    folder: Path
+    why: str
+
+
+@dataclass(frozen=True)
 class Done:
     """The run is done."""
 
@@ -153,6 +186,6 @@ class Done:
 
 News = (
     WorldEntered | WorldCommand | CourierSaid | ActionFailed | LauncherFailed | TerminalLost | DiskFull | DiskFreed
-    | DamagedCheckpoint | Resuming | NothingToResume | AttachingInstead | HostRefused | NoAgentThere | HostAnnounced
-    | StrangerRefused | CanResume | Done
+    | Unwritten | Written | CheckpointUnwritten | DamagedCheckpoint | Resuming | NothingToResume | AttachingInstead
+    | HostRefused | NoAgentThere | HostAnnounced | StrangerRefused | CanResume | CannotResume | Done
 )  # fmt: skip

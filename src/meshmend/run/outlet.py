@@ -89,8 +89,8 @@ class Outlet:
                     self._waiting.clear()
                     self._unread = True
 
-    def flush(self) -> bool:
-        """Write to the file what a full disk held back; return whether nothing is left."""
+    def flush(self) -> OSError | None:
+        """Write to the file what was held back; return why that is not possible, if it is not."""
         with self._news:
             if self.path is None:
                 self._unkept.clear()
@@ -101,9 +101,9 @@ class Outlet:
                 while self._unkept:
                     del self._unkept[: os.write(self._file, self._unkept)]
                     self._pack(os.fstat(self._file).st_size)
-            except OSError:
-                return False
-            return True
+            except OSError as error:
+                return error
+            return None
 
     def _pack(self, size: int) -> None:
         """Compress a file that has become long, in a thread, so that the launcher does not wait."""

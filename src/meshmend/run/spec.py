@@ -125,7 +125,7 @@ class RunSpec:
             (self.folder / "run.json.new").write_text(text)
             os.replace(self.folder / "run.json.new", self.folder / "run.json")
         except OSError as error:
-            raise unwritable(self.folder / "run.json", error) from None
+            raise unwritable(self.folder / "run.json", error, self.run) from None
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any, BinaryIO
 
-from meshmend.base.clocks import ROOM_POLL
+from meshmend.base.clocks import HALT_LEDGER, ROOM_POLL, UNWRITABLE
 from meshmend.base.schema import loads, wrong
 from meshmend.errors import FormatError, JobError
 from meshmend.telemetry.compaction import compact
@@ -34,6 +34,11 @@ OLDEST = 2
 """The oldest format that this version reads."""
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 """Errors of a disk that is full, or unavailable for a moment: a run waits until that has passed."""
+PASSING = NO_ROOM | {errno.EROFS, errno.ESTALE}
+"""Errors of a file that could be written before, and that may pass without anybody touching the process."""
+Patience = Callable[[OSError, float], bool]
+"""Told of each failed attempt to write; whether to try again. The number: seconds that a worker which has to stop may
+spend on it."""
 RUNS = "runs"
 """The folder that holds the folders of runs, in the working directory, unless MESHMEND_RUNS names another."""
 LONGEST = 100
@@ -74,7 +79,7 @@ def own(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         if error.errno not in NO_ROOM:
-            raise unwritable(folder, error) from None
+            raise unwritable(folder, error, folder.name) from None
     for path in (folder.parent, folder):
         with contextlib.suppress(FileNotFoundError):
             around, owner = os.stat(path.parent), os.lstat(path).st_uid
@@ -163,14 +168,22 @@ def segments(folder: Path, writer: str = "*") -> dict[str, list[tuple[int, Path]
     return {name: sorted(paths) for name, paths in sorted(found.items())}
 
 
+def always(error: OSError, seconds: float) -> bool:
+    """Try again for ever."""
+    del error, seconds
+    return True
+
+
 class Log:
     """Appends events to a writer's files; an event that was written stays there if the writer is killed right after.
 
-    What the disk has no room for stays in memory, in order, and is written as soon as it can be. With `wait` the writer
-    waits for that, within that context; without it, call `flush` now and then.
+    What cannot be written stays in memory, in order, and is written as soon as it can be. With `wait` the writer waits
+    for that, within that context; without it, call `flush` now and then.
     """
 
-    wait: Callable[[], AbstractContextManager[Any]] | None = None
+    wait: Callable[[], AbstractContextManager[Patience]] | None = None
+    error: OSError | None = None
+    """Why the last attempt to write failed, if it did."""
 
     def __init__(self, folder: Path, writer: str) -> None:
         self._folder, self._writer = folder, writer
@@ -185,16 +198,27 @@ class Log:
             self._open_last()
         except OSError as error:
             if error.errno not in NO_ROOM:
-                raise unwritable(self._path, error) from None
+                raise unwritable(self._path, error, folder.name) from None
 
     def write(self, event: Event) -> None:
         """Append an event."""
         with self._lock:
             self._kept += f"{event.line()}\n".encode()
         if not self.flush() and self.wait is not None:
-            with self.wait():
-                while not self.flush():
-                    time.sleep(ROOM_POLL)
+            with self.wait() as go_on:
+                self._wait(go_on)
+
+    def _wait(self, go_on: Patience) -> None:
+        """Try again until everything is written, the run is halted, or the error is one that stays."""
+        began = time.monotonic()
+        while not self.flush():
+            error = self.error
+            if error is None or not go_on(error, HALT_LEDGER):
+                return
+            if error.errno not in PASSING and time.monotonic() - began > UNWRITABLE:
+                self.wait = None  # what follows, such as a last checkpoint, must not wait as long again
+                raise unwritable(self._path, error, self._folder.name)
+            time.sleep(ROOM_POLL)
 
     def flush(self) -> bool:
         """Write what was held back; return whether nothing is left."""
@@ -209,8 +233,10 @@ class Log:
                     self._size += done
                     self._torn = self._kept[done - 1] != ord("\n")
                     del self._kept[:done]
-            except OSError:
+            except OSError as error:
+                self.error = error
                 return False
+            self.error = None
             return True
 
     def close(self) -> None:
@@ -261,8 +287,8 @@ class Log:
                     self._tried.add(number)
 
 
-def unwritable(path: Path, error: OSError) -> JobError:
+def unwritable(path: Path, error: OSError, run: str) -> JobError:
     """The error for a file of a run that cannot be written."""
     return JobError(
-        f"cannot write {path} ({error.strerror}): fix that, then resume the run with meshmend run --resume RUN"
+        f"cannot write {path} ({error.strerror}): fix that, then resume the run with meshmend run --resume {run}"
     )

@@ -6,9 +6,9 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from meshmend.base.clocks import CHECKPOINT_PAUSE, ROOM_POLL
+from meshmend.base.clocks import CHECKPOINT_PAUSE, HALT_ROOM, ROOM_POLL
 from meshmend.base.env import Settings
 from meshmend.base.schema import Range, Real, reader
 from meshmend.base.units import plural
@@ -19,6 +19,7 @@ from meshmend.job.ledger import StepLedger
 from meshmend.job.state.safetensors import Background, about_of, latest, load, path_of, save
 from meshmend.telemetry import NO_ROOM, Saved
 
+T = TypeVar("T")
 SHARE = 0.01
 """Automatic pace: the largest share of the time to spend on writing."""
 DIVERGED = "diverged"
@@ -84,27 +85,34 @@ class Checkpoints:
         """Write a checkpoint before this worker continues or exits; return whether that succeeded.
 
         On a full disk it waits for room, since this state is saved nowhere else; stopping the run a second time ends
-        the wait.
+        the wait. What else may pass, such as a quota, is waited for no longer than a halted run may take.
         """
         self._background.close()
         if not name and DIVERGED not in about and path_of(self._folder, step).exists():
             return True
-        began, waiting = time.monotonic(), False
-        while True:
-            try:
-                path = save(self._folder, framework.leaves(), step=step, about=about, name=name)
-                break
-            except OSError as error:
-                if error.errno not in NO_ROOM:
-                    print(f"cannot write a checkpoint ({error})", flush=True)
-                    return False
-                if not waiting:
-                    print(f"cannot write a checkpoint yet ({error}); waiting until there is room", flush=True)
-                waiting = True
-                time.sleep(ROOM_POLL)
+        began = time.monotonic()
+        path = self.patiently(lambda: save(self._folder, framework.leaves(), step=step, about=about, name=name))
+        if path is None:
+            return False
         self._said(path, time.monotonic() - began, path.stat().st_size, step)
         print(f"checkpoint {name + ' ' if name else ''}of {plural(step, 'step')} written", flush=True)
         return True
+
+    def patiently(self, write: Callable[[], T], what: str = "a checkpoint") -> T | None:
+        """Write something of a checkpoint, once it can be written; None if it cannot."""
+        waiting = False
+        with self._ledger.waits() as go_on:
+            while True:
+                try:
+                    return write()
+                except OSError as error:
+                    if error.errno not in NO_ROOM or not go_on(error, HALT_ROOM):
+                        print(f"cannot write {what} ({error})", flush=True)
+                        return None
+                    if not waiting:
+                        print(f"cannot write a checkpoint yet ({error}); waiting until there is room", flush=True)
+                    waiting = True
+                    time.sleep(ROOM_POLL)
 
     def close(self) -> None:
         """Wait until the current checkpoint has been written."""

@@ -24,12 +24,13 @@ from meshmend.job.protocol import Total, divide
 from meshmend.job.reduction.footer import MOST_ROUNDS, Call, Footer, Note
 from meshmend.job.session.listener import Export, Listener
 from meshmend.job.session.message_room import MessageRoom, SumFormat
+from meshmend.job.session.patience import WriterPatience, paused
 from meshmend.job.shm.mailbox import ALL, WorkerSide
 from meshmend.job.shm.records import Order, PartWanted
 from meshmend.job.shm.segment import WorkerSegment, open_as_worker
 from meshmend.job.shm.words import Mail
 from meshmend.job.state.digest import Later
-from meshmend.telemetry import Epoch
+from meshmend.telemetry import Epoch, Patience
 
 
 class Unneeded(Exception):
@@ -95,6 +96,8 @@ class WorkerSession:
         self._digest, self._step = Later.of(0), 0
         self._have: set[int] = set()
         """The lanes in the part, of the round that goes on."""
+        self.pause = partial(paused, self._own)
+        """Tells the agent that this worker may make no progress for long; one pause may lie within another."""
         self.save: Callable[[], bool] = lambda: True
         """Writes a checkpoint of the last committed state when the run is halted; returns whether it could."""
         self.holds: Callable[[], bool] = lambda: True
@@ -115,6 +118,7 @@ class WorkerSession:
         self._lanes = lanes
         self.mine = divide(lanes, wanted, settings.rank) if settings.rank < wanted else ()
         """The lanes that this worker was asked for last; before that, those it may expect."""
+        self._patience = WriterPatience(self._own, lambda: self._side.halt() is not None)
         self._job = 0
         """Its number in the script, once it is shared."""
         self._slices = Slices()
@@ -342,21 +346,14 @@ class WorkerSession:
         return fault
 
     @contextmanager
-    def pause(self) -> Iterator[None]:
-        """Tell the agent that this worker may make no progress for long; one pause may lie within another."""
-        before, self._own.paused = self._own.paused, True
-        try:
-            yield
-        finally:
-            self._own.paused = before
-
-    @contextmanager
-    def waits_for_room(self) -> Iterator[None]:
-        """Have nobody take this worker for one that hangs, or kill it when the run is halted: the disk is full."""
+    def waits_for_room(self) -> Iterator[Patience]:
+        """Have nobody take this worker for one that hangs, or kill it when the run is halted: it has to write."""
         with self.pause():
             before, self._own.saving = self._own.saving, True
             try:
-                yield
+                yield self._patience
+                if not self._patience.gave_up:
+                    self._own.unwritten = 0
             finally:
                 self._own.saving = before
 

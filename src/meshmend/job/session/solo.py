@@ -15,7 +15,7 @@ from meshmend.job.faults import Fault, Point
 from meshmend.job.frameworks.base import Accumulator
 from meshmend.job.protocol import Total
 from meshmend.job.state.digest import Later
-from meshmend.telemetry import Epoch
+from meshmend.telemetry import Epoch, Patience, always
 
 
 class Solo:
@@ -97,9 +97,9 @@ class Solo:
         """Return an empty context: no agent is watching."""
         return nullcontext()
 
-    def waits_for_room(self) -> AbstractContextManager[None]:
+    def waits_for_room(self) -> AbstractContextManager[Patience]:
         """Return an empty context: no agent is watching."""
-        return nullcontext()
+        return nullcontext(always)
 
     def leave(self) -> None:
         """Do nothing: there is no other worker to wait for."""

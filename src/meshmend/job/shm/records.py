@@ -298,7 +298,9 @@ class WorkerRecord(Record):
     paused = Flag()
     """It has announced that it will make no progress for a while."""
     saving = Flag()
-    """It writes its last checkpoint."""
+    """It writes its last checkpoint, or waits until it can write something."""
+    unwritten = Int()
+    """The error number of what it waits to write; 0 if it does not."""
     orphaned = Flag()
     """Its owner has been gone for too long: it halts by itself."""
     finished = Flag()

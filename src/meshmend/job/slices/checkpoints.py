@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from meshmend.base.clocks import ROOM_POLL, SLICES_POLL, SLICES_WAIT
+from meshmend.base.clocks import SLICES_POLL, SLICES_WAIT
 from meshmend.base.env import Settings
 from meshmend.base.units import plural
 from meshmend.job.checkpoints.checkpoints import DIVERGED, Checkpoints
@@ -34,7 +34,6 @@ from meshmend.job.slices.files import (
 from meshmend.job.slices.replica import ShardedReplica
 from meshmend.job.state.safetensors import path_of
 from meshmend.job.state.tree import Leaves
-from meshmend.telemetry import NO_ROOM
 
 
 class SliceCheckpoints(Checkpoints):
@@ -105,19 +104,9 @@ class SliceCheckpoints(Checkpoints):
     def write(self, step: int, slices: Collection[int]) -> None:
         """Write these slices now; on a full disk, when there is room."""
         self.close()
-        waiting = False
-        while True:
-            try:
-                write_slices(self._folder, step, snapshot(self._replica.holder, slices))
-                return
-            except OSError as error:
-                if error.errno not in NO_ROOM:
-                    print(f"cannot write slices of a checkpoint ({error})", flush=True)
-                    return
-                if not waiting:
-                    print(f"cannot write a checkpoint yet ({error}); waiting until there is room", flush=True)
-                waiting = True
-                time.sleep(ROOM_POLL)
+        self.patiently(
+            lambda: write_slices(self._folder, step, snapshot(self._replica.holder, slices)), "slices of a checkpoint"
+        )
 
     def complete(self, step: int, about: dict[str, Any], name: str = "") -> bool:
         """Write the index, if all slices are there; whether it is there."""

@@ -149,6 +149,7 @@ class Agent:
             every=start.every, log_every=start.log_every, passed=start.passed,
         )  # fmt: skip
         path = self._output(rank)
+        path.parent.mkdir(parents=True, exist_ok=True)  # somebody may have removed the folder of the run
         agent.shown = path.stat().st_size if path.exists() else 0
         child = self._warm.take(start.script, settings.environment(), path) or _start_cold(start, settings, path)
         agent.worker = Identity.of(child.pid)

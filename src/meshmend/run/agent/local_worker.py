@@ -207,6 +207,7 @@ class LocalWorker:
             summed_shrink=worker.summed_shrink,
             halts=halt_of(segment) is not None,
             saving=worker.saving,
+            unwritten=worker.unwritten,
             exiting=not ended and state is not CourierState.ALIVE and agent.worker.exiting,
             stuck=segment.has_courier() and self._is_stuck(),
         )

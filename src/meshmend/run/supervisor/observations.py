@@ -118,7 +118,9 @@ class RankSeen:
     halts: bool = False
     """It was told to stop, or stops by itself because there was no launcher; nothing can prevent that."""
     saving: bool = False
-    """It is writing its last checkpoint."""
+    """It is writing its last checkpoint, or waits until it can write something."""
+    unwritten: int = 0
+    """The error number of a file that it cannot write, and waits for; 0 if there is none."""
     exiting: bool = False
     """It has begun to exit; the status is known once the kernel has freed its memory."""
     memory_removed: bool = False
