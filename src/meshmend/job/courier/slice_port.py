@@ -40,6 +40,8 @@ class SlicePort(WorkerPort):
         self._crews: dict[int, Crew] = {}
         self._neighbours: dict[tuple[int, int], SliceMemory] = {}
         """The weights of other workers of this host, by rank and birth."""
+        self._given = True
+        """Whether copies of slices may be there that were made for others, now or for the courier before this one."""
 
     @property
     def stretches(self) -> list[int]:
@@ -162,7 +164,24 @@ class SlicePort(WorkerPort):
             look()
             self._end_with_worker()
             self.segment.courier_bell.wait(STATE_POLL)
-        return {number: self.segment.files.take_copy(number) for number in slices}
+        self._given = True
+        return {number: self.segment.files.read_copy(number) for number in slices}
+
+    def drop_copies(self) -> None:
+        """All members have what they were given."""
+        if self._given:
+            self.segment.files.drop_copies()
+        self._given = False
+
+    def fill_from(self, number: int, member: Hello) -> None:
+        """Have the worker hold a slice that a member of this host gives; `Failure` where that has died."""
+        try:
+            theirs = open_to_read(self.segment.run, member.rank)
+            self.segment.files.put_fill_of(number, theirs.files)
+            if {theirs.birth, open_to_read(self.segment.run, member.rank).birth} != {member.born}:
+                raise Failure
+        except (JobError, OSError):
+            raise Failure from None  # its memory is gone
 
     def fill(self, number: int, copy: Bytes, look: Callable[[], None]) -> None:
         """Have the worker hold a slice from now on; without room for it, wait until there is some, or others fail."""
