@@ -58,7 +58,7 @@ def spread(
     if isinstance(session, WorkerSession):
         session.shard(lambda segment, *_: TableSide(segment, saver))
         session.save = saver.halted
-    return TableReplica(framework, config, holder, session, compared=settings is not None), saver
+    return TableReplica(framework, config, holder, session, ledger, compared=settings is not None), saver
 
 
 def _placement(tables: EmbeddingTables, workers: int) -> Placement:
