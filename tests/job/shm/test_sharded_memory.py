@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from meshmend.job.shm.copies import drop_copies, hand_over
 from meshmend.job.shm.files import RankFiles
 from meshmend.job.shm.records import CourierRecord, WritableCourierRecord
 from meshmend.job.shm.sharded_memory import ShardedMemory, held_in
@@ -86,8 +87,8 @@ def test_a_copy_is_handed_over_without_being_copied(tmp_path: Path) -> None:
     for _ in range(2):  # again after a failure: it is the same file already
         giver.write_copy(3, [b"moments"])
         for one in (taker, other, taker):
-            one.put_fill_of(3, giver)
-    giver.drop_copies()
+            hand_over(3, giver, one)
+    drop_copies(giver)
     for one in (taker, other):
         found = one.take_fill(3)
         assert found is not None and found.tobytes() == b"moments"
@@ -99,7 +100,7 @@ def test_copies_are_dropped_and_one_that_is_being_written_is_not(tmp_path: Path)
     files.write_copy(3, [b"old"])
     for name in ("1.copy-4.new", "1.fill-3", "11.copy-3"):
         (tmp_path / name).touch()
-    files.drop_copies()
+    drop_copies(files)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1.copy-4.new", "1.fill-3", "11.copy-3"]
 
 

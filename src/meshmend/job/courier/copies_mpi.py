@@ -3,7 +3,7 @@
 One after another they would take the members through as many meetings as there are slices, and on a busy machine each
 meeting waits until both couriers have a processor. So everything is sent and received at the same time: for each
 pair of members how long the copies are, which also says that they are made, and then the copies, in pieces. On one host
-a copy is a file that the new holder takes over (`shm/files.py`), and nothing more is sent.
+a copy is a file that the new holder takes over (`shm/copies.py`), and nothing more is sent.
 """
 
 from __future__ import annotations

@@ -106,23 +106,9 @@ class RankFiles:
         """That copy."""
         return self._map(f"copy-{number}")
 
-    def drop_copies(self) -> None:
-        """Nobody needs the copies any more; one that is being written stays."""
-        for name in _names(self.folder):
-            if name.startswith(f"{self.rank}.copy-") and not name.endswith(".new"):
-                (self.folder / name).unlink(missing_ok=True)
-
     def put_fill(self, number: int, copy: npt.NDArray[np.uint8]) -> None:
         """Put down another worker's copy of a slice, for this rank's worker to hold."""
         self._write(f"fill-{number}", [copy])
-
-    def put_fill_of(self, number: int, other: RankFiles) -> None:
-        """The same with what another rank of this host has exported, without a copy: it is one file with two names."""
-        fresh = self.path(f"fill-{number}.new")
-        fresh.unlink(missing_ok=True)
-        os.link(other.path(f"copy-{number}"), fresh)
-        os.replace(fresh, self.path(f"fill-{number}"))
-        fresh.unlink(missing_ok=True)  # replacing a file by itself leaves both names
 
     def take_fill(self, number: int) -> npt.NDArray[np.uint8] | None:
         """That copy, and the file is removed; None where there is none."""
