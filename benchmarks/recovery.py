@@ -11,7 +11,10 @@ commit, less one ordinary step, less the time in which the dead worker's lanes w
     hang      SIGSTOP of a worker                        restart, checkpoint   the policies of others, for comparison
 
 With `--sharded` each row is a phase of a step with sharded updates (Adam, 24 lanes, exact sums), in which a worker, or
-its courier, is killed; in the last row another one dies in the next step, while new buddies are being filled.
+its courier, is killed; in the last row another one dies in the next step, while new buddies are being filled. A round
+that is decided is completed by the survivors, and then `total` ends a whole step later, with the first step of the new
+group. So a second line divides it, in ordinary steps: `own` from the kill until all survivors have committed the
+interrupted step, and `next` the step after that, in which the first copies for new buddies are made.
 """
 
 from __future__ import annotations
@@ -126,6 +129,27 @@ def show(name: str, found: list[Incident], events: list[Event]) -> None:
     )
 
 
+def split(incident: Incident, events: list[Event]) -> tuple[float, float] | None:
+    """From the kill until all survivors have committed the interrupted step, and the next step, in ordinary steps."""
+    struck = {event.rank: event.time for event in events if isinstance(event, Struck) and event.step == incident.step}
+    ends = []
+    for step in (incident.step, incident.step + 1):
+        lines = [e.time for e in events if isinstance(e, Committed) and e.step == step and e.rank not in struck]
+        if not lines or not struck or not incident.ordinary:
+            return None
+        ends.append(max(lines))
+    assert incident.ordinary is not None, "as above"
+    return (ends[0] - min(struck.values())) / incident.ordinary, (ends[1] - ends[0]) / incident.ordinary
+
+
+def show_split(found: list[Incident], events: list[Event]) -> None:
+    """The end of a row of sharded updates."""
+    both = [one for one in (split(incident, events) for incident in found) if one is not None]
+    if both:
+        own, following = (statistics.median(times) for times in zip(*both, strict=True))
+        print(f"{'':12}own {own:.2f}, next {following:.2f}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="What a failure costs, from the kill to the next committed step.")
     parser.add_argument("--quick", action="store_true", help="two failures a run")
@@ -150,6 +174,8 @@ def main() -> None:
         found = report.incidents(events)
         joins = [incident for incident in found if incident.joins]
         show(name, [incident for incident in found if not incident.joins], events)
+        if chosen.sharded:
+            show_split([incident for incident in found if not incident.joins], events)
         if joins:
             show("  join", joins, events)
 

@@ -68,13 +68,13 @@ LAW: dict[str, list[str]] = {
         "base", "carrier", "crew", "shared_memory", "pipeline", "device_memory", "library_mpi", "mesh_mpi", "choose",
     ],
     "job/shm": [
-        "words", "records", "home", "files", "presence", "buffers", "slices", "doorbell", "control", "segment",
-        "mailbox", "memory", "sharded_memory", "inspect",
+        "words", "records", "home", "files", "copies", "presence", "buffers", "slices", "doorbell", "control",
+        "segment", "mailbox", "memory", "sharded_memory", "inspect",
     ],
     "job/faults": ["base", "kinds", "inject"],
     "job/courier": [
-        "timings", "parent", "mpi", "holder_port", "host_routes", "between_hosts_mpi", "sharded_mpi", "worker_messages",
-        "worker_port", "slice_port", "differences", "courier", "__main__",
+        "timings", "parent", "mpi", "holder_port", "host_routes", "between_hosts_mpi", "copies_mpi", "sharded_mpi",
+        "worker_messages", "worker_port", "copy_port", "slice_port", "differences", "courier", "__main__",
     ],
     "run": [
         "supervisor", "news", "outlet", "console", "clusters", "spec", "checks", "journal", "heart", "disk", "secret",

@@ -20,6 +20,7 @@ from meshmend.job.sharding.operations import Compare, Give, Measure, Meet, Prepa
 from meshmend.job.sharding.records import ShardedState
 from meshmend.job.sharding.recovery import Sharding
 from tests.simulators.mpi import Hang, Kill
+from tests.simulators.recorded import Disk
 from tests.simulators.ulfm import MASK, Group, Member, Ulfm, mix
 
 Run = Callable[..., ShardedSteps]
@@ -202,6 +203,10 @@ class Courier(Member):
     """Whether it has been decided how its operation ends."""
     place: int = 0
     """How many slices its operation has done."""
+    gives: frozenset[int] = frozenset()
+    """The slices that it gives out, and writes to checkpoints."""
+    table: dict[int, Any] = field(default_factory=dict)
+    """The digests that the holders of each slice agreed on last."""
 
 
 class ShardedWorld(Ulfm):
@@ -213,7 +218,7 @@ class ShardedWorld(Ulfm):
         reforms: Iterable[int] = (),
         flips: dict[int, tuple[str, int]] | None = None, dice: random.Random | None = None,
         order: Sequence[int] | None = None, loose: bool = False, run: Run = run_sharded_member,
-        worker: type[Worker] = Worker,
+        worker: type[Worker] = Worker, early: bool = True,
     ) -> None:  # fmt: skip
         super().__init__(dice or Choices(), lanes)
         self.sharding = Sharding(slices, buddies, lanes, members, fills, measures)
@@ -227,6 +232,8 @@ class ShardedWorld(Ulfm):
         self.simple = fills == 2 and slices == 4 and not (spares or self.reforms)
         self.begun, self.worlds, self.moves, self.last = False, 0, 0, NEVER
         """`last`: the latest round that was done when somebody died."""
+        self.disk = Disk(slices, early)
+        """What would be left if everybody died now."""
         self.given: dict[tuple[int, int], int] = {}
         """The weights of each slice that anyone was given, by round."""
         self.trace: list[tuple[Kill, int]] = []
@@ -277,13 +284,17 @@ class ShardedWorld(Ulfm):
 
     def advance(self, member: Member, result: Any, failure: Failure | None = None) -> None:
         assert isinstance(member, Courier)
+        was = member.memory.done if member.memory.active else None
         try:
             member.operation = member.steps.throw(failure) if failure else member.steps.send(result)
+            if was is not None and member.memory.done > was:
+                self.commit(member)
             member.entered, member.chosen, member.place = False, False, 0
             member.operations += 1
             self.maybe_die(member, entered=False)
         except StopIteration:
             member.status = "ended"
+            self.disk.confirm(member.memory.rank)
         except Evicted:
             self.end(member, "evicted")
         except Lost:
@@ -293,6 +304,10 @@ class ShardedWorld(Ulfm):
             if len(holding) == self.sharding.slices:
                 raise Violation("a checkpoint is asked for, but every slice has a holder") from None
             self.end(member, "lost")
+
+    def commit(self, member: Courier) -> None:
+        """A worker has the weights of a round, and its script goes on."""
+        self.disk.committed(member.memory.rank, member.memory.done, member.gives, member.table)
 
     def end(self, member: Courier, status: str) -> None:
         member.status, self.disturbed = status, True
@@ -375,7 +390,9 @@ class ShardedWorld(Ulfm):
         )
 
     def take_weights(self, member: Courier, give: Give) -> bool:
-        wanted = [n for n in range(self.sharding.slices) if n not in member.memory.held] if give.take else []
+        rank, held = member.memory.rank, member.memory.held
+        member.gives = frozenset(n for n, giver in enumerate(give.givers) if giver == rank and n in held)
+        wanted = [n for n in range(self.sharding.slices) if n not in held] if give.take else []
         givers = {number: self.by_rank(member, give.givers[number]) for number in wanted}
         if self.gives_up(member, givers.values()):
             return self.fail(member)
@@ -442,7 +459,8 @@ class ShardedWorld(Ulfm):
             for number, digest in digests.items():
                 copies.setdefault(number, {})[other.memory.rank] = digest
         if all(len(set(digests.values())) == 1 for digests in copies.values()):
-            member.worker.agree({number: min(digests.values()) for number, digests in copies.items()})
+            member.table = {number: min(digests.values()) for number, digests in copies.items()}
+            member.worker.agree(dict(member.table))
         return {number: {rank: mix(*both) for rank, both in digests.items()} for number, digests in copies.items()}
 
     def wait(self, member: Member) -> bool:
@@ -454,11 +472,14 @@ class ShardedWorld(Ulfm):
 
     def cargo(self, member: Member, what: Payload) -> Any:
         assert isinstance(member, Courier) and what is Payload.STATE
-        return member.worker.cargo()
+        return member.worker.cargo(), self.disk.pending.get(member.memory.rank)
 
     def take(self, member: Member, what: Payload, cargo: Any) -> None:
         assert isinstance(member, Courier) and what is Payload.STATE
-        member.worker.adopt(cargo)
+        found, pending = cargo
+        member.worker.adopt(found)
+        if pending is not None:
+            self.disk.pending[member.memory.rank] = pending
 
 
 def undisturbed(rounds: int, slices: int = 4, lanes: int = 5, measures: int = 0) -> Worker:

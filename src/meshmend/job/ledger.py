@@ -14,7 +14,19 @@ from meshmend.base.env import Settings, log_every
 from meshmend.job.data.lanes import Lanes
 from meshmend.job.progress import Progress
 from meshmend.job.state.digest import Later
-from meshmend.telemetry import Committed, Epoch, Evaluated, Event, Log, Opened, Patience, Skipped, always, parse
+from meshmend.telemetry import (
+    Committed,
+    Epoch,
+    Evaluated,
+    Event,
+    Log,
+    Opened,
+    Patience,
+    SingleCopies,
+    Skipped,
+    always,
+    parse,
+)
 
 
 @dataclass
@@ -158,6 +170,10 @@ class StepLedger:
                 digest=f"{digest:012x}",
             )
         )  # fmt: skip
+
+    def single_copies(self, epoch: Epoch, round: int, slices: int, of: int) -> None:
+        """From this step on, so many slices of the embedding tables have one copy alone."""
+        self._write(SingleCopies(epoch=epoch, rank=self._rank, round=round, slices=slices, of=of))
 
     def skipped(self, epoch: Epoch, step: int, by: Sequence[int], why: str, first: bool) -> None:
         """A step's sum was not finite, and its batch is left out."""

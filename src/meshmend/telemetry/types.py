@@ -213,7 +213,10 @@ class Repaired(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class SingleCopies(Event):
-    """Courier of the first worker of a sharded job: from this round on, so many slices have one copy alone."""
+    """From this round on, so many slices have one copy alone.
+
+    Written by the courier of the first worker of a sharded job, and by the first worker itself for embedding tables.
+    """
 
     rank: Rank
     round: int

@@ -134,6 +134,12 @@ class HolderWorker:
         look()
         return {number: self.copy_of(number) for number in slices}
 
+    def drop_copies(self) -> None:
+        pass
+
+    def fill_from(self, number: int, member: Hello) -> None:
+        raise AssertionError(f"slice {number} of worker {member.rank}: each is on a host of its own")
+
     def copy_of(self, number: int) -> np.ndarray:
         copy = self.holder.copies[number]
         head = np.array([copy.version, copy.state["count"]], np.int64)

@@ -21,6 +21,7 @@ from meshmend.job.embeddings.saving import TableCheckpoints
 from meshmend.job.embeddings.shape import Shape
 from meshmend.job.embeddings.shelf import Shelf
 from meshmend.job.frameworks.arrays import TreeState
+from meshmend.job.ledger import StepLedger
 from meshmend.job.slices.files import folder_of
 
 SHAPE = Shape((50, 7, 300), 3, memory=1, seed=5)
@@ -31,7 +32,7 @@ SESSION = cast(Any, SimpleNamespace(room=SimpleNamespace(format=lambda: [1, 2], 
 def replica() -> TableReplica:
     holder = TableHolder(SHAPE, mm.row_adagrad(0.1), Placement(SHAPE.slices, 0), Shelf(4))
     kind = JobConfig.checked(EVERY, batch=4, lanes=2, seed=0, reduction="exact", wire="float32", nonfinite=None)
-    return TableReplica(TreeState(np.zeros(1, np.float32)), kind, holder, SESSION, compared=False)
+    return TableReplica(TreeState(np.zeros(1, np.float32)), kind, holder, SESSION, StepLedger(None), compared=False)
 
 
 def join(member: TableReplica, step: int) -> TableReplica:

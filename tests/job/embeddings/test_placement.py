@@ -62,6 +62,16 @@ def test_who_counts_as_a_holder_has_the_slice_whoever_dies_and_joins(seed: int, 
     assert all(len(ranks) == wanted for ranks in world.placement.holders or ()) and not world.placement.fills
 
 
+def test_slices_with_one_copy_are_counted_until_they_are_filled() -> None:
+    begun = Placement(8, 1)
+    before = begun.updated([0, 1, 2])
+    assert begun.single == before.single == 0
+    after = before.after([0, 1], joined=[])
+    assert after.single == len(before.held_by(2)) == len(after.fills) > 0
+    assert after.after([0, 1], joined=[]).single == 0
+    assert Placement(8, 0).updated([0, 1, 2]).single == 0, "none should have more"
+
+
 def test_a_replacement_of_the_same_rank_has_nothing() -> None:
     """A protocol that forgot who joined would count on rows that died with the one before."""
     before = Placement(8, 1).updated([0, 1, 2])

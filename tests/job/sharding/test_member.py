@@ -13,6 +13,7 @@ import pytest
 from meshmend.job.protocol import Divergence, Evicted
 from meshmend.job.sharding.copies import check_copies, wrong_copies
 from tests.simulators.mpi import Kill
+from tests.simulators.recorded import Unrecorded
 from tests.simulators.sharded import ShardedWorld, explore, undisturbed
 
 ROUNDS = 5
@@ -34,6 +35,8 @@ def assert_right(world: ShardedWorld) -> None:
         for number in member.memory.held:
             assert member.worker.moments[number] == right.moments[number]
             assert member.worker.version[number] == world.rounds - 1
+    if ended:
+        world.disk.check(world.rounds - 1)
     if world.simple:
         # But in the first round: who has updated nothing yet can begin anew when those that have are gone.
         lost = [m for m in world.members if m.status == "lost" and m.memory.met[0] > 0]
@@ -146,6 +149,23 @@ def test_all_pairs_of_kills(members: int, buddies: int, part: int) -> None:
                 assert_right(
                     ShardedWorld(members, ROUNDS, buddies=buddies, kills=kills, dice=random.Random(number)).run()
                 )
+
+
+def test_every_step_of_a_checkpoint_is_recorded_before_it_is_complete() -> None:
+    """Every round is saved by everybody; a worker that recorded it a round later would be found out."""
+    world = ShardedWorld(3, ROUNDS).run()
+    assert world.disk.complete == set(world.disk.lines) == set(range(ROUNDS))
+    with pytest.raises(Unrecorded, match="round 0 is in a checkpoint"):
+        ShardedWorld(3, ROUNDS, early=False).run()
+
+
+def test_after_a_kill_what_is_left_can_be_resumed() -> None:
+    """A round that some have saved before they died is completed by the others, or there is no checkpoint of it."""
+    kept = set()
+    for seed, kill in enumerate(points(4, 1, 1)[::3]):
+        world = ShardedWorld(4, ROUNDS, kills=[kill], dice=random.Random(seed)).run()
+        kept.add(len(world.disk.complete))
+    assert max(kept) == ROUNDS > min(kept)
 
 
 def random_world(seed: int, **changed: Any) -> ShardedWorld:

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
+from meshmend.job.shm.copies import drop_copies, hand_over
 from meshmend.job.shm.files import RankFiles
 from meshmend.job.shm.records import CourierRecord, WritableCourierRecord
 from meshmend.job.shm.sharded_memory import ShardedMemory, held_in
@@ -77,6 +79,29 @@ def test_the_next_courier_finds_what_this_one_has_written() -> None:
     after = memory(words)
     assert (after.met, after.totals, after.came, after.joined) == ((3, 2, 0), (4, 2, 1), (2, 1), (2, 0))
     assert after.leaving and not after.wrong
+
+
+def test_a_copy_is_handed_over_without_being_copied(tmp_path: Path) -> None:
+    giver, taker, other = (RankFiles("near", rank, tmp_path) for rank in range(3))
+    taker.put_fill(3, np.frombuffer(b"left by an attempt that failed", np.uint8))
+    for _ in range(2):  # again after a failure: it is the same file already
+        giver.write_copy(3, [b"moments"])
+        for one in (taker, other, taker):
+            hand_over(3, giver, one)
+    drop_copies(giver)
+    for one in (taker, other):
+        found = one.take_fill(3)
+        assert found is not None and found.tobytes() == b"moments"
+    assert not [*tmp_path.iterdir()]
+
+
+def test_copies_are_dropped_and_one_that_is_being_written_is_not(tmp_path: Path) -> None:
+    files = RankFiles("near", 1, tmp_path)
+    files.write_copy(3, [b"old"])
+    for name in ("1.copy-4.new", "1.fill-3", "11.copy-3"):
+        (tmp_path / name).touch()
+    drop_copies(files)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1.copy-4.new", "1.fill-3", "11.copy-3"]
 
 
 def test_a_copy_without_room_leaves_nothing_behind(tmp_path: Path) -> None:

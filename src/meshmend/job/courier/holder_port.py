@@ -62,5 +62,11 @@ class HolderPort(WorkerPort, Protocol):
     def copies_of(self, slices: Collection[int], look: Callable[[], None]) -> dict[int, Bytes]:
         """Copies of slices, for other holders; `look` raises if a member has died meanwhile."""
 
+    def drop_copies(self) -> None:
+        """All members have the copies that were made for them."""
+
+    def fill_from(self, number: int, member: Hello) -> None:
+        """Hold a slice from now on whose copy a member of this host has made."""
+
     def fill(self, number: int, copy: Bytes, look: Callable[[], None]) -> None:
         """Hold a slice from now on; `look` as above."""

@@ -17,6 +17,7 @@ from mpi4py import MPI
 
 from meshmend.base.clocks import EXIT_POLL, EXIT_REST
 from meshmend.job.courier.between_hosts_mpi import BetweenHosts
+from meshmend.job.courier.copies_mpi import Copies
 from meshmend.job.courier.holder_port import HolderPort
 from meshmend.job.courier.mpi import Mpi
 from meshmend.job.protocol import Record, Total
@@ -52,6 +53,8 @@ class ShardedMpi(Mpi):
         """Which member holds which slice, as the last comparison has shown."""
         self._between: list[BetweenHosts] = []
         """One per group; something late may still arrive in the memory of past ones."""
+        self._copies: list[Copies] = []
+        """The same."""
 
     def carry_out(self, operation: ShardedOperation) -> object:
         """Do one operation."""
@@ -88,10 +91,6 @@ class ShardedMpi(Mpi):
             self._members, self._of = {one.rank: one for one in self.hellos(self.active)}, self.active
         return self._members
 
-    def places(self) -> dict[int, int]:
-        """The position of each rank in the present group."""
-        return {rank: place for place, rank in enumerate(self.members())}
-
     def between(self) -> BetweenHosts:
         """What the present group sends between its hosts."""
         members = [*self.members().values()]
@@ -105,24 +104,19 @@ class ShardedMpi(Mpi):
         return len({member.host for member in self.members().values()}) == 1
 
     def copy(self, fills: Sequence[Fill]) -> None:
-        """Copy slices, one after another, all members in the same order."""
-        places, mine = self.places(), self.worker.hello().rank
+        """Give copies of slices to their new holders, and take those that are meant for this one."""
+        if not fills:
+            return
+        mine = self.worker.hello().rank
+        if not self._copies or self._copies[-1].comm is not self.active:
+            self._copies.append(Copies(self.active, self.members()))
         given = {fill.slice for fill in fills if fill.source == mine}
         copies = self.holder.copies_of(given, self.look) if given else {}
-        for fill in fills:
-            size = np.zeros(1, np.int64)
-            if mine == fill.source:
-                data = copies[fill.slice]
-                size[0] = len(data)
-                patient(self.active.Isend(size, places[fill.target]))
-                for begin in range(0, len(data), PIECE):
-                    patient(self.active.Isend(data[begin : begin + PIECE], places[fill.target]))
-            elif mine == fill.target:
-                patient(self.active.Irecv(size, places[fill.source]))
-                data = np.empty(int(size[0]), np.uint8)
-                for begin in range(0, len(data), PIECE):
-                    patient(self.active.Irecv(data[begin : begin + PIECE], places[fill.source]))
-                self.holder.fill(fill.slice, data, self.look)
+        for number, copy in self._copies[-1].swap(mine, fills, copies).items():
+            if isinstance(copy, Hello):
+                self.holder.fill_from(number, copy)
+            else:
+                self.holder.fill(number, copy, self.look)
 
     def scatter(self, round: int, slices: Collection[int], takers: Sequence[Collection[int]]) -> Total:
         """Every member sends each slice of its part to all that take it, and adds up what it takes itself."""
@@ -133,6 +127,7 @@ class ShardedMpi(Mpi):
             self._parts = self.holder.neighbours([member for member in every if member.host == here])
             self.known, self.met = self.active, self.worker.generation
         patient(self.active.Ibarrier())
+        self.holder.drop_copies()
         self.holder.before("add")
         if self.near:
             return self.holder.add(round, slices, self._parts)

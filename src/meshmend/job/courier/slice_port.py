@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from meshmend.base.clocks import COPIES_ROOM, ROOM_POLL, STATE_POLL
+from meshmend.base.clocks import STATE_POLL
 from meshmend.errors import JobError
-from meshmend.job.courier.worker_port import WorkerPort
+from meshmend.job.courier.copy_port import CopyPort
 from meshmend.job.faults import Point
 from meshmend.job.protocol import Evicted, Failure, Total
 from meshmend.job.shm import open_to_read
-from meshmend.job.shm.home import too_small
 from meshmend.job.shm.records import Slices
 from meshmend.job.shm.segment import CourierSegment
 from meshmend.job.shm.sharded_memory import ShardedMemory
@@ -24,10 +22,9 @@ from meshmend.job.transport.base import Buffers, Hello
 from meshmend.job.transport.crew import Crew
 
 Floats = npt.NDArray[np.float32]
-Bytes = npt.NDArray[np.uint8]
 
 
-class SlicePort(WorkerPort):
+class SlicePort(CopyPort):
     """Its messages, its state, its weights and its slices."""
 
     def __init__(self, segment: CourierSegment, memory: ShardedMemory, strike: Callable[[Point], None]) -> None:
@@ -154,28 +151,6 @@ class SlicePort(WorkerPort):
         mail, given = self.segment.courier.gives, Slices(tuple(sorted(slices)))
         if mail is None or mail.body != given:
             self.segment.courier.gives = given
-
-    def copies_of(self, slices: Collection[int], look: Callable[[], None]) -> dict[int, Bytes]:
-        """Copies of slices, for other holders: the worker may be computing."""
-        self.side.ask_copies(tuple(sorted(slices)))
-        while not self.side.has_copies():
-            look()
-            self._end_with_worker()
-            self.segment.courier_bell.wait(STATE_POLL)
-        return {number: self.segment.files.take_copy(number) for number in slices}
-
-    def fill(self, number: int, copy: Bytes, look: Callable[[], None]) -> None:
-        """Have the worker hold a slice from now on; without room for it, wait until there is some, or others fail."""
-        since = time.monotonic()
-        while True:
-            try:
-                return self.segment.files.put_fill(number, copy)
-            except OSError as error:
-                if time.monotonic() - since > COPIES_ROOM * (1 + self.segment.rank):
-                    raise Evicted(f"a slice for worker {self.segment.rank} {too_small(len(copy), error)}") from None
-            look()
-            self._end_with_worker()
-            self.segment.courier_bell.wait(ROOM_POLL)
 
 
 def _runs(slices: Collection[int], bounds: Sequence[int]) -> Iterator[slice]:

@@ -45,6 +45,11 @@ class Placement:
         """The slices that a rank has copies of."""
         return frozenset(number for number, ranks in enumerate(self.holders or ()) if rank in ranks)
 
+    @property
+    def single(self) -> int:
+        """How many slices one rank alone has a copy of, though they should have more: what an audit wants to know."""
+        return sum(len(ranks) == 1 for ranks in self.holders or ()) if self.buddies else 0
+
     def fills_to(self, rank: int) -> tuple[Fill, ...]:
         """What a rank copies."""
         return tuple(fill for fill in self.fills if fill.target == rank)

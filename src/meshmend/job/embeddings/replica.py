@@ -14,6 +14,7 @@ from meshmend.job.embeddings.holder import TableHolder
 from meshmend.job.embeddings.message import Laned, Places, RowAccumulator
 from meshmend.job.embeddings.shape import Floats, Ids
 from meshmend.job.frameworks.base import Accumulator, Framework
+from meshmend.job.ledger import StepLedger
 from meshmend.job.reduction.base import NonFinite
 from meshmend.job.replica import Replica
 from meshmend.job.session.session import WorkerSession
@@ -26,11 +27,13 @@ class TableReplica(Replica):
     """The state, the grid, and some slices of the tables."""
 
     def __init__(
-        self, framework: Framework, config: JobConfig, holder: TableHolder, session: WorkerSession | Solo, *,
-        compared: bool,
+        self, framework: Framework, config: JobConfig, holder: TableHolder, session: WorkerSession | Solo,
+        ledger: StepLedger, *, compared: bool,
     ) -> None:  # fmt: skip
         super().__init__(framework, config, compared=compared)
-        self.holder, self._session = holder, session
+        self.holder, self._session, self._ledger = holder, session, ledger
+        self._single = -1
+        """How many slices had one copy alone after the last sum; -1 before the first."""
         self._rows: RowAccumulator | None = None
         self._used: tuple[Ids, Floats] | None = None
         """The rows and gradients of all lanes, from a sum to its commit."""
@@ -69,6 +72,7 @@ class TableReplica(Replica):
         if self.holder.placement.holders is not None:
             self.holder.compare(places.said(total))
         self.holder.after(members, self._session.joined)
+        self._count_copies()
         found = self._rows.finish(total, step, check=self._config.nonfinite is not NonFinite.PASS)
         if found is None:
             return None
@@ -77,6 +81,13 @@ class TableReplica(Replica):
             raise NotFinite(step, "the gradient of an embedding row holds NaN or Inf", "lower the learning rate")
         self._used = rows, np.array(gradients)
         return found
+
+    def _count_copies(self) -> None:
+        """Write down how many slices have one copy alone, where that has changed: the first worker does."""
+        placement, before = self.holder.placement, self._single
+        self._single = placement.single
+        if self._single != before and self._session.first:
+            self._ledger.single_copies(self._session.epoch, self.holder.version, self._single, placement.slices)
 
     def commit(self, state: tuple[Any, ...], step: int) -> None:
         """The step is done: the rows that it has used are updated."""

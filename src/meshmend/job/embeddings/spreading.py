@@ -55,7 +55,7 @@ def spread(
     saver = TableSaver(settings, ledger, state, holder, session, rank)
     session.shard(lambda segment, *_: TableSide(segment, saver))
     session.save = saver.halted
-    return TableReplica(framework, config, holder, session, compared=settings is not None), saver
+    return TableReplica(framework, config, holder, session, ledger, compared=settings is not None), saver
 
 
 def _placement(tables: EmbeddingTables, workers: int) -> Placement:

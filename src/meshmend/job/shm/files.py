@@ -102,11 +102,9 @@ class RankFiles:
         """Export a copy of a slice."""
         self._write(f"copy-{number}", pieces)
 
-    def take_copy(self, number: int) -> npt.NDArray[np.uint8]:
-        """That copy; the file is removed."""
-        found = self._map(f"copy-{number}")
-        self.path(f"copy-{number}").unlink()
-        return found
+    def read_copy(self, number: int) -> npt.NDArray[np.uint8]:
+        """That copy."""
+        return self._map(f"copy-{number}")
 
     def put_fill(self, number: int, copy: npt.NDArray[np.uint8]) -> None:
         """Put down another worker's copy of a slice, for this rank's worker to hold."""

@@ -123,10 +123,7 @@ class LocalWorker:
     def end_courier(self) -> None:
         """Kill the courier of a dead worker (even one that starts late), so that ULFM reports it to its peers."""
         if self.status is not None and not self.done:
-            self._kill_courier()
-
-    def _kill_courier(self) -> None:
-        self.segment.courier.process.kill()
+            self.segment.courier.process.kill()
 
     def clear(self) -> None:
         """Kill the courier of the present world; from now on, this world is over for this rank."""
@@ -135,7 +132,7 @@ class LocalWorker:
         daemon = self.segment.courier.daemon
         if worked and name(daemon.number) == DAEMON:
             daemon.kill()  # cut off from mpirun, it would linger
-        self._kill_courier()
+        self.segment.courier.process.kill()
 
     def show_stack(self, output: Path) -> None:
         """Have it write its stack to its output, and give it a moment for that."""
@@ -209,7 +206,7 @@ class LocalWorker:
             saving=worker.saving,
             unwritten=worker.unwritten,
             exiting=not ended and state is not CourierState.ALIVE and agent.worker.exiting,
-            stuck=segment.has_courier() and self._is_stuck(),
+            stuck=segment.has_courier() and _is_stuck(segment),
         )
         return self.seen
 
@@ -239,11 +236,6 @@ class LocalWorker:
             return False  # its memory is damaged: the next look finds out
         return not self.still
 
-    def _is_stuck(self) -> bool:
-        courier = self.segment.courier
-        late = time.monotonic() - courier.phase_since > REPAIR
-        return courier.phase is Phase.NEEDS_WORLD or (courier.phase is Phase.REPAIRING and late)
-
     def read_output(self, path: Path) -> list[str]:
         """Return the next lines that it has printed; all of them once it has exited."""
         agent, ended = self.segment.agent, self.status is not None
@@ -269,6 +261,12 @@ class LocalWorker:
             self.packed = agent.shown // FULL
             pack_away(path, agent.shown)
         return lines
+
+
+def _is_stuck(segment: AgentSegment) -> bool:
+    courier = segment.courier
+    late = time.monotonic() - courier.phase_since > REPAIR
+    return courier.phase is Phase.NEEDS_WORLD or (courier.phase is Phase.REPAIRING and late)
 
 
 def _size(path: Path) -> int:
