@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 Ways = npt.NDArray[np.int8]
 Floats = npt.NDArray[np.float64]
+SAMPLE = 16
+"""Chips and flows that a first look at a plan takes."""
 COLUMNS = ("share", "root", "up", "down")
 """The arrays of a plan: one row per flow."""
 
@@ -113,6 +115,22 @@ class Plan:
         if self.overlap:
             return float((self.load / self.mesh.speed).max())
         return float((self.up_load / self.mesh.speed).max() + (self.down_load / self.mesh.speed).max())
+
+    def least(self) -> tuple[tuple[float, int], ...]:
+        """(load, hops) of each phase, at the least: those of a few links and flows, where tables are large."""
+        chips = self.mesh.live[:: max(1, len(self.mesh.live) // SAMPLE)]
+        flows = slice(None, None, max(1, len(self) // SAMPLE))
+        loads = np.zeros((2, len(chips), len(self.mesh.ways)))
+        for way in range(len(self.mesh.ways)):
+            there = self.mesh.neighbour[chips, way]
+            home = self.mesh.link_source(self.mesh.reverse[self.mesh.link_number(chips, way)])[1]
+            loads[0, :, way] = self.share @ (self.up[:, chips] == way)
+            loads[1, :, way] = np.where(there >= 0, self.share @ (self.down[:, there] == home), 0)
+        loads /= self.mesh.speed.reshape(self.mesh.size, -1)[chips]
+        hops = [depths(self.mesh, trees[flows]).max(1) for trees in (self.up, self.down)]
+        if self.overlap:
+            return ((float(loads.sum(0).max()), int((hops[0] + hops[1]).max())),)
+        return tuple((float(load.max()), int(hop.max())) for load, hop in zip(loads, hops, strict=True))
 
     @property
     def algbw(self) -> float:
@@ -219,13 +237,32 @@ def parents_of(mesh: Mesh, trees: Ways) -> npt.NDArray[np.int32]:
 
 
 def depths(mesh: Mesh, trees: Ways) -> npt.NDArray[np.int32]:
-    """Hops from each chip to its root, by pointer doubling (0 at roots and dead chips)."""
-    chips = np.arange(mesh.size)
-    above = np.where(trees >= 0, mesh.neighbour[chips, np.maximum(trees, 0)], chips)
-    depth = (trees >= 0).astype(np.int32)
-    for _ in range(int(np.ceil(np.log2(max(2, mesh.size))))):
-        depth = depth + np.take_along_axis(depth, above, 1)
-        above = np.take_along_axis(above, above, 1)
+    """Hops from each chip to its root (0 at roots and dead chips); a way that runs in a circle counts all chips."""
+    return _depths(mesh.neighbour, trees)  # type: ignore[no-any-return]
+
+
+@kernel
+def _depths(neighbour: npt.NDArray[np.int32], trees: Ways) -> npt.NDArray[np.int32]:
+    """Walk up from each chip to one whose depth is known, and count back down."""
+    flows, chips = trees.shape
+    depth = np.full((flows, chips), -1, np.int32)
+    path = np.zeros(chips + 1, np.int64)
+    for flow in range(flows):
+        for chip in range(chips):
+            at, steps = chip, 0
+            while depth[flow, at] < 0 and trees[flow, at] >= 0 and steps < chips:
+                path[steps] = at
+                steps += 1
+                at = neighbour[at, trees[flow, at]]
+                if at < 0:  # a dead link: verify refuses the tree
+                    at = chip
+                    break
+            hops = max(depth[flow, at], 0) if steps < chips else chips
+            if trees[flow, at] < 0:
+                depth[flow, at] = hops = 0
+            for back in range(steps - 1, -1, -1):
+                hops = min(hops + 1, chips)
+                depth[flow, path[back]] = hops
     return depth
 
 

@@ -165,12 +165,17 @@ class StagedPlan:
         return "\n".join(f"{name:<6} {text}" for name, text in lines.items() if text)
 
 
+MOST_TRANSFERS = 8_000_000
+"""Of a schedule: more chunks would save a percent, and take many seconds to put on the clock."""
+
+
 def chunks_for(plan: StagedPlan, nbytes: float, link: str | LinkSpeed = "tpu-v3") -> int:
     """Enough chunks that passing one from hop to hop costs little beside its latency, and equally many in each flow."""
     speed = link_speed(link)
     payload = nbytes / speed.bandwidth
     whole = max(_stage_sum(plan, payload, speed.latency, 0.0), 1e-30)
-    most = max(len(plan), min(MOST_CHUNKS, int(nbytes // SMALLEST_CHUNK)))
+    each = sum(int((stage >= 0).sum()) for stage in (*plan.flows[0].stages, plan.flows[0].down))
+    most = max(len(plan), min(MOST_CHUNKS, MOST_TRANSFERS // max(1, each), int(nbytes // SMALLEST_CHUNK)))
     wanted = max(1, math.ceil(payload * plan.hops / (FILL * whole)))
     return max(1, min(-(-wanted // len(plan)), most // len(plan))) * len(plan)
 

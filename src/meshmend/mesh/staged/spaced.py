@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,8 @@ from meshmend.mesh.staged.plan import ABSENT, StagedFlow, StagedPlan, seconds
 
 MOST_SHIFTS = 16
 """Shifts of the roots, at most: each is a flow, and has chunks of its own."""
+LIKELY = 3
+"""Spacings that are looked at closely."""
 MOST_CELLS = 6_000_000
 """Chips of all layers of all flows, at most: tables with more take seconds to make."""
 
@@ -50,10 +53,13 @@ def staged(mesh: Mesh, spacing: Sequence[int], *, orders: int | None = None, shi
         raise PlanError("one chip has nothing to sum in stages: use trees instead")
     rotations = [axes[i:] + axes[:i] for i in range(len(axes))][:orders]
     most = min(MOST_SHIFTS, spacing[0]) if shifts is None else shifts
+    # On a ring with an even number of chips, one is equally far both ways: half of the flows go either way.
+    both = most == spacing[0] > 2 and most <= MOST_SHIFTS and any(mesh.wrap)
     flows = [
-        _flow(mesh, order, spacing, shift * max(1, spacing[0] // most), shift % 2 == 1)
+        _flow(mesh, order, spacing, shift * max(1, spacing[0] // most), turned)
         for order in rotations
         for shift in range(most)
+        for turned in ((False, True) if both else (shift % 2 == 1,))
     ]
     share = 1 / len(flows)
     label = "roots " + ", ".join(map(str, spacing)) + " apart"
@@ -107,20 +113,41 @@ def _toward(
     return np.where(ahead == 0, -1, np.where((ahead > 0) & (ahead <= half), forward, backward)).astype(np.int8)
 
 
-def candidates(mesh: Mesh, nbytes: float) -> Iterator[StagedPlan]:
-    """Staged plans that may be the best for a payload: distances between roots are halves of the sides."""
-    axes = [axis for axis, side in enumerate(mesh.dims) if side > 1]
-    longest = max(mesh.dims)
-    gaps = [-(-longest // 2**power) for power in range(math.ceil(math.log2(longest)) + 1)]
+class Spacing(NamedTuple):
+    """One way to space the roots, and about what it costs."""
+
+    gaps: tuple[int, ...]
+    orders: int
+    shifts: int
+    time: float
+
+
+def spacings(mesh: Mesh, nbytes: float, speed: LinkSpeed) -> list[Spacing]:
+    """Distances between roots that may suit a payload, in order of predicted time: halves of the sides."""
+    sides = [side for side in mesh.dims if side > 1]
+    rings = [wrapped for side, wrapped in zip(mesh.dims, mesh.wrap, strict=True) if side > 1]
+    longest = max(sides)
+    halves = [-(-longest // 2**power) for power in range(math.ceil(math.log2(longest)) + 1)]
     most = max(1, int(nbytes // SMALLEST_CHUNK))
-    for spacing in itertools.product(gaps, repeat=len(axes)):
-        if any(after > before for before, after in itertools.pairwise(spacing)):
+    orders = len(sides) if most >= len(sides) else 1
+    payload = nbytes / speed.bandwidth
+    out = []
+    for gaps in itertools.product(halves, repeat=len(sides)):
+        if any(after > before for before, after in itertools.pairwise(gaps)):
             continue  # what later stages carry is less, so they can afford more roots
-        shifts = max(1, min(MOST_SHIFTS, spacing[0], most // len(axes)))
-        orders = len(axes) if most >= len(axes) else 1
-        layers = [mesh.dims[axis] // min(gap, mesh.dims[axis]) for axis, gap in zip(axes, spacing, strict=True)]
-        if orders * shifts * sum(layers) * mesh.size <= MOST_CELLS:
-            yield staged(mesh, spacing, orders=orders, shifts=shifts)
+        shifts = max(1, min(MOST_SHIFTS, gaps[0], most // orders))
+        roots = [-(-side // min(gap, side)) for side, gap in zip(sides, gaps, strict=True)]
+        if orders * shifts * sum(roots) * mesh.size > MOST_CELLS:
+            continue
+        part, time = 1.0, 0.0
+        for side, ring, count in zip(sides, rings, roots, strict=True):
+            hops = side // 2 if ring else side - 1
+            busy = payload / orders * count * max(part, 1 / shifts) * (0.5 if ring else 1.0)
+            time += max(hops * speed.latency, busy)
+            part *= count / side
+        down = sum(min(gap, side) // 2 for side, gap in zip(sides, gaps, strict=True))
+        out.append(Spacing(gaps, orders, shifts, time + max(down * speed.latency, payload / orders / 2 * (down > 0))))
+    return sorted(out, key=lambda spacing: spacing.time)
 
 
 def best_staged(mesh: Mesh, nbytes: float, link: str | LinkSpeed = "tpu-v3") -> StagedPlan | None:
@@ -128,4 +155,6 @@ def best_staged(mesh: Mesh, nbytes: float, link: str | LinkSpeed = "tpu-v3") -> 
     if not mesh.intact or not mesh.even or mesh.size == 1:
         return None
     speed = link_speed(link)
-    return min(candidates(mesh, nbytes), key=lambda plan: seconds(plan, nbytes, speed), default=None)
+    likely = [staged(mesh, gaps, orders=orders, shifts=shifts) for gaps, orders, shifts, _ in
+              spacings(mesh, nbytes, speed)[:LIKELY]]  # fmt: skip
+    return min(likely, key=lambda plan: seconds(plan, nbytes, speed), default=None)
