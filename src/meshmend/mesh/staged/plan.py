@@ -31,6 +31,7 @@ import numpy.typing as npt
 from meshmend.base.units import plural
 from meshmend.mesh import Mesh
 from meshmend.mesh.digest import digest_of, read_only
+from meshmend.mesh.grid import STEP
 from meshmend.mesh.planners.bound import Bound, bound
 from meshmend.mesh.planners.cost import FILL, MOST_CHUNKS, SMALLEST_CHUNK, LinkSpeed, link_speed
 from meshmend.mesh.planners.plan import Ways, depths
@@ -85,18 +86,30 @@ class StagedPlan:
         return iter(self.flows)
 
     @cached_property
-    def loads(self) -> Floats:
-        """[stage, directed link]: the part of the payload that crosses each link in each stage; broadcasting is last."""
-        stages = max(len(flow.stages) for flow in self.flows)
-        loads = np.zeros((stages + 1, self.mesh.link_numbers))
+    def legs(self) -> tuple[tuple[Ways, ...], ...]:
+        """For each flow its stages and, in the same form, the way back: a leg for each axis, in reverse order."""
+        out = []
         for flow in self.flows:
-            for number, stage in enumerate(flow.stages):
-                _, chip = np.nonzero(stage >= 0)
-                crossed = np.bincount(self.mesh.link_number(chip, stage[stage >= 0]), minlength=loads.shape[1])
-                loads[number] += flow.share * crossed
-            chip = np.flatnonzero(flow.down >= 0)
-            back = self.mesh.reverse[self.mesh.link_number(chip, flow.down[chip])]
-            loads[-1] += flow.share * np.bincount(back, minlength=loads.shape[1])
+            axes = [{STEP[way][0] for way in np.unique(stage[stage >= 0]).tolist()} for stage in flow.stages]
+            axis = np.array([STEP[way][0] for way in range(len(self.mesh.ways))])[np.maximum(flow.down, 0)]
+            number = np.zeros(self.mesh.size, np.int64)
+            for stage in range(len(axes) - 1, -1, -1):
+                number[np.isin(axis, list(axes[stage]))] = stage
+            back = [np.where(number == stage, flow.down, -1)[None] for stage in range(len(axes) - 1, -1, -1)]
+            out.append((*flow.stages, *back))
+        return tuple(out)
+
+    @cached_property
+    def loads(self) -> Floats:
+        """[leg, directed link]: the part of the payload that crosses each link in each stage, and on the way back."""
+        legs = max(map(len, self.legs))
+        loads = np.zeros((legs, self.mesh.link_numbers))
+        for flow, trees in zip(self.flows, self.legs, strict=True):
+            for number, leg in enumerate(trees):
+                _, chip = np.nonzero(leg >= 0)
+                link = self.mesh.link_number(chip, leg[leg >= 0])
+                link = link if number < len(flow.stages) else self.mesh.reverse[link]
+                loads[number] += flow.share * np.bincount(link, minlength=loads.shape[1])
         return loads
 
     @cached_property
@@ -120,20 +133,18 @@ class StagedPlan:
         return self.algbw / self.bound.value if self.bound.value < math.inf else 1.0
 
     @cached_property
-    def stage_hops(self) -> tuple[int, ...]:
-        """The most hops of any flow in each stage; broadcasting is last."""
-        stages = max(len(flow.stages) for flow in self.flows)
-        hops = [0] * (stages + 1)
-        for flow in self.flows:
-            for number, stage in enumerate(flow.stages):
-                hops[number] = max(hops[number], int(depths(self.mesh, stage).max()))
-            hops[-1] = max(hops[-1], int(depths(self.mesh, flow.down[None]).max()))
+    def leg_hops(self) -> tuple[int, ...]:
+        """The most hops of any flow in each stage, and in each leg of the way back."""
+        hops = [0] * max(map(len, self.legs))
+        for trees in self.legs:
+            for number, leg in enumerate(trees):
+                hops[number] = max(hops[number], int(depths(self.mesh, leg).max()))
         return tuple(hops)
 
     @property
     def hops(self) -> int:
         """Hops from the first part that is sent to the last chip that gets the result."""
-        return sum(self.stage_hops)
+        return sum(self.leg_hops)
 
     @cached_property
     def roots(self) -> int:
@@ -153,7 +164,7 @@ class StagedPlan:
         return schedule(self, chunks, **options)
 
     def __str__(self) -> str:
-        hops = " + ".join(map(str, self.stage_hops))
+        hops = " + ".join(str(hops) for hops in self.leg_hops if hops)
         lines = {
             "mesh": f"{self.mesh}, {plural(len(self.mesh.live), 'live chip')}",
             "plan": f"staged ({self.label}), {plural(len(self), 'flow')}, {hops} = {plural(self.hops, 'hop')}",
@@ -183,7 +194,7 @@ def chunks_for(plan: StagedPlan, nbytes: float, link: str | LinkSpeed = "tpu-v3"
 def seconds(plan: StagedPlan, nbytes: float, link: str | LinkSpeed = "tpu-v3", chunks: int | None = None) -> float:
     """The predicted time of one all-reduce (a schedule gives it exactly, slot by slot).
 
-    In a stage, either the way is long or the links are busy: while a chunk travels on, its link carries others.
+    In a leg, either the way is long or the links are busy: while a chunk travels on, its link carries others.
     """
     speed = link_speed(link)
     payload = nbytes / speed.bandwidth
@@ -191,6 +202,9 @@ def seconds(plan: StagedPlan, nbytes: float, link: str | LinkSpeed = "tpu-v3", c
 
 
 def _stage_sum(plan: StagedPlan, payload: float, latency: float, chunk: float) -> float:
+    hop = latency + chunk
+    way = np.array(plan.leg_hops) * hop
     busy = payload * (plan.loads / plan.mesh.speed).max(1)
-    hops = np.array(plan.stage_hops)
-    return float(np.where(hops > 0, np.maximum(hops * (latency + chunk), busy + latency), 0.0).sum())
+    full = float(np.minimum(busy / np.maximum(way, 1e-30), 1)[way > 0].max(initial=0.0))
+    # The fuller the links are, the more likely the last chunk waits for one; it arrives about a hop later then.
+    return float(np.maximum(way, busy).sum() + hop * full**2)

@@ -28,6 +28,8 @@ from meshmend.mesh.staged.plan import ABSENT, ROOT, StagedFlow, StagedPlan, chun
 Places = npt.NDArray[np.int32]
 OWN, NOTHING = -1, -2
 """Sources that are no cell: the chip's own part, and nothing at all."""
+AHEAD = 2.0
+"""How much earlier chunks go first, compared with those that have the longest way left; chosen by a sweep on tori."""
 COLUMNS = ("take", "put", "chip", "source", "result", "flow")
 
 
@@ -111,7 +113,7 @@ def schedule(
     first = np.concatenate([[0], np.cumsum(of_stream)]).astype(np.int64)
     turn = np.arange(first[-1]) - np.repeat(first[:-1], of_stream)
     # Those with the longest way left go first, and of equal ones the earlier chunks.
-    key = (turn * max(1, pace) - np.repeat(streams.left * hop, of_stream)).astype(np.float32)
+    key = (AHEAD * turn * max(1, pace) - np.repeat(streams.left * hop, of_stream)).astype(np.float32)
     timing = serve(
         streams.link, of_stream, _waits(streams, cells.source), key, hop - max(1, pace), busy
     )  # fmt: skip

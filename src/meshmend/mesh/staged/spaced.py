@@ -74,9 +74,9 @@ def _flow(
     inside = np.ones(mesh.size, bool)
     down = np.full(mesh.size, -1, np.int8)
     stages = []
-    for axis, gap in zip(order, spacing, strict=True):
+    for turn, (axis, gap) in enumerate(zip(order, spacing, strict=True)):
         side, wrapped, place = mesh.dims[axis], mesh.wrap[axis], places[axis]
-        roots = _roots(side, min(gap, side), wrapped, shift)
+        roots = _roots(side, min(gap, side), wrapped, shift + (gap // 2 if turned and turn else 0))
         layers = np.full((len(roots), mesh.size), ABSENT, np.int8)
         for layer, root in enumerate(roots):
             layers[layer, inside] = _toward(place, np.full(mesh.size, root), side, wrapped, axis, turned)[inside]
