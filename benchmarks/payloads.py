@@ -1,4 +1,4 @@
-"""What `auto` takes for payloads of 1 KB to 1 GB: simulated, predicted, and compared with the floor that no plan is under.
+"""What `auto` takes for payloads of 1 KB to 1 GB: simulated, predicted, and compared with the least that is possible.
 
     python benchmarks/payloads.py                 all meshes and payloads (half an hour)
     python benchmarks/payloads.py --quick         8x8 and 8x8x8, up to 4 MB
@@ -66,7 +66,7 @@ def main() -> None:
     meshes = given.mesh or (QUICK if given.quick else MESHES)
     mm.simulate(mm.plan("4x4 wrap=xy", 1e3, staged=True), 1e3)  # loads what is compiled
     mm.simulate(mm.plan("4x4 -chip@0,0"), 1e6)
-    print("| mesh | payload | plan | simulated, µs | predicted | floor, µs | ratio | to the older floor | auto | trees |")
+    print("| mesh | payload | plan | simulated, µs | predicted | floor, µs | ratio | to the older one | auto | trees |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     ratios, errors, jumps = [], [], 0
     for text in meshes:
@@ -80,8 +80,8 @@ def main() -> None:
                 errors.append(abs(predicted - 1))
     print(
         f"\n{len(ratios)} rows: ratio median {statistics.median(ratios):.2f}, most {max(ratios):.2f}, "
-        f"{sum(ratio > MOST_RATIO for ratio in ratios)} over {MOST_RATIO}; predicted off by {statistics.median(errors):.3f} "
-        f"(median), {max(errors):.3f} (most); {jumps} payloads faster than a smaller one"
+        f"{sum(ratio > MOST_RATIO for ratio in ratios)} over {MOST_RATIO}; predicted off by "
+        f"{statistics.median(errors):.3f} (median), {max(errors):.3f} (most); {jumps} payloads faster than a smaller one"
     )
 
 

@@ -29,8 +29,8 @@ def replay(schedule: StagedSchedule, parts: Values) -> Values:
     width = -(-flat.shape[1] // table.chunks)
     own = np.zeros((len(parts), table.chunks * width), parts.dtype)
     own[:, : flat.shape[1]] = flat
-    own = own.reshape(len(parts), table.chunks, width)
-    out = np.zeros_like(own)
+    pieces = own.reshape(len(parts), table.chunks, width)
+    out = np.zeros_like(pieces)
     order = np.argsort(table.chunk, kind="stable")
     begin = np.searchsorted(table.chunk[order], np.arange(table.chunks + 1))
     place, source, arrive = mesh.place[schedule.chip], schedule.source, table.arrive
@@ -46,7 +46,7 @@ def replay(schedule: StagedSchedule, parts: Values) -> Values:
             while source[cell] >= 0:
                 cell = int(source[cell])
                 total = total + holds.get(cell, nothing)  # type: ignore[operator]
-            return total + own[place[cell], chunk] if source[cell] == OWN else total  # type: ignore[operator,no-any-return]
+            return total + pieces[place[cell], chunk] if source[cell] == OWN else total
 
         landed = 0
         for i in [*which.tolist(), -1]:

@@ -31,6 +31,8 @@ FILL = 0.015
 """The part of the whole time that chunks may take to pass from hop to hop, beside their latency."""
 DRAIN = 1.08
 """Of the mesh's diameter: fitted to simulated schedules of small meshes in two and three dimensions."""
+SAMPLE = 16
+"""Chips and flows that a first look at a plan takes."""
 MOST_PACE = 12
 """Slots for a whole link, at most: speeds that would need more are rounded down by less than a tenth."""
 
@@ -142,7 +144,24 @@ def least_seconds(plan: Plan, nbytes: float, link: str | LinkSpeed = "tpu-v3") -
     speed = link_speed(link)
     payload = nbytes / speed.bandwidth
     hop = payload / max(1, min(MOST_CHUNKS, int(nbytes // SMALLEST_CHUNK))) + speed.latency
-    return sum(max(payload * load, hops * hop) for load, hops in plan.least())
+    return sum(max(payload * load, hops * hop) for load, hops in _glance(plan))
+
+
+def _glance(plan: Plan) -> tuple[tuple[float, int], ...]:
+    """(load, hops) of each phase, at the least: those of a few links and flows, where tables are large."""
+    chips = plan.mesh.live[:: max(1, len(plan.mesh.live) // SAMPLE)]
+    flows = slice(None, None, max(1, len(plan) // SAMPLE))
+    loads = np.zeros((2, len(chips), len(plan.mesh.ways)))
+    for way in range(len(plan.mesh.ways)):
+        there = plan.mesh.neighbour[chips, way]
+        home = plan.mesh.link_source(plan.mesh.reverse[plan.mesh.link_number(chips, way)])[1]
+        loads[0, :, way] = plan.share @ (plan.up[:, chips] == way)
+        loads[1, :, way] = np.where(there >= 0, plan.share @ (plan.down[:, there] == home), 0)
+    loads /= plan.mesh.speed.reshape(plan.mesh.size, -1)[chips]
+    hops = [depths(plan.mesh, trees[flows]).max(1) for trees in (plan.up, plan.down)]
+    if plan.overlap:
+        return ((float(loads.sum(0).max()), int((hops[0] + hops[1]).max())),)
+    return tuple((float(load.max()), int(hop.max())) for load, hop in zip(loads, hops, strict=True))
 
 
 class _Phase(NamedTuple):

@@ -3,12 +3,12 @@
 Two facts hold for every plan, whatever its shape:
 
 * **Bandwidth.** It takes at least payload / bound (`bound.py`).
-* **A chip hears from its farthest.** Every bit of the sum depends on every chip's part. What a chip v has received before
-  d(v, w) latencies have passed says nothing about the part of a chip w that is d(v, w) hops away. So the whole payload
-  enters v after that, over v's own links: T ≥ d(v, w) · latency + payload / links(v). The same holds for what leaves v.
+* **A chip hears from its farthest.** Every bit of the sum depends on every chip's part. What a chip v has received
+  before d(v, w) latencies have passed says nothing about the part of a chip w that is d(v, w) hops away. So the whole
+  payload enters v after that, over v's own links: T ≥ d(v, w) · latency + payload / links(v).
 
-The second is at least the diameter times the latency. On a mesh, corners have two links and the bound is just below 2 B, so
-that it is nearly the *sum* of the two terms, which one usually takes the larger of.
+The second is at least the diameter times the latency. On a mesh, corners have two links and the bound is just below
+2 B, so that it is nearly the *sum* of the two terms, of which one usually takes the larger.
 """
 
 from __future__ import annotations

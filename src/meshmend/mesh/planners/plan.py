@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 Ways = npt.NDArray[np.int8]
 Floats = npt.NDArray[np.float64]
-SAMPLE = 16
-"""Chips and flows that a first look at a plan takes."""
 COLUMNS = ("share", "root", "up", "down")
 """The arrays of a plan: one row per flow."""
 
@@ -115,22 +113,6 @@ class Plan:
         if self.overlap:
             return float((self.load / self.mesh.speed).max())
         return float((self.up_load / self.mesh.speed).max() + (self.down_load / self.mesh.speed).max())
-
-    def least(self) -> tuple[tuple[float, int], ...]:
-        """(load, hops) of each phase, at the least: those of a few links and flows, where tables are large."""
-        chips = self.mesh.live[:: max(1, len(self.mesh.live) // SAMPLE)]
-        flows = slice(None, None, max(1, len(self) // SAMPLE))
-        loads = np.zeros((2, len(chips), len(self.mesh.ways)))
-        for way in range(len(self.mesh.ways)):
-            there = self.mesh.neighbour[chips, way]
-            home = self.mesh.link_source(self.mesh.reverse[self.mesh.link_number(chips, way)])[1]
-            loads[0, :, way] = self.share @ (self.up[:, chips] == way)
-            loads[1, :, way] = np.where(there >= 0, self.share @ (self.down[:, there] == home), 0)
-        loads /= self.mesh.speed.reshape(self.mesh.size, -1)[chips]
-        hops = [depths(self.mesh, trees[flows]).max(1) for trees in (self.up, self.down)]
-        if self.overlap:
-            return ((float(loads.sum(0).max()), int((hops[0] + hops[1]).max())),)
-        return tuple((float(load.max()), int(hop.max())) for load, hop in zip(loads, hops, strict=True))
 
     @property
     def algbw(self) -> float:

@@ -1,9 +1,9 @@
 """Is a staged plan or its schedule right? Independent of how it was made.
 
-**Plan.** The parts that every chip holds are followed through the stages as sets. A layer must be a forest over live links
-of chips that take part in its stage, and each of its roots gets the union of what the chips of its tree hold; a part that
-two of them hold would count twice. After the last stage every root must hold all parts, and the way back must lead every
-other chip to one of these roots.
+**Plan.** The parts that every chip holds are followed through the stages as sets. A layer must be a forest over live
+links of chips that take part in its stage, and each of its roots gets the union of what the chips of its tree hold; a
+part that two of them hold would count twice. After the last stage every root must hold all parts, and the way back
+must lead every other chip to one of these roots.
 
 **Schedule.** Every chunk is replayed with the set of parts that has arrived in each cell. It is refused when
 
@@ -65,7 +65,9 @@ def verify_staged_plan(plan: StagedPlan) -> None:
             inside = roots.any(0)
         whole = np.zeros(words, np.uint64)
         np.bitwise_or.at(whole, place // 64, np.uint64(1) << (place % 64).astype(np.uint64))
-        _refuse(mesh, (inside & (holds != whole).any(1))[None], number, "the last stage", "is a root without every part")
+        _refuse(
+            mesh, (inside & (holds != whole).any(1))[None], number, "the last stage", "is a root without every part"
+        )
         down = np.where(mesh.alive, flow.down, ABSENT)[None]
         _refuse(mesh, (~mesh.alive & (flow.down >= 0))[None], number, "the way back", "is dead, but takes part")
         _tops(mesh, down, mesh.alive, number, "the way back")
@@ -79,7 +81,7 @@ def _refuse(mesh: Mesh, wrong: npt.NDArray[np.bool_], flow: int, where: str, wha
 
 
 def _tops(mesh: Mesh, stage: Ways, inside: npt.NDArray[np.bool_], flow: int, where: str) -> Ints:
-    """[layer, chip]: the root of each chip's tree, -1 for chips that are not in the layer; refuses what is no forest."""
+    """[layer, chip]: the root of each chip's tree, -1 for chips outside the layer; refuses what is no forest."""
     _refuse(mesh, (stage < ABSENT) | (stage >= len(mesh.ways)), flow, where, "has a way that there is not")
     _refuse(mesh, (stage != ABSENT) & ~inside, flow, where, "is in a layer, but does not take part in this stage")
     chips = np.arange(mesh.size)

@@ -143,7 +143,7 @@ class Streams:
 
 
 def serve(link: Places, count: Ints, pairs: tuple[Places, Places], key: Keys, latency: int, busy: Ints) -> Timing:
-    """Serve any streams by key: so many chunks over one link each, of which the second of a pair waits for the first."""
+    """Serve any streams by key: each has so many chunks and one link, and of a pair the second waits for the first."""
     streams = len(link)
     before, after = pairs
     begin_needs, needs = _grouped(after, before, streams)

@@ -9,8 +9,8 @@ every chip that takes part in a stage may send to several roots at once:
     down                     the roots of the last stage hold the whole sum, and it spreads to their nearest chips
 
 * A stage is a set of **layers**. A layer is a forest over the chips that take part in the stage: `way` of a chip, ROOT
-  at the roots of its trees, ABSENT at chips that are not in it. All chips take part in the first stage, in each later one
-  those that are roots in the one before; a chip is a root in one layer of a stage at most.
+  at the roots of its trees, ABSENT at chips that are not in it. All chips take part in the first stage, in each later
+  one those that are roots in the one before; a chip is a root in one layer of a stage at most.
 * The sum of a root in a stage is its value in the next. After the last stage every root must have every chip's part
   exactly once, which `proof/staged.py` shows by following the sets of parts.
 
@@ -134,12 +134,9 @@ class StagedPlan:
 
     @cached_property
     def leg_hops(self) -> tuple[int, ...]:
-        """The most hops of any flow in each stage, and in each leg of the way back."""
-        hops = [0] * max(map(len, self.legs))
-        for trees in self.legs:
-            for number, leg in enumerate(trees):
-                hops[number] = max(hops[number], int(depths(self.mesh, leg).max()))
-        return tuple(hops)
+        """Hops of the flow with the longest way, in each stage and in each leg of the way back."""
+        each = [tuple(int(depths(self.mesh, leg).max()) for leg in trees) for trees in self.legs]
+        return max(each, key=sum)
 
     @property
     def hops(self) -> int:

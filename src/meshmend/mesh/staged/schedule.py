@@ -1,9 +1,9 @@
 """A staged plan on the clock: the same table of transfers, and for each of them which partial sum it moves.
 
 A chip holds several partial sums of a chunk at once, one for each tree that it is in. Each is a **cell**. What a cell
-holds is what has arrived in it, and what its `source` holds: the chip's own part in the first stage, in later stages the
-cell in which the chip was a root of the stage before. A transfer takes what one cell holds and puts it into another, at
-a neighbour. Every chip has a result cell for each flow; in the end it must hold every chip's part once.
+holds is what has arrived in it, and what its `source` holds: the chip's own part in the first stage, in later stages
+the cell in which the chip was a root of the stage before. A transfer takes what one cell holds and puts it into
+another, at a neighbour. Every chip has a result cell for each flow; in the end it must hold every chip's part once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -167,7 +167,8 @@ def _streams(plan: StagedPlan) -> tuple[_Cells, _Streams]:
 
 
 def _flow_streams(mesh: Mesh, flow: StagedFlow, number: int, begin: int) -> tuple[_Cells, _Streams]:
-    chips, sources = [], []
+    chips: list[npt.NDArray[Any]] = []
+    sources: list[npt.NDArray[Any]] = []
     takes, puts, links, lefts = [], [], [], []
     root_cell = np.full(mesh.size, OWN, np.int32)  # what each chip begins the stage with
     deepest = [int(depths(mesh, stage).max(initial=0)) for stage in flow.stages]
@@ -210,7 +211,7 @@ def _flow_streams(mesh: Mesh, flow: StagedFlow, number: int, begin: int) -> tupl
 
 
 def _waits(streams: _Streams, source: Places) -> tuple[Places, Places]:
-    """Pairs (before, after) of streams: what a transfer takes must have arrived, in its cell and in those it begins with."""
+    """Pairs (before, after) of streams: what is taken must have arrived, in its cell and in those it begins with."""
     order = np.argsort(streams.put, kind="stable").astype(np.int32)
     begin = np.searchsorted(streams.put[order], np.arange(len(source) + 1))
     before, after = [], []

@@ -1,14 +1,16 @@
 """Staged plans of intact meshes and tori: along one axis after another, with roots at even distances on every line.
 
-On a line or ring of n chips with a root at every g-th, each chip's part goes straight to all n / g roots; every root then
-goes on along the next axis. In the end each chip gets the result from the nearest root. On a torus with sides n that is
+On a line or ring of n chips with a root at every g-th, each chip's part goes straight to all n / g roots; every root
+then goes on along the next axis. In the end each chip gets the result from the nearest root. On a torus with sides n
+that takes
 
     hops   the diameter, and g / 2 for each axis to spread the result
     load   n / 2g along the first axis, n / 2gg' along the second, and so on: the more roots, the more links carry
 
-so close roots suit small payloads and distant ones large payloads. With g = n on the first axis and 1 on the others it is a
-reduce-scatter along rows, an exchange of what is left, and an all-gather along rows; with g = 1 on all of them every chip
-sums for itself (the all-to-all broadcast of Johnsson and Ho, IEEE Trans. Comput. 38(9), 1989, with sums in place of lists).
+so close roots suit small payloads and distant ones large payloads. With g = n on the first axis and 1 on the others it
+is a reduce-scatter along rows, an exchange of what is left, and an all-gather along rows; with g = 1 on all of them
+every chip sums for itself (the all-to-all broadcast of Johnsson and Ho, IEEE Trans. Comput. 38(9), 1989, with sums in
+place of lists).
 
 The payload is divided among the orders of axes, so that all links work in every stage, and among shifts of the roots,
 so that all lines of the later stages do.

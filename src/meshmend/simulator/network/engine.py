@@ -194,8 +194,8 @@ def in_order_of_cells(
 ) -> tuple[Floats, Floats]:  # fmt: skip
     """The same for a staged schedule, in which a chip has several partial sums of a chunk.
 
-    What arrives in a cell is noted at `first[cell]` and as many places on as its flow has chunks before this one; a cell
-    is complete when it and those that it begins with (`source`) are.
+    What arrives in a cell is noted at `first[cell]`, as far on as its flow has chunks before this one; a cell is
+    complete when it and those that it begins with (`source`) are.
     """
     total = len(link)
     begin, arrive = np.full(total, np.inf), np.full(total, np.inf)

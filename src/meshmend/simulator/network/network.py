@@ -187,7 +187,13 @@ def simulate(
     if not 0 < nbytes < math.inf:
         raise SimulateError(f"nbytes={nbytes}: a payload has at least 1 byte")
     net = network_for(link)
-    given = what.chunks if isinstance(what, Schedule | StagedSchedule) else what.cut if isinstance(what, CollectiveSchedule) else None
+    given = (
+        what.chunks
+        if isinstance(what, Schedule | StagedSchedule)
+        else what.cut
+        if isinstance(what, CollectiveSchedule)
+        else None
+    )
     if given is not None and chunks not in (None, given):
         raise SimulateError(f"chunks={chunks}: this schedule has {given} chunks already; give its plan instead")
     if isinstance(what, StagedPlan | StagedSchedule):
