@@ -66,7 +66,7 @@ def main() -> None:
     meshes = given.mesh or (QUICK if given.quick else MESHES)
     mm.simulate(mm.plan("4x4 wrap=xy", 1e3, staged=True), 1e3)  # loads what is compiled
     mm.simulate(mm.plan("4x4 -chip@0,0"), 1e6)
-    print("| mesh | payload | plan | simulated, µs | predicted | floor, µs | ratio | to the older one | auto | trees |")
+    print("| mesh | payload | plan | simulated, µs | predicted | floor, µs | ratio | to the older | auto | trees |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     ratios, errors, jumps = [], [], 0
     for text in meshes:
@@ -81,7 +81,7 @@ def main() -> None:
     print(
         f"\n{len(ratios)} rows: ratio median {statistics.median(ratios):.2f}, most {max(ratios):.2f}, "
         f"{sum(ratio > MOST_RATIO for ratio in ratios)} over {MOST_RATIO}; predicted off by "
-        f"{statistics.median(errors):.3f} (median), {max(errors):.3f} (most); {jumps} payloads faster than a smaller one"
+        f"{statistics.median(errors):.3f} (median), {max(errors):.3f} (most); {jumps} faster than a smaller payload"
     )
 
 
