@@ -30,7 +30,7 @@ SMALLEST_CHUNK = 1024
 FILL = 0.015
 """The part of the whole time that chunks may take to pass from hop to hop, beside their latency."""
 DRAIN = 1.08
-"""Of the mesh's diameter: fitted to simulated schedules of small meshes in two and three dimensions, as is its fading."""
+"""Of the mesh's diameter: fitted to simulated schedules of small meshes in two and three dimensions."""
 SAMPLE = 16
 """Chips and flows that a first look at a plan takes."""
 MOST_PACE = 12
@@ -140,7 +140,7 @@ def seconds(plan: Plan, nbytes: float, link: str | LinkSpeed = "tpu-v3") -> floa
 
 
 def _fade(mesh: Mesh, busy: float, phase: _Phase, hop: float) -> float:
-    """The part of the drain that is left: on tori, roots lie all over, and large payloads are first reduced everywhere."""
+    """The part of the drain that is left: on tori, where roots lie all over, large payloads hide it."""
     if not all(wrapped for side, wrapped in zip(mesh.dims, mesh.wrap, strict=True) if side > 1) or not phase.drain:
         return 1.0
     across = busy / (phase.drain / DRAIN * hop)
