@@ -100,19 +100,20 @@ LAW: dict[str, list[str]] = {
     "report/page": ["mesh", "snapshot", "live", "document", "export", "kill", "app", "server"],
     "mesh": [
         "numbering", "grid", "hole", "presets", "textproto", "descriptor", "notation", "random_holes", "ascii", "mesh",
-        "digest", "planners", "schedule", "collectives", "proof", "executors", "exports", "drawing", "choose",
+        "digest", "planners", "schedule", "collectives", "staged", "proof", "executors", "exports", "drawing", "choose",
     ],
     "mesh/planners": [
-        "bound", "plan", "base", "packing", "cost", "trees", "ring", "rowpair", "rowcol", "roots", "files",
+        "bound", "plan", "base", "packing", "cost", "floor", "trees", "ring", "rowpair", "rowcol", "roots", "files",
     ],
     "mesh/schedule": ["scheduler", "schedule"],
     "mesh/collectives": [
         "collective", "groups", "bounds", "plan", "schedule", "routes", "peers", "gathered", "broadcast", "exchanged",
         "slow", "planner",
     ],
-    "mesh/proof": ["plan", "schedule", "proof", "collective"],
+    "mesh/staged": ["plan", "schedule", "spaced"],
+    "mesh/proof": ["plan", "schedule", "proof", "collective", "staged"],
     "mesh/executors": [
-        "base", "slots", "placement", "collectives", "reference", "jax_cores", "jax_pallas", "jax", "mpi",
+        "base", "slots", "placement", "collectives", "staged", "reference", "jax_cores", "jax_pallas", "jax", "mpi",
     ],
     "mesh/exports": ["chakra", "msccl", "mscclpp"],
     "mesh/drawing": ["text", "marks", "isometric", "svg"],
@@ -141,6 +142,7 @@ LAW: dict[str, list[str]] = {
 CONVENIENCE = {
     "mesh/planners/plan.py": {"schedule", "files", "drawing"},
     "mesh/collectives/plan.py": {"schedule", "drawing"},
+    "mesh/staged/plan.py": {"schedule"},
     "simulator/network/network.py": {"views"},
 }
 """Public values with methods that call downwards, such as plan.draw(): the parts that those may import when called."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple, overload
+from typing import Literal, NamedTuple, overload
 
 from meshmend.base.units import duration_text, plural, size_text
 from meshmend.errors import PlanError
@@ -14,16 +14,20 @@ from meshmend.mesh.collectives.gathered import reduce_then_gather
 from meshmend.mesh.grid import Chip
 from meshmend.mesh.planners import ALGORITHMS
 from meshmend.mesh.planners.bound import bound
-from meshmend.mesh.planners.cost import LinkSpeed, chunks_for, link_speed, seconds
+from meshmend.mesh.planners.cost import LinkSpeed, chunks_for, least_seconds, link_speed, seconds
 from meshmend.mesh.planners.plan import Plan
 from meshmend.mesh.planners.trees import SMALL, trees
 from meshmend.mesh.schedule.schedule import schedule
+from meshmend.mesh.staged import StagedPlan, best_staged
+from meshmend.mesh.staged.plan import seconds as staged_seconds
 
 AUTO = "auto"
 """The fastest predicted for the payload."""
 FEW = (1, 3, 9)
 """Small payloads are all latency: one shallow tree, or a few."""
 CLOSE = 1.5
+EQUAL = 1.01
+"""Plans whose times differ by less are equally fast."""
 FEW_TRANSFERS = 600_000
 """Candidates predicted within this factor of the best are put on the clock, where that takes a fraction of a second."""
 RESNET50 = 102e6
@@ -32,8 +36,19 @@ RESNET50 = 102e6
 
 @overload
 def plan(
-    mesh: Mesh | str, nbytes: float = RESNET50, algorithm: str = AUTO, link: str | LinkSpeed = "tpu-v3"
+    mesh: Mesh | str,
+    nbytes: float = RESNET50,
+    algorithm: str = AUTO,
+    link: str | LinkSpeed = "tpu-v3",
+    *,
+    staged: Literal[False] = False,
 ) -> Plan: ...
+
+
+@overload
+def plan(
+    mesh: Mesh | str, nbytes: float = RESNET50, *, link: str | LinkSpeed = "tpu-v3", staged: Literal[True]
+) -> Plan | StagedPlan: ...
 
 
 @overload
@@ -53,11 +68,14 @@ def plan(
     collective: str = ALL_REDUCE,
     groups: Tile | None = None,
     root: Chip | None = None,
-) -> Plan | CollectivePlan:
+    staged: bool = False,
+) -> Plan | CollectivePlan | StagedPlan:
     """Plan the all-reduce of `nbytes` around the hole; `auto` ranks the schemes that exist here by predicted time.
 
     `groups=mm.tile(2, 2)` plans the sums of all groups of peers at once; `collective` another collective than
     "all_reduce" (a broadcast from `root`). Those have one scheme each, and no payload to choose by.
+    `staged` also allows a plan in stages, with many roots: on tori up to twice as fast for payloads of up to some
+    megabytes. It can be proved, simulated and run in numpy; other executors and exports take trees.
     """
     if isinstance(mesh, str):
         mesh = Mesh.parse(mesh)
@@ -66,24 +84,33 @@ def plan(
     speed = link_speed(link)
     mesh.require_connected()
     if collective != ALL_REDUCE or groups is not None or root is not None:
-        if algorithm != AUTO:
-            raise PlanError(f"algorithm={algorithm!r} plans all-reduces over all chips: leave it out for others")
+        if algorithm != AUTO or staged:
+            given = f"algorithm={algorithm!r}" if algorithm != AUTO else "staged=True"
+            raise PlanError(f"{given} plans all-reduces over all chips: leave it out for others")
         return plan_collective(mesh, collective, groups, root)
     if algorithm != AUTO:
+        if staged:
+            raise PlanError(f"staged=True and algorithm={algorithm!r}: stages are one of auto's choices, so give one")
         return ALGORITHMS.find(algorithm, also=(AUTO,))(mesh).because("asked for by name")
     found: list[Found] = []
     for label, candidate in _candidates(mesh):
         # A plan whose busiest link or whose hops alone take longer than the best so far needs no closer look.
-        time = max(nbytes * candidate.max_load / speed.bandwidth, candidate.hops * speed.latency)
-        over = any(time >= other.time for other in found)
+        time = least_seconds(candidate, nbytes, speed)
+        over = any(EQUAL * time >= other.time for other in found)
         found.append(Found(label, candidate, time if over else seconds(candidate, nbytes, speed), over))
     limit = CLOSE * min(other.time for other in found)
     found = [_on_the_clock(other, nbytes, speed) if other.time <= limit else other for other in found]
-    # Within a percent they are equal, and the first in the list of algorithms is taken.
+    # Those that are equal are taken in the order of the list of algorithms.
     least = min(other.time for other in found)
-    best = next(other for other in found if other.time <= 1.01 * least)
+    best = next(other for other in found if other.time <= EQUAL * least)
     found.sort(key=lambda other: (other is not best, other.time))
     times = ", ".join(f"{other.label} {'over ' * other.over}{duration_text(other.time)}" for other in found)
+    in_stages = best_staged(mesh, nbytes, speed) if staged else None
+    if in_stages is not None:
+        time = staged_seconds(in_stages, nbytes, speed)
+        if EQUAL * time < best.time:
+            return in_stages.because(f"predicted for {size_text(nbytes)}: staged {duration_text(time)}, {times}")
+        times += f", staged {duration_text(time)}"
     return best.plan.because(f"predicted for {size_text(nbytes)}: {times}")
 
 

@@ -10,6 +10,7 @@ from meshmend.errors import VerifyError
 from meshmend.mesh.collectives.schedule import CollectiveSchedule
 from meshmend.mesh.proof import Proof, verify
 from meshmend.mesh.schedule import Schedule
+from meshmend.mesh.staged import StagedSchedule
 
 
 class Executor:
@@ -30,7 +31,7 @@ class Executor:
         return self._proof
 
 
-def require_proof(schedule: Schedule | CollectiveSchedule, proof: Proof | None = None) -> Proof:
+def require_proof(schedule: Schedule | CollectiveSchedule | StagedSchedule, proof: Proof | None = None) -> Proof:
     """The proof given, if it is one of this schedule; a new one if none was given."""
     if proof is None:
         return verify(schedule)

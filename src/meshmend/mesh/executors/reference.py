@@ -14,9 +14,11 @@ import numpy.typing as npt
 from meshmend.errors import PlanError
 from meshmend.mesh.executors.base import Executor
 from meshmend.mesh.executors.collectives import run as run
+from meshmend.mesh.executors.staged import sum_staged
 from meshmend.mesh.planners import Plan
 from meshmend.mesh.proof import Proof
 from meshmend.mesh.schedule import Schedule
+from meshmend.mesh.staged import StagedPlan, StagedSchedule
 
 
 class Reference(Executor):
@@ -31,9 +33,14 @@ class Reference(Executor):
 
 
 def allreduce(
-    how: Plan | Schedule, parts: npt.NDArray[np.generic], *, proof: Proof | None = None
+    how: Plan | Schedule | StagedPlan | StagedSchedule,
+    parts: npt.NDArray[np.generic],
+    *,
+    proof: Proof | None = None,
 ) -> npt.NDArray[np.generic]:
     """Sum `parts`, one row for each live chip (in order of `mesh.live`), into a row for each live chip."""
+    if isinstance(how, StagedPlan | StagedSchedule):
+        return sum_staged(how if isinstance(how, StagedSchedule) else how.schedule(2 * len(how)), parts, proof=proof)
     return Reference(how if isinstance(how, Schedule) else how.schedule(2 * len(how)), proof)(parts)
 
 

@@ -219,13 +219,32 @@ def parents_of(mesh: Mesh, trees: Ways) -> npt.NDArray[np.int32]:
 
 
 def depths(mesh: Mesh, trees: Ways) -> npt.NDArray[np.int32]:
-    """Hops from each chip to its root, by pointer doubling (0 at roots and dead chips)."""
-    chips = np.arange(mesh.size)
-    above = np.where(trees >= 0, mesh.neighbour[chips, np.maximum(trees, 0)], chips)
-    depth = (trees >= 0).astype(np.int32)
-    for _ in range(int(np.ceil(np.log2(max(2, mesh.size))))):
-        depth = depth + np.take_along_axis(depth, above, 1)
-        above = np.take_along_axis(above, above, 1)
+    """Hops from each chip to its root (0 at roots and dead chips); a way that runs in a circle counts all chips."""
+    return _depths(mesh.neighbour, trees)  # type: ignore[no-any-return]
+
+
+@kernel
+def _depths(neighbour: npt.NDArray[np.int32], trees: Ways) -> npt.NDArray[np.int32]:
+    """Walk up from each chip to one whose depth is known, and count back down."""
+    flows, chips = trees.shape
+    depth = np.full((flows, chips), -1, np.int32)
+    path = np.zeros(chips + 1, np.int64)
+    for flow in range(flows):
+        for chip in range(chips):
+            at, steps = chip, 0
+            while depth[flow, at] < 0 and trees[flow, at] >= 0 and steps < chips:
+                path[steps] = at
+                steps += 1
+                at = neighbour[at, trees[flow, at]]
+                if at < 0:  # a dead link: verify refuses the tree
+                    at = chip
+                    break
+            hops = max(depth[flow, at], 0) if steps < chips else chips
+            if trees[flow, at] < 0:
+                depth[flow, at] = hops = 0
+            for back in range(steps - 1, -1, -1):
+                hops = min(hops + 1, chips)
+                depth[flow, path[back]] = hops
     return depth
 
 

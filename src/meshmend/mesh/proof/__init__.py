@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from meshmend.mesh.collectives.plan import CollectivePlan
+from meshmend.mesh.collectives.schedule import CollectiveSchedule
 from meshmend.mesh.planners.plan import Plan
 from meshmend.mesh.proof.collective import verify_collective_plan, verify_collective_schedule
 from meshmend.mesh.proof.plan import verify_plan
 from meshmend.mesh.proof.proof import KINDS, Provable, kind_of, make_proof
 from meshmend.mesh.proof.proof import Proof as Proof
 from meshmend.mesh.proof.schedule import verify_schedule
+from meshmend.mesh.proof.staged import verify_staged_plan, verify_staged_schedule
 from meshmend.mesh.schedule.schedule import Schedule
+from meshmend.mesh.staged.plan import StagedPlan
 
 REMEMBERED = 64
 """Proofs that are kept, the latest used ones."""
@@ -34,8 +37,12 @@ def verify(thing: Provable) -> Proof:
             verify_schedule(thing)
         elif isinstance(thing, CollectivePlan):
             verify_collective_plan(thing)
-        else:
+        elif isinstance(thing, CollectiveSchedule):
             verify_collective_schedule(thing)
+        elif isinstance(thing, StagedPlan):
+            verify_staged_plan(thing)
+        else:
+            verify_staged_schedule(thing)
         _KNOWN[key] = make_proof(thing)
         if len(_KNOWN) > REMEMBERED:
             _KNOWN.popitem(last=False)

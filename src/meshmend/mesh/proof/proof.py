@@ -21,13 +21,17 @@ from meshmend.mesh.collectives.plan import CollectivePlan
 from meshmend.mesh.collectives.schedule import CollectiveSchedule
 from meshmend.mesh.planners.plan import Plan
 from meshmend.mesh.schedule.schedule import Schedule
+from meshmend.mesh.staged.plan import StagedPlan
+from meshmend.mesh.staged.schedule import StagedSchedule
 
-Provable = Plan | Schedule | CollectivePlan | CollectiveSchedule
+Provable = Plan | Schedule | CollectivePlan | CollectiveSchedule | StagedPlan | StagedSchedule
 KINDS: dict[type, str] = {
     Plan: "plan",
     Schedule: "schedule",
     CollectivePlan: "collective plan",
     CollectiveSchedule: "collective schedule",
+    StagedPlan: "staged plan",
+    StagedSchedule: "staged schedule",
 }
 """What can be proved, and what a proof calls it."""
 

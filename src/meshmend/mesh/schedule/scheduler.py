@@ -142,6 +142,23 @@ class Streams:
         return Timing(when, order, int(slots))
 
 
+def serve(link: Places, count: Ints, pairs: tuple[Places, Places], key: Keys, latency: int, busy: Ints) -> Timing:
+    """Serve any streams by key: each has so many chunks and one link, and of a pair the second waits for the first."""
+    streams = len(link)
+    before, after = pairs
+    begin_needs, needs = _grouped(after, before, streams)
+    begin_next, after = _grouped(before, after, streams)
+    offset = np.concatenate([[0], np.cumsum(np.bincount(link, minlength=len(busy)))])
+    first = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
+    lengths, kind = np.unique(busy, return_inverse=True)
+    never = np.zeros(streams, bool)
+    when, order, slots = _serve(
+        link, first, begin_next, after, begin_needs, needs, never, never, 0, offset, key, latency, lengths,
+        kind.astype(np.int64),
+    )  # fmt: skip
+    return Timing(when, order, int(slots))
+
+
 def _grouped(by: Places, values: Places, groups: int) -> tuple[Ints, Places]:
     """Values gathered by group: those of group g are `out[begin[g] : begin[g + 1]]`."""
     begin = np.concatenate([[0], np.cumsum(np.bincount(by, minlength=groups))]).astype(np.int64)

@@ -187,6 +187,41 @@ def in_order(
 
 
 @kernel
+def in_order_of_cells(
+    link: Places, take: Places, put: Places, receiver: Places, chunk: Places, copy: Flags, source: Places,
+    first: npt.NDArray[np.int64], from_chunk: Places, places: int, service: Floats, latency: float, add: float,
+    dies: Floats, chips: int,
+) -> tuple[Floats, Floats]:  # fmt: skip
+    """The same for a staged schedule, in which a chip has several partial sums of a chunk.
+
+    What arrives in a cell is noted at `first[cell]`, as far on as its flow has chunks before this one; a cell is
+    complete when it and those that it begins with (`source`) are.
+    """
+    total = len(link)
+    begin, arrive = np.full(total, np.inf), np.full(total, np.inf)
+    have = np.zeros(places)
+    free, adder = np.zeros(len(dies)), np.zeros(chips)
+    for i in range(total):
+        now, cell = free[link[i]], take[i]
+        while cell >= 0:
+            now = max(now, have[first[cell] + chunk[i] - from_chunk[cell]])
+            cell = source[cell]
+        there = now + service[link[i]] + latency
+        if now < dies[link[i]]:
+            begin[i] = now
+        if there > dies[link[i]]:
+            there = free[link[i]] = np.inf
+        else:
+            free[link[i]] = now + service[link[i]]
+            if not copy[i] and add > 0.0:
+                there = adder[receiver[i]] = max(there, adder[receiver[i]]) + add
+        arrive[i] = there
+        at = first[put[i]] + chunk[i] - from_chunk[put[i]]
+        have[at] = max(have[at], there)
+    return begin, arrive
+
+
+@kernel
 def holdings(
     sender: Places, receiver: Places, chunk: Places, copy: Flags, arrived: Flags, chips: int, chunks: int
 ) -> npt.NDArray[np.int32]:

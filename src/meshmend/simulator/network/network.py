@@ -27,7 +27,8 @@ from meshmend.mesh.collectives import CollectivePlan, CollectiveSchedule
 from meshmend.mesh.planners import LINKS, LinkSpeed, Plan
 from meshmend.mesh.schedule import Schedule
 from meshmend.mesh.schedule import schedule as on_the_clock
-from meshmend.simulator.network.engine import first_come, holdings, in_order
+from meshmend.mesh.staged import StagedPlan, StagedSchedule
+from meshmend.simulator.network.engine import first_come, holdings, in_order, in_order_of_cells
 
 Floats = npt.NDArray[np.float64]
 Order = Literal["schedule", "first-come"]
@@ -171,7 +172,7 @@ ORDERS: Registry[Any] = Registry("order", SimulateError, {"schedule": in_order, 
 
 
 def simulate(
-    what: Plan | Schedule | CollectivePlan | CollectiveSchedule,
+    what: Plan | Schedule | CollectivePlan | CollectiveSchedule | StagedPlan | StagedSchedule,
     nbytes: float,
     link: str | LinkSpeed | Network = "tpu-v3",
     *,
@@ -187,9 +188,21 @@ def simulate(
     if not 0 < nbytes < math.inf:
         raise SimulateError(f"nbytes={nbytes}: a payload has at least 1 byte")
     net = network_for(link)
-    given = what.chunks if isinstance(what, Schedule) else what.cut if isinstance(what, CollectiveSchedule) else None
+    given = (
+        what.chunks
+        if isinstance(what, Schedule | StagedSchedule)
+        else what.cut
+        if isinstance(what, CollectiveSchedule)
+        else None
+    )
     if given is not None and chunks not in (None, given):
         raise SimulateError(f"chunks={chunks}: this schedule has {given} chunks already; give its plan instead")
+    if isinstance(what, StagedPlan | StagedSchedule):
+        if order != "schedule":
+            raise SimulateError(f"order={order!r}: links keep to the schedule in staged plans, so leave order out")
+        if isinstance(what, StagedPlan):
+            what = what.schedule(chunks, nbytes=nbytes, link=net.link)
+        return _staged(what, nbytes, net, _deaths(what.mesh, dies or {}))
     if isinstance(what, CollectivePlan):
         what = what.schedule(chunks, nbytes=nbytes, link=net.link)
     cut = what.cut if isinstance(what, CollectiveSchedule) else 0
@@ -203,6 +216,21 @@ def simulate(
         table.chunks, net.service(table.mesh, size), net.latency, size / net.adds, deaths,
     )  # fmt: skip
     return Flight(table, nbytes, net, begin, arrive, cut)
+
+
+def _staged(what: StagedSchedule, nbytes: float, net: Network, deaths: Floats) -> Flight:
+    """A staged schedule, in which parts cannot be counted chip by chip: a chip has several at once."""
+    table, size = what.table, nbytes / what.chunks
+    count = np.bincount(what.flow, minlength=len(what.result))
+    flow = np.searchsorted(what.result.max(1), np.arange(len(what.chip)))  # cells of a flow end with its results
+    first = np.concatenate([[0], np.cumsum(count[flow])])
+    from_chunk = np.searchsorted(what.flow, np.arange(len(count)))[flow].astype(np.int32)
+    begin, arrive = in_order_of_cells(
+        table.link, what.take, what.put, table.mesh.place[table.receiver], table.chunk, table.copy, what.source, first,
+        from_chunk, int(first[-1]), net.service(table.mesh, size), net.latency, size / net.adds, deaths,
+        len(table.mesh.live),
+    )  # fmt: skip
+    return Flight(table, nbytes, net, begin, arrive, what.chunks)
 
 
 def _deaths(mesh: Mesh, dies: Mapping[str, float]) -> Floats:
