@@ -113,7 +113,8 @@ LAW: dict[str, list[str]] = {
     "mesh/files": ["forms", "binary", "text", "files"],
     "mesh/proof": ["plan", "schedule", "proof", "collective"],
     "mesh/executors": [
-        "base", "slots", "placement", "collectives", "reference", "jax_cores", "jax_pallas", "jax", "mpi",
+        "base", "slots", "placement", "pieces", "collectives", "reference", "jax_cores", "jax_tables", "jax_collectives",
+        "jax_pallas", "jax", "mpi", "mpi_collectives",
     ],
     "mesh/exports": ["chakra", "msccl", "mscclpp"],
     "mesh/drawing": ["text", "marks", "isometric", "svg"],
