@@ -113,8 +113,8 @@ LAW: dict[str, list[str]] = {
     "mesh/files": ["forms", "binary", "text", "files"],
     "mesh/proof": ["plan", "schedule", "proof", "collective"],
     "mesh/executors": [
-        "base", "slots", "placement", "pieces", "collectives", "reference", "jax_cores", "jax_tables", "jax_collectives",
-        "jax_pallas", "jax", "mpi", "mpi_collectives",
+        "base", "slots", "placement", "pieces", "collectives", "reference", "jax_cores", "jax_tables",
+        "jax_collectives", "jax_pallas", "jax", "mpi", "mpi_collectives",
     ],
     "mesh/exports": ["chakra", "msccl", "mscclpp"],
     "mesh/drawing": ["text", "marks", "isometric", "svg"],
@@ -126,12 +126,13 @@ LAW: dict[str, list[str]] = {
     "demo": ["digits", "screen", "story"],
     "cli": [
         "app", "words", "plan", "run", "audit", "report", "chaos", "demo", "doctor", "export", "simulate",
-        "simulate_fleet", "simulate_step", "testbed", "watch",
+        "simulate_fleet", "simulate_step", "simulate_cubes", "testbed", "watch",
     ],
     "simulator": ["network", "fleet", "step", "papers"],
     "simulator/network": ["engine", "network", "views"],
     "simulator/fleet": [
-        "chip_hours", "history", "rectangles", "speeds", "policies", "fleet", "sweep", "text", "chart",
+        "chip_hours", "history", "rectangles", "speeds", "policies", "fleet", "sweep", "text", "chart", "cubes",
+        "cubes_text", "cubes_chart",
     ],
     "simulator/step": ["models", "hardware", "model_parallel", "update", "step", "run"],
     "simulator/step/models": [

@@ -203,7 +203,6 @@ def verify(file: str, *, chunks: int | None = None) -> int:
 
     """
     from meshmend import verify as prove
-
     from meshmend.mesh import Mesh
     from meshmend.mesh.collectives import CollectivePlan, CollectiveSchedule
     from meshmend.mesh.files import load

@@ -65,7 +65,12 @@ COLLECTIVES = [
         ("1x3x3 wrap=yz ~0.5@0,0,0:0,1,0", 77, "float64"),
     ]
     for what in ("reduce_scatter", "all_gather", "broadcast", "all_to_all")
-] + [("2x4", "1x2", 501, "float32"), ("3x3", "1x3", 40, "int32"), ("4x2", "2x1", 0, "int8"), ("2x4 -chip@0,0", "1x2", 9, "float32")]
+] + [
+    ("2x4", "1x2", 501, "float32"),
+    ("3x3", "1x3", 40, "int32"),
+    ("4x2", "2x1", 0, "int8"),
+    ("2x4 -chip@0,0", "1x2", 9, "float32"),
+]
 
 
 def test_collectives_and_groups_are_those_of_the_reference(tmp_path: Path) -> None:

@@ -83,7 +83,9 @@ class MeshCollective:
         sends, lands = np.flatnonzero(table.sender == here), np.flatnonzero(table.receiver == here)
         self._chunk: dict[int, int] = {int(i): int(table.chunk[i]) for i in (*sends, *lands)}
         self._copy: dict[int, bool] = {int(i): bool(table.copy[i]) for i in lands}
-        self._out = [(rank_of[int(c)], sends[table.receiver[sends] == c].tolist()) for c in _each(table.receiver[sends])]
+        self._out = [
+            (rank_of[int(c)], sends[table.receiver[sends] == c].tolist()) for c in _each(table.receiver[sends])
+        ]
         self._in = [(rank_of[int(c)], lands[table.sender[lands] == c].tolist()) for c in _each(table.sender[lands])]
         arrive = table.arrive
         # What lands in a slot lands before that slot's chunks are taken, in the order of the reference.
@@ -93,7 +95,7 @@ class MeshCollective:
             self._turns.setdefault(self._chunk[transfer], []).append(transfer)
 
     def __call__(self, part: npt.ArrayLike) -> Array:
-        """This chip's output, given its input."""
+        """The output of this chip, given its input."""
         own = np.asarray(part)
         pieces = cut(self._pieces, own)
         held = begin(self._pieces, self._chip, pieces)

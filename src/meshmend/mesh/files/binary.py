@@ -1,6 +1,6 @@
 """The binary form: a line that says what it is, a head in JSON, and the columns, each compressed by itself.
 
-    meshmend binary 1\\n | length and checksum of the head, 4 bytes each | head | column | column | …
+    meshmend binary 1, newline | length and checksum of the head, 4 bytes each | head | column | column | …
 
 The head holds the kind, the fields, and for each column its name, type, shape and length in bytes. Numbers are
 little-endian. Columns that grow from row to row are written as differences, which compress to a few bits a row.

@@ -1,8 +1,8 @@
 """What is in a file: the fields and columns of each kind of thing, all of them checked by type when they are read.
 
-A **form** is a thing taken apart: its kind, its fields (texts, numbers, true or false) and its columns (arrays). JSON and
-the binary form both write forms, so that neither knows what a plan is. That a thing is *right* is for `verify` to say;
-here it only has to be one.
+A **form** is a thing taken apart: its kind, its fields (texts, numbers, true or false) and its columns (arrays). Both
+JSON and the binary form write forms, so that neither knows what a plan is. That a thing is *right* is for `verify` to
+say; here it only has to be one.
 """
 
 from __future__ import annotations

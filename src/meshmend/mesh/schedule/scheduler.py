@@ -33,8 +33,8 @@ ROUNDS = 2
 MANY = 4_000_000, 12_000_000
 """Transfers from which on one round less is made: the second wins about a thousandth, the first a hundredth."""
 FIRST, SENT, READY, ARRIVED, NEXT, NEEDS, LINK, FLAGS = range(8)
-"""What the clock knows about a stream, side by side: where its transfers begin, how many were sent, can be sent and have
-arrived, where the streams begin that wait for it and that it waits for, its link, and whether it is one of these:"""
+"""What the clock knows about a stream, side by side: where its transfers begin, how many were sent, can be sent and
+have arrived, where the streams begin that wait for it and that it waits for, its link, and which of these it is:"""
 GATED, EARLY = 1, 2
 
 
