@@ -50,6 +50,13 @@ PAGES = {
         ["simulate fleet tpu-v3-multipod --draw month.png"],
         "",
     ),
+    "cubes": (
+        "A month of 9,216 chips in cubes",
+        "Cubes with a dead host left out, as Google's rule of 130 healthy cubes of 144 does, or used. The second table "
+        "has the time to repair at which that rule's 95 % comes about.",
+        ["simulate cubes --jobs 10 --draw cubes.png"],
+        "",
+    ),
     "sizes": (
         "From where on going round the hole pays",
         "The same for 512 to 65,536 chips.",
