@@ -46,8 +46,8 @@ def _one(study: CubeStudy) -> list[str]:
             rows.append([f"  {cause}", *(f"{100 * part:.2f} %" if part else "·" for part in parts)])
     return [
         f"repair    {_time(machine.repair)} (exponential, mean): {study.failures:,} failures; {at_95} of "
-        f"{machine.cubes} cubes healthy 95 % of the time, {machine.needed} for {100 * enough:.1f} %; algbw around the holes at least "
-        f"{100 * study.relative:.1f} %",
+        f"{machine.cubes} cubes healthy 95 % of the time, {machine.needed} for {100 * enough:.1f} %; "
+        f"algbw around the holes at least {100 * study.relative:.1f} %",
         table(["rule", *(month.rule for month in months)], rows),
     ]
 
