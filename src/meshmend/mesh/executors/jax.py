@@ -139,7 +139,7 @@ def _replicated(sharding: NamedSharding, leaf: Any) -> Any:
         if all(device in held for device in mine):
             return jax.make_array_from_single_device_arrays(leaf.shape, sharding, [held[device] for device in mine])
         leaf = next((held[device] for device in mine if device in held), leaf)
-    return jax.deviceput(leaf, sharding)
+    return jax.device_put(leaf, sharding)
 
 
 @cache

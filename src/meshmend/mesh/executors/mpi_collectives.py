@@ -130,15 +130,15 @@ class MeshCollective:
             for link in out:
                 while link.done() is not None:
                     pass
-                while (transfer := link.next) is not None and turns[self._chunk[transfer]][0] == transfer:
-                    values = held[self._chunk[transfer]].copy()  # the chunk may change before MPI has sent it
+                while (goes := link.next) is not None and turns[self._chunk[goes]][0] == goes:
+                    values = held[self._chunk[goes]].copy()  # the chunk may change before MPI has sent it
                     link.flying.append((self._group.Isend([values.view(np.uint8), MPI.BYTE], link.other, TAG), values))
                     link.given += 1
-                    turns[self._chunk[transfer]].popleft()
+                    turns[self._chunk[goes]].popleft()
                     left -= 1
             if before == (left, len(came), sum(len(link.flying) for link in out)):
                 time.sleep(NAP)
 
 
 def _each(chips: Array) -> list[int]:
-    return np.unique(chips).tolist()
+    return [int(chip) for chip in np.unique(chips)]

@@ -96,7 +96,7 @@ def cut(pieces: Pieces, part: Array) -> Array:
 def begin(pieces: Pieces, chip: int, cut: Array) -> Array:
     """[chunk, width]: what a chip holds of every chunk before the first slot."""
     take = pieces.take[chip]
-    return np.where((take >= 0)[:, None], cut[np.maximum(take, 0)], cut.dtype.type(0))
+    return np.asarray(np.where((take >= 0)[:, None], cut[np.maximum(take, 0)], cut.dtype.type(0)))
 
 
 def end(pieces: Pieces, chip: int, cut: Array, held: Array, shape: tuple[int, ...]) -> Array:

@@ -52,7 +52,7 @@ class Form:
 class Kind:
     """How one kind of thing is taken apart and put together again."""
 
-    type: type
+    made: type
     fields: dict[str, type]
     columns: dict[str, str]
     """The type of each array, as numpy writes it; those of `trees` have a row per flow and a column per chip."""
@@ -64,7 +64,7 @@ class Kind:
 
 def to_form(thing: Thing) -> Form:
     """Take a thing apart."""
-    name, kind = next((name, kind) for name, kind in KINDS.items() if isinstance(thing, kind.type))
+    name, kind = next((name, kind) for name, kind in KINDS.items() if isinstance(thing, kind.made))
     special = {"mesh": str(thing if isinstance(thing, Mesh) else thing.mesh), **kind.apart(thing)}
     fields = {field: special[field] if field in special else getattr(thing, field) for field in kind.fields}
     columns = {
@@ -91,10 +91,10 @@ def field(fields: dict[str, Any], name: str, expected: type) -> Any:
     """A field of this type; `"no"` is not false, and `true` is not a number."""
     if name not in fields:
         raise FormatError(f"the field {name!r} is missing: create the file again")
-    value = fields[name]
+    value: Any = fields[name]
     if not isinstance(value, expected) or (expected is not bool and isinstance(value, bool)):
         raise FormatError(f"{name} is {str(value)[:40]!r}, expected {WORDS[expected]}: create the file again")
-    if expected is int and not 0 <= value <= MOST:
+    if isinstance(value, int) and expected is int and not 0 <= value <= MOST:
         raise FormatError(f"{name} is {value}, expected 0 to {MOST}: create the file again")
     return value
 
@@ -123,18 +123,23 @@ def _bound_apart(plan: CollectivePlan) -> dict[str, Any]:
     return {"bound": "" if fraction is None else str(fraction), "reason": plan.bound.reason, "part": plan.bound.part}
 
 
+def _plan(mesh: Mesh, fields: dict[str, Any], columns: dict[str, Array]) -> Plan:
+    share, root, up, down = (columns[name] for name in _FLOWS)
+    return Plan(mesh, fields["algorithm"], share, root, up, down, fields["overlap"], fields["why"])
+
+
 def _collective_plan(mesh: Mesh, fields: dict[str, Any], columns: dict[str, Array]) -> CollectivePlan:
     if len(columns["part"]) != mesh.size:
         raise ValueError(f"part has {len(columns['part'])} chips, the mesh {mesh.size}")
     fraction = Fraction(fields["bound"]) if fields["bound"] else None
     bound = CutBound(mesh, fraction, columns["part"], fields["reason"])
-    flows = (columns[name] for name in ("group", "share", "root", "up", "down"))
-    return CollectivePlan(mesh, fields["collective"], *flows, fields["cut"], bound, fields["why"])
+    group, share, root, up, down = (columns[name] for name in ("group", *_FLOWS))
+    return CollectivePlan(mesh, fields["collective"], group, share, root, up, down, fields["cut"], bound, fields["why"])
 
 
 def _table(mesh: Mesh, fields: dict[str, Any], columns: dict[str, Array]) -> Schedule:
-    transfers = (columns[name] for name in ("slot", "link", "chunk", "copy"))
-    return Schedule(mesh, fields["chunks"], fields["hop"], *transfers, fields["pace"])
+    slot, link, chunk, copy = (columns[name] for name in _TRANSFERS)
+    return Schedule(mesh, fields["chunks"], fields["hop"], slot, link, chunk, copy, fields["pace"])
 
 
 def _table_apart(schedule: CollectiveSchedule) -> dict[str, Any]:
@@ -151,20 +156,18 @@ _TRANSFERS = {"slot": "i4", "link": "i4", "chunk": "i4", "copy": "?"}
 
 KINDS: dict[str, Kind] = {
     "plan": Kind(
-        type=Plan,
+        made=Plan,
         fields={"mesh": str, "algorithm": str, "overlap": bool, "why": str},
         columns=_FLOWS,
         trees=("up", "down"),
         apart=_nothing,
-        together=lambda mesh, fields, columns: Plan(
-            mesh, fields["algorithm"], *(columns[name] for name in _FLOWS), fields["overlap"], fields["why"]
-        ),
+        together=_plan,
     ),
     "schedule": Kind(
-        type=Schedule, fields={"mesh": str, **_CLOCK}, columns=_TRANSFERS, apart=_nothing, together=_table
+        made=Schedule, fields={"mesh": str, **_CLOCK}, columns=_TRANSFERS, apart=_nothing, together=_table
     ),
     "collective plan": Kind(
-        type=CollectivePlan,
+        made=CollectivePlan,
         fields={"mesh": str, "collective": str, "cut": int, "bound": str, "reason": str, "why": str},
         columns={"group": "i4", "part": "i4", **_FLOWS},
         trees=("up", "down"),
@@ -172,7 +175,7 @@ KINDS: dict[str, Kind] = {
         together=_collective_plan,
     ),
     "collective schedule": Kind(
-        type=CollectiveSchedule,
+        made=CollectiveSchedule,
         fields={"mesh": str, "collective": str, "cut": int, **_CLOCK},
         columns={"group": "i4", "owner": "i4", "to": "i4", **_TRANSFERS},
         apart=_table_apart,
@@ -181,6 +184,6 @@ KINDS: dict[str, Kind] = {
             _table(mesh, fields, columns),
         ),
     ),
-    "mesh": Kind(type=Mesh, fields={"mesh": str}, columns={}, apart=_nothing, together=lambda mesh, *_: mesh),
+    "mesh": Kind(made=Mesh, fields={"mesh": str}, columns={}, apart=_nothing, together=lambda mesh, *_: mesh),
 }  # fmt: skip
 """Every kind of thing that files hold."""

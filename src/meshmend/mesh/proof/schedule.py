@@ -200,7 +200,9 @@ def _replay(
     flying = np.zeros((most, words), np.uint64)
     flying_parts = np.zeros(most, np.int64)
     one = np.uint64(1)
-    for chunk in np.flatnonzero(which):
+    for chunk in range(len(begin) - 1):
+        if not which[chunk]:
+            continue
         holds[:] = 0
         for chip in range(chips):
             holds[chip, chip // 64] = one << np.uint64(chip % 64)

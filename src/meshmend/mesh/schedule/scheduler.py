@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -251,7 +251,7 @@ def _serve(
     free = np.zeros(links, np.int32)
     never = np.iinfo(np.int32).max
 
-    def due_of(stream: int) -> float:
+    def due_of(stream: int) -> Any:
         if even:
             return np.float32(begins[stream] + state[stream, SENT] * periods[stream])
         return keys[state[stream, FIRST] + state[stream, SENT]]
