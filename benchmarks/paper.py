@@ -50,6 +50,13 @@ PAGES = {
         ["simulate fleet tpu-v3-multipod --draw month.png"],
         "",
     ),
+    "cubes": (
+        "A month of 9,216 chips in cubes",
+        "Cubes with a dead host left out, as Google's rule of 130 healthy cubes of 144 does, or used. With repairs of "
+        "4 hours nearly all cubes are healthy; the second table has repairs so slow that the rule begins to be needed.",
+        ["simulate cubes --jobs 10 --draw cubes.png"],
+        "",
+    ),
     "sizes": (
         "From where on going round the hole pays",
         "The same for 512 to 65,536 chips.",

@@ -100,7 +100,8 @@ LAW: dict[str, list[str]] = {
     "report/page": ["mesh", "snapshot", "live", "document", "export", "kill", "app", "server"],
     "mesh": [
         "numbering", "grid", "hole", "presets", "textproto", "descriptor", "notation", "random_holes", "ascii", "mesh",
-        "digest", "planners", "schedule", "collectives", "staged", "proof", "executors", "exports", "drawing", "choose",
+        "digest", "planners", "schedule", "collectives", "staged", "files", "proof", "executors", "exports", "drawing",
+        "choose",
     ],
     "mesh/planners": [
         "bound", "plan", "base", "packing", "cost", "floor", "trees", "ring", "rowpair", "rowcol", "roots", "files",
@@ -111,9 +112,11 @@ LAW: dict[str, list[str]] = {
         "slow", "planner",
     ],
     "mesh/staged": ["plan", "schedule", "spaced"],
+    "mesh/files": ["forms", "binary", "text", "files"],
     "mesh/proof": ["plan", "schedule", "proof", "collective", "staged"],
     "mesh/executors": [
-        "base", "slots", "placement", "collectives", "staged", "reference", "jax_cores", "jax_pallas", "jax", "mpi",
+        "base", "slots", "placement", "pieces", "collectives", "staged", "reference", "jax_cores", "jax_tables",
+        "jax_collectives", "jax_pallas", "jax", "mpi", "mpi_collectives",
     ],
     "mesh/exports": ["chakra", "msccl", "mscclpp"],
     "mesh/drawing": ["text", "marks", "isometric", "svg"],
@@ -125,12 +128,13 @@ LAW: dict[str, list[str]] = {
     "demo": ["digits", "screen", "story"],
     "cli": [
         "app", "words", "plan", "run", "audit", "report", "chaos", "demo", "doctor", "export", "simulate",
-        "simulate_fleet", "simulate_step", "testbed", "watch",
+        "simulate_fleet", "simulate_step", "simulate_cubes", "testbed", "watch",
     ],
     "simulator": ["network", "fleet", "step", "papers"],
     "simulator/network": ["engine", "network", "views"],
     "simulator/fleet": [
-        "chip_hours", "history", "rectangles", "speeds", "policies", "fleet", "sweep", "text", "chart",
+        "chip_hours", "history", "rectangles", "speeds", "policies", "fleet", "sweep", "text", "chart", "cubes",
+        "cubes_text", "cubes_chart",
     ],
     "simulator/step": ["models", "hardware", "model_parallel", "update", "step", "run"],
     "simulator/step/models": [
@@ -141,7 +145,7 @@ LAW: dict[str, list[str]] = {
 """For each folder, its parts from the top down: each may import those before it, and nothing below."""
 CONVENIENCE = {
     "mesh/planners/plan.py": {"schedule", "files", "drawing"},
-    "mesh/collectives/plan.py": {"schedule", "drawing"},
+    "mesh/collectives/plan.py": {"schedule", "files", "drawing"},
     "mesh/staged/plan.py": {"schedule"},
     "simulator/network/network.py": {"views"},
 }

@@ -47,6 +47,8 @@ if _typing.TYPE_CHECKING:
     from meshmend.mesh.collectives import tile as tile
     from meshmend.mesh.executors import jax as jax
     from meshmend.mesh.executors import reference as _reference
+    from meshmend.mesh.files import load as load
+    from meshmend.mesh.files import save as save
     from meshmend.mesh.planners import ALGORITHMS as ALGORITHMS
     from meshmend.mesh.planners import LINKS as LINKS
     from meshmend.mesh.planners import Bound as Bound
@@ -54,8 +56,6 @@ if _typing.TYPE_CHECKING:
     from meshmend.mesh.planners import LinkSpeed as LinkSpeed
     from meshmend.mesh.planners import Plan as Plan
     from meshmend.mesh.planners import bound as bound
-    from meshmend.mesh.planners import load as load
-    from meshmend.mesh.planners import save as save
     from meshmend.mesh.planners import spread_roots as spread_roots
     from meshmend.mesh.proof import Proof as Proof
     from meshmend.mesh.proof import verify as verify
@@ -75,6 +75,7 @@ _NAMES = {
     "mesh": ("Mesh", "PRESETS"),
     "mesh.choose": ("plan",),
     "mesh.collectives": ("COLLECTIVES", "CollectivePlan", "CollectiveSchedule", "CutBound", "Tile", "tile"),
+    "mesh.files": ("load", "save"),
     "mesh.planners": (
         "ALGORITHMS",
         "Bound",
@@ -83,8 +84,6 @@ _NAMES = {
         "LinkSpeed",
         "Plan",
         "bound",
-        "load",
-        "save",
         "spread_roots",
     ),
     "mesh.proof": ("Proof", "verify"),

@@ -16,7 +16,7 @@ from meshmend.errors import MeshmendError
 VERBS = {
     "run": ["run"], "demo": ["demo"], "audit": ["audit"], "export": ["export"], "chaos": ["chaos"],
     "watch": ["watch"], "report": ["report"], "doctor": ["doctor"], "plan": ["plan"], "verify": ["plan"],
-    "testbed": ["testbed"], "simulate": ["simulate", "simulate_step", "simulate_fleet"],
+    "testbed": ["testbed"], "simulate": ["simulate", "simulate_step", "simulate_fleet", "simulate_cubes"],
 }  # fmt: skip
 """The files of each verb, which add themselves to the application when they are imported."""
 

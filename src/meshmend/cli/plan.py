@@ -85,7 +85,7 @@ def plan(
     draw
         Write a picture to this SVG file.
     json
-        Write the plan to this JSON file.
+        Write the plan to this file: as JSON, or in the compact binary form if its name ends in .mm.
     export
         Write it for another runtime: an MSCCL++ execution plan (.json), an MSCCL algorithm (.xml) or Chakra
         traces (.et, a file per rank).
@@ -103,7 +103,7 @@ def plan(
         where = where.largest()
     if collective != ALL_REDUCE or groups or root:
         given = {
-            "--json": json, "--export": export, "--flows": flows is not None, "--spread-roots": spread_roots,
+            "--export": export, "--flows": flows is not None, "--spread-roots": spread_roots,
             "--nbytes": nbytes != PAYLOAD, "--link": link != LINK,
         }  # fmt: skip
         if any(given.values()):
@@ -113,7 +113,7 @@ def plan(
                 f"{' and '.join(named)} {does} only to all-reduces over all chips; remove {it}, or remove "
                 "--collective, --groups and --root"
             )
-        return _plan_collective(where, collective, groups, root, algorithm, draw, flow)
+        return _plan_collective(where, collective, groups, root, algorithm, draw, flow, json)
     with Progress() as progress:
         progress(f"planning for {len(where.live):,} chips")
         if flows is None:
@@ -142,7 +142,14 @@ def plan(
 
 
 def _plan_collective(
-    mesh: Mesh, collective: str, groups: str | None, root: str | None, algorithm: str, draw: str | None, flow: int
+    mesh: Mesh,
+    collective: str,
+    groups: str | None,
+    root: str | None,
+    algorithm: str,
+    draw: str | None,
+    flow: int,
+    json: str | None,
 ) -> int:
     """Another collective, or groups: plan, prove, show."""
     from meshmend import verify
@@ -160,6 +167,8 @@ def _plan_collective(
     verify(made)
     if draw:
         made.draw(draw, flow=flow)
+    if json:
+        made.save(json)
     print(made)
     relays = " a chip of another group forwards and never adds,\n      " if groups else ""
     print(
@@ -168,6 +177,8 @@ def _plan_collective(
     )
     if draw:
         print(f"drew   {draw}")
+    if json:
+        print(f"wrote  {json}")
     return 0
 
 
@@ -182,29 +193,43 @@ def _read_chip(text: str) -> tuple[int, ...]:
 
 @app.command
 def verify(file: str, *, chunks: int | None = None) -> int:
-    """Prove a plan file right, and the schedule made from it.
+    """Prove a file right: a plan and the schedule made from it, or a schedule.
 
     Parameters
     ----------
     file
-        What `meshmend plan --json` wrote.
+        What `meshmend plan --json` or `mm.save` wrote.
     chunks
         Chunks of the schedule (2,048 unless there are more flows).
 
     """
     from meshmend import verify as prove
+    from meshmend.mesh import Mesh
+    from meshmend.mesh.collectives import CollectivePlan, CollectiveSchedule
+    from meshmend.mesh.files import load
+    from meshmend.mesh.schedule import Schedule
 
-    made = load_plan(file)
-    prove(made)
-    of_bound = f"{made.algbw:.3f} B ({100 * made.efficiency:.1f} % of the bound)"
-    print(f"plan      right: {plural(len(made), 'flow')} on {made.mesh}, {of_bound}")
+    made = load(file)
+    if isinstance(made, Mesh):
+        raise PlanError(f"{file!r} holds the mesh {made}, not a plan: make one with meshmend plan MESH --json F")
+    if isinstance(made, Schedule | CollectiveSchedule):
+        if chunks is not None:
+            raise PlanError(f"{file!r} holds a schedule, which has its chunks already: leave out --chunks")
+        schedule: Schedule | CollectiveSchedule = made
+    else:
+        prove(made)
+        of_bound = f"{made.algbw:.3f} B ({100 * made.efficiency:.1f} % of the bound)"
+        what = f", {made.algorithm}" if isinstance(made, CollectivePlan) else ""
+        print(f"plan      right: {plural(len(made), 'flow')} on {made.mesh}{what}, {of_bound}")
     with Progress() as progress:
-        progress(f"scheduling {plural(len(made), 'flow')}")
-        schedule = made.schedule(chunks)
+        if not isinstance(made, Schedule | CollectiveSchedule):
+            progress(f"scheduling {plural(len(made), 'flow')}")
+            schedule = made.schedule(chunks)
         progress(f"proving {len(schedule):,} transfers")
         prove(schedule)
+    pieces = schedule.chunks if isinstance(schedule, Schedule) else schedule.table.chunks
     print(
-        f"schedule  right: {len(schedule)} transfers of {schedule.chunks} chunks in {schedule.slots} slots, "
+        f"schedule  right: {len(schedule)} transfers of {pieces} chunks in {schedule.slots} slots, "
         f"{schedule.algbw:.3f} B with filling and draining"
     )
     return 0
@@ -212,7 +237,8 @@ def verify(file: str, *, chunks: int | None = None) -> int:
 
 def load_plan(file: str) -> Plan:
     """A plan that `meshmend plan --json` wrote."""
-    from meshmend.mesh.planners import Plan, load
+    from meshmend.mesh.files import load
+    from meshmend.mesh.planners import Plan
 
     made = load(file)
     if not isinstance(made, Plan):

@@ -194,6 +194,33 @@ def survivors(size: str) -> None:
     assert set(again["w"].devices()) == set(whole.mesh.devices.flat)
 
 
+def collectives(size: str, seed: int) -> None:
+    """Every collective, and groups, beside the reference in numpy."""
+    mesh = holed(size, seed)
+    chips = len(mesh.live)
+    plans = [mm.plan(mesh, collective=name) for name in mm.COLLECTIVES if name != "all_reduce"]
+    plans.append(mm.plan(size, groups=mm.tile(*(1, 2, 1)[: len(mesh.dims)])))
+    for plan in plans:
+        chips = len(plan.mesh.live)
+        for width in (0, 7):
+            shapes = {"reduce_scatter": (chips, chips * width), "all_to_all": (chips, chips, width)}
+            shape = shapes.get(plan.collective, (chips, width))
+            parts = np.random.default_rng(seed).integers(-1000, 1000, shape).astype(np.float32)
+            made = mm.jax.collective(plan)
+            out = np.asarray(made.run(parts))
+            assert np.array_equal(out, mm.local.run(plan, parts)), (plan.collective, width)
+    for words, attempt in {
+        "one row per live device": lambda: made.run(np.zeros((chips + 1, 2))),
+        "devices for": lambda: mm.jax.collective(plan, jax.devices()[:1]),
+    }.items():
+        try:
+            attempt()
+        except mm.PlanError as error:
+            assert words in str(error), error
+        else:
+            raise AssertionError(f"nothing was said: {words}")
+
+
 def refused(size: str) -> None:
     """What cannot be is one sentence."""
     mesh = mm.Mesh.parse(size)

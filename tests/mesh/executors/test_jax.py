@@ -27,6 +27,7 @@ def run(devices: int, *words: str, timeout: float = 600) -> str:
     ("devices", "checks"),
     [
         (8, "sums 2x4 0 4,sums 1x8 0 2,sums 2x2 3 4,sums 1x1 0 1,sums 2x2x2 0 3,cores 2x2 0 6,kernel 2x2 0 3"),
+        (8, "collectives 2x4 0,collectives 2x2x2 3"),
         pytest.param(9, "kernel 3x3 0 8", marks=pytest.mark.jobs),
         pytest.param(8, "kernel 2x2x2 0 4,kernel 2x4 0 4", marks=pytest.mark.jobs),
         pytest.param(27, "sums 3x3x3 0 4", marks=pytest.mark.jobs),

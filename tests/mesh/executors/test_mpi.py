@@ -54,3 +54,29 @@ def test_sums_are_those_of_the_reference(tmp_path: Path) -> None:
     for rank in range(RANKS):
         wrong = json.loads((tmp_path / f"{rank}.json").read_text())
         assert not wrong, [every[number] for number, _ in wrong]
+
+
+COLLECTIVES = [
+    (mesh, what, size, dtype)
+    for mesh, size, dtype in [
+        ("1x2", 3, "int64"),
+        ("3x3 -chip@1,1", 1000, "float32"),
+        ("2x2x2 -chip@0,1,0", 0, "float32"),
+        ("1x3x3 wrap=yz ~0.5@0,0,0:0,1,0", 77, "float64"),
+    ]
+    for what in ("reduce_scatter", "all_gather", "broadcast", "all_to_all")
+] + [
+    ("2x4", "1x2", 501, "float32"),
+    ("3x3", "1x3", 40, "int32"),
+    ("4x2", "2x1", 0, "int8"),
+    ("2x4 -chip@0,0", "1x2", 9, "float32"),
+]
+
+
+def test_collectives_and_groups_are_those_of_the_reference(tmp_path: Path) -> None:
+    """To the last bit, floats too: every chunk has the same history."""
+    member = [sys.executable, "-m", "tests.mesh.executors.mpi_collectives_member", str(tmp_path)]
+    run_mpi(RANKS, [*member, json.dumps(COLLECTIVES)], tmp_path)
+    for rank in range(RANKS):
+        wrong = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert not wrong, [(COLLECTIVES[number], what) for number, _, what in wrong]

@@ -141,6 +141,12 @@ class CollectivePlan:
 
         return schedule(self, chunks, **options)
 
+    def save(self, path: str) -> None:
+        """Write the plan, as JSON or binary by the name's ending; `meshmend.load` reads it back."""
+        from meshmend.mesh.files import save
+
+        save(self, path)
+
     def __str__(self) -> str:
         from meshmend.mesh.drawing.text import describe_collective
 

@@ -24,6 +24,7 @@ from meshmend.errors import PlanError
 from meshmend.mesh.collectives.plan import CollectivePlan
 from meshmend.mesh.collectives.schedule import CollectiveSchedule
 from meshmend.mesh.executors.base import require_proof
+from meshmend.mesh.executors.pieces import begin, cut, end, pieces_of
 from meshmend.mesh.proof import Proof
 
 Array = npt.NDArray[np.generic]
@@ -44,85 +45,11 @@ def execute(schedule: CollectiveSchedule, parts: Array) -> Array:
         raise PlanError(f"parts of shape {parts.shape} were given for {chips} live chips: give {expected}")
     if kind.up and kind.per_chip and parts.shape[1] % chips:
         raise PlanError(f"{parts.shape[1]} numbers cannot be scattered over {chips} chips: give a multiple of {chips}")
-    if kind.personal:
-        return _exchanged(schedule, parts)
-    if not kind.per_chip:
-        return _in_groups(schedule, parts)
-    if kind.up:
-        return _scattered(schedule, parts)
-    pieces = _cut(parts, schedule.cut // chips)  # [chip, chunk of its piece, width]
-    held = _nothing(schedule, pieces)
-    at, turn = schedule.mesh.place[schedule.owner], _turn(schedule.owner)
-    held[at, np.arange(len(at))] = pieces[at, turn]
-    out = np.zeros((chips, *pieces.shape), parts.dtype)
-    out[:, at, turn] = _replayed(schedule, held)
-    return out.reshape(chips, chips, -1)[:, :, : parts.shape[1]].reshape(chips, -1)
-
-
-def _in_groups(schedule: CollectiveSchedule, parts: Array) -> Array:
-    """An all-reduce in every group, or a broadcast, which is one group of a single source."""
-    mesh, chunks = schedule.mesh, np.arange(schedule.table.chunks)
-    pieces = _cut(parts, schedule.cut)
-    held, turn = _nothing(schedule, pieces), _turn(schedule.owner)
-    if schedule.kind.rooted:
-        held[mesh.place[schedule.owner], chunks] = pieces[mesh.place[schedule.owner], turn]
-        member = np.ones((len(mesh.live), len(chunks)), bool)
-    else:
-        member = schedule.group[mesh.live][:, None] == schedule.owner
-        chip, chunk = np.nonzero(member)
-        held[chip, chunk] = pieces[chip, turn[chunk]]
-    done, out = _replayed(schedule, held), pieces.copy()
-    chip, chunk = np.nonzero(member)
-    out[chip, turn[chunk]] = done[chip, chunk]
-    return np.asarray(out.reshape(len(parts), -1)[:, : parts[0].size].reshape(parts.shape))
-
-
-def _scattered(schedule: CollectiveSchedule, parts: Array) -> Array:
-    chips = len(parts)
-    rows = parts.reshape(chips * chips, -1)  # every chip's part of every chip's piece
-    pieces = _cut(rows, schedule.cut // chips).reshape(chips, chips, schedule.cut // chips, -1)
-    at, turn = schedule.mesh.place[schedule.owner], _turn(schedule.owner)
-    done = _replayed(schedule, pieces[:, at, turn].copy())
-    out = np.zeros(pieces.shape[1:], parts.dtype)
-    out[at, turn] = done[at, np.arange(len(at))]
-    return out.reshape(chips, -1)[:, : rows.shape[1]]
-
-
-def _exchanged(schedule: CollectiveSchedule, parts: Array) -> Array:
-    chips, place = len(parts), schedule.mesh.place
-    flat = parts.reshape(chips * chips, -1)
-    pieces = _cut(flat, schedule.cut // chips).reshape(chips, chips, schedule.cut // chips, -1)
-    at, to, chunks = place[schedule.owner], place[schedule.to], np.arange(schedule.table.chunks)
-    turn = _turn(schedule.owner.astype(np.int64) * schedule.mesh.size + schedule.to)
-    held = np.zeros((chips, len(chunks), pieces.shape[-1]), parts.dtype)
-    held[at, chunks] = pieces[at, to, turn]
-    done = _replayed(schedule, held)
-    out = pieces.swapaxes(0, 1).copy()
-    out[np.arange(chips)[:, None] != np.arange(chips)] = 0
-    out[to, at, turn] = done[to, chunks]
-    return out.reshape(chips * chips, -1)[:, : flat.shape[1]].reshape(parts.shape)
-
-
-def _cut(rows: Array, chunks: int) -> Array:
-    """[row, chunk, width]: every row in equal chunks, with zeros behind its end."""
-    flat = rows.reshape(len(rows), -1)
-    width = -(-flat.shape[1] // chunks)
-    out = np.zeros((len(rows), chunks * width), rows.dtype)
-    out[:, : flat.shape[1]] = flat
-    return out.reshape(len(rows), chunks, width)
-
-
-def _nothing(schedule: CollectiveSchedule, pieces: Array) -> Array:
-    return np.zeros((len(schedule.mesh.live), schedule.table.chunks, pieces.shape[-1]), pieces.dtype)
-
-
-def _turn(owner: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-    """The number of each chunk among those of its owner."""
-    order = np.argsort(owner, kind="stable")
-    first = np.searchsorted(owner[order], owner[order])
-    turn = np.empty(len(owner), np.int64)
-    turn[order] = np.arange(len(owner)) - first
-    return turn
+    pieces = pieces_of(schedule)
+    cuts = np.stack([cut(pieces, part) for part in parts])
+    held = _replayed(schedule, np.stack([begin(pieces, chip, own) for chip, own in enumerate(cuts)]))
+    outs = [end(pieces, chip, own, held[chip], parts.shape[1:]) for chip, own in enumerate(cuts)]
+    return np.stack(outs)
 
 
 def _replayed(schedule: CollectiveSchedule, held: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Plans and meshes as JSON files, and back. A tree is a string of N E S W F B, one letter per chip, or `.` for none.
+"""Plans and meshes as JSON, and back. A tree is a string of N E S W F B, one letter per chip, or `.` for none.
 
 {"meshmend": "plan", "format": 1, "mesh": "2x2", "algorithm": "trees", …,
 "flows": [{"share": 0.5, "up": "S.NW", "down": "S.NW"}, …]}
@@ -20,7 +20,7 @@ FORMAT = 1
 
 
 def to_json(thing: Plan | Mesh) -> dict[str, Any]:
-    """What `save` writes, as plain lists and dictionaries."""
+    """What is written, as plain lists and dictionaries."""
     if isinstance(thing, Mesh):
         return {"meshmend": "mesh", "format": FORMAT, "mesh": str(thing)}
     return {
@@ -31,7 +31,7 @@ def to_json(thing: Plan | Mesh) -> dict[str, Any]:
         "overlap": thing.overlap,
         "why": thing.why,
         "flows": [
-            {"share": float(share), "root": list(thing.mesh.chip(root)), "up": _letters(up), "down": _letters(down)}
+            {"share": float(share), "root": list(thing.mesh.chip(root)), "up": letters(up), "down": letters(down)}
             for share, root, up, down in zip(thing.share, thing.root, thing.up, thing.down, strict=True)
         ],
     }
@@ -51,8 +51,8 @@ def from_json(data: Any) -> Plan | Mesh:
         if data["meshmend"] == "mesh":
             return mesh
         flows = _field(data, "flows", list)
-        up = np.stack([_ways(flow["up"], mesh) for flow in flows])
-        down = np.stack([_ways(flow["down"], mesh) for flow in flows])
+        up = np.stack([ways(flow["up"], mesh) for flow in flows])
+        down = np.stack([ways(flow["down"], mesh) for flow in flows])
         share = np.array([float(_field(flow, "share", float)) for flow in flows])
         root = np.array([mesh.index(tuple(index(place) for place in flow["root"])) for flow in flows], np.int32)
         algorithm, overlap = _field(data, "algorithm", str), _field(data, "overlap", bool)
@@ -62,31 +62,6 @@ def from_json(data: Any) -> Plan | Mesh:
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise FormatError(f"the plan is damaged ({type(error).__name__}: {error}): create the file again") from None
     return Plan(mesh, algorithm, share, root, up, down, overlap, why)
-
-
-def save(thing: Plan | Mesh, path: str) -> None:
-    """Write a plan or a mesh."""
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(to_json(thing), file, separators=(",", ":"), ensure_ascii=False)
-            file.write("\n")
-    except OSError as error:
-        raise FormatError(f"cannot write {path!r} ({error.strerror}): give a path in a folder that exists") from None
-
-
-def load(path: str) -> Plan | Mesh:
-    """Read a file that `save` wrote."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            data = json.load(file)
-    except OSError as error:
-        raise FormatError(f"cannot read {path!r} ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path!r} is not JSON ({error}): make it with meshmend plan MESH --json F") from None
-    try:
-        return from_json(data)
-    except MeshmendError as error:
-        raise FormatError(f"cannot read {path!r}: {error}") from None
 
 
 _LETTERS = np.frombuffer((WAYS + ".").encode(), np.uint8)
@@ -104,11 +79,13 @@ def _field(data: dict[str, Any], name: str, kind: type) -> Any:
     return value
 
 
-def _letters(tree: Ways) -> str:
+def letters(tree: Ways) -> str:
+    """A tree as text, one letter per chip."""
     return _LETTERS[tree].tobytes().decode()
 
 
-def _ways(letters: str, mesh: Mesh) -> Ways:
+def ways(letters: str, mesh: Mesh) -> Ways:
+    """A tree from its letters; a `ValueError` if they are none of this mesh."""
     values = np.frombuffer(letters.encode(), np.uint8)
     if len(values) != mesh.size:
         raise ValueError(f"a tree has {len(values)} letters for {mesh.size} chips")

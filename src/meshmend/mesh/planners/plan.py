@@ -152,8 +152,8 @@ class Plan:
         return schedule(self, chunks, **options)
 
     def save(self, path: str) -> None:
-        """Write the plan as JSON; `meshmend.load` reads it back."""
-        from meshmend.mesh.planners.files import save
+        """Write the plan, as JSON or binary by the name's ending; `meshmend.load` reads it back."""
+        from meshmend.mesh.files import save
 
         save(self, path)
 

@@ -189,11 +189,10 @@ def _whole_numbers(strength: float, flows: int | None, near: float = NEAR_BOUND)
     """How many trees, and how many of them may use one link."""
     if flows is not None:
         return flows, math.ceil(flows / strength)
-    count = TREES
-    while count / math.ceil(count / strength) < near * strength:
-        count += 1
-        if count > MOST_TREES:
-            count, near = TREES, NEAR_BOUND
+    reached = {count: count / math.ceil(count / strength) / strength for count in range(TREES, MOST_TREES + 1)}
+    # Just below a whole number of B no count may come as near as that: then the one that comes nearest.
+    wanted = next((part for part in (near, NEAR_BOUND) if max(reached.values()) >= part), max(reached.values()))
+    count = next(count for count, part in reached.items() if part >= wanted)
     return count, math.ceil(count / strength - 1e-9)
 
 

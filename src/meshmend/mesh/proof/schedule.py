@@ -11,6 +11,11 @@ exactly once. On the way it is refused when
 
 A transfer only ever uses what arrived in an earlier slot, so no wait can form a cycle: an executor that keeps each
 link's order cannot deadlock.
+
+Sets of chips are large, and most chunks need none. Where a chip sends its sum of a chunk on once, and nothing is added
+to it afterwards, parts move and are never doubled: sums at different chips have no part in common, so that how many
+parts a sum has tells whether it is whole. All chunks are counted like that first (`_counted`), and those for which it
+does not come out are replayed with their sets, which shows whether and where they are wrong.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ from meshmend.mesh.grid import Chip, chip_text
 from meshmend.mesh.schedule.schedule import Schedule
 
 Ints = npt.NDArray[np.int64]
+Column = npt.NDArray[np.int32]
 
 _REASONS = {
     1: "adds a sum that holds {other}'s part to one that has it already, so it would count twice",
@@ -36,11 +42,22 @@ def verify_schedule(schedule: Schedule) -> None:
     verify_table(schedule)
     mesh = schedule.mesh
     place = mesh.place.astype(np.int64)
-    order = np.argsort(schedule.chunk, kind="stable")  # slots stay in order within a chunk
+    delay = schedule.hop - max(1, schedule.pace) + schedule.busy
+    used = np.unique(delay[mesh.directed_links])
+    # Where all links take as long, chunks land in the order in which they were sent.
+    landing = np.zeros(0, np.int64) if len(used) == 1 else np.argsort(schedule.arrive, kind="stable")
+    counted = _counted(
+        len(mesh.live), schedule.chunks, mesh.place[mesh.link_source(np.arange(mesh.link_numbers))[0]],
+        mesh.place[mesh.neighbour.ravel()], delay, schedule.slot, schedule.link, schedule.chunk, schedule.copy, landing,
+    )  # fmt: skip
+    if counted.all():
+        return
+    rows = np.flatnonzero(~counted[schedule.chunk])
+    order = rows[np.argsort(schedule.chunk[rows], kind="stable")]  # slots stay in order within a chunk
     begin = np.searchsorted(schedule.chunk[order], np.arange(schedule.chunks + 1))
     arrive = schedule.arrive[order]
     reason, at, other = _replay(
-        len(mesh.live), begin, schedule.slot[order].astype(np.int64), place[schedule.sender[order]],
+        len(mesh.live), ~counted, begin, schedule.slot[order].astype(np.int64), place[schedule.sender[order]],
         place[schedule.receiver[order]], schedule.copy[order], arrive, np.lexsort((arrive, schedule.chunk[order])),
     )  # fmt: skip
     if reason == 0:
@@ -89,12 +106,9 @@ def verify_table(schedule: Schedule) -> None:
     dead = schedule.receiver < 0
     if dead.any():
         refuse_transfer(schedule, int(np.argmax(dead)), "uses a link that is dead or does not exist", None)
-    order = np.lexsort((schedule.slot, schedule.link))
-    link, slot = schedule.link[order], schedule.slot[order]
-    twice = (np.diff(link) == 0) & (np.diff(slot) < schedule.busy[link[1:]])
-    if twice.any():
-        row = int(order[int(np.argmax(twice)) + 1])
-        refuse_transfer(schedule, row, "crosses a link that carries another in this slot", None)
+    row = _crossing(schedule.slot, schedule.link, schedule.busy)
+    if row >= 0:
+        refuse_transfer(schedule, int(row), "crosses a link that carries another in this slot", None)
 
 
 def refuse_transfer(schedule: Schedule, row: int, why: str, other: Chip | None) -> None:
@@ -113,11 +127,67 @@ def refuse_transfer(schedule: Schedule, row: int, why: str, other: Chip | None) 
 
 
 @kernel
+def _crossing(slot: Column, link: Column, busy: Ints) -> int:
+    """The first transfer that crosses a link which another still occupies; -1 if none does. Slots are in order."""
+    free = np.zeros(len(busy), np.int64)
+    for i in range(len(slot)):
+        if slot[i] < free[link[i]]:
+            return i
+        free[link[i]] = slot[i] + busy[link[i]]
+    return -1
+
+
+@kernel
+def _counted(
+    chips: int, chunks: int, sender: Column, receiver: Column, delay: Ints, slot: Column, link: Column, chunk: Column,
+    copy: npt.NDArray[np.bool_], landing: Ints,
+) -> npt.NDArray[np.bool_]:  # fmt: skip
+    """Whether each chunk is right by counting alone. A chip's sum is closed when it has been sent on, or replaced.
+
+    `landing` holds the transfers in the order in which they arrive, if that is not the order of the table.
+    """
+    closed = np.int32(1 << 30)
+    parts = np.ones(chunks * chips, np.int32)  # of each chunk at each chip, with `closed` added once it is
+    flying = np.zeros(len(slot), np.int32)
+    right = np.ones(chunks, np.bool_)
+    lands = 0
+    for i in range(len(slot) + 1):
+        while lands < i:
+            landed = landing[lands] if len(landing) else lands
+            if i < len(slot) and slot[landed] + delay[link[landed]] > slot[i]:
+                break
+            lands += 1
+            at = chunk[landed] * chips + receiver[link[landed]]
+            if copy[landed]:
+                parts[at] = flying[landed] | closed
+            elif parts[at] & closed:
+                right[chunk[landed]] = False
+            else:
+                parts[at] += flying[landed]
+        if i == len(slot):
+            break
+        at = chunk[i] * chips + sender[link[i]]
+        held = parts[at]
+        flying[i] = held & ~closed
+        if copy[i]:
+            if flying[i] != chips:
+                right[chunk[i]] = False
+        elif held & closed:
+            right[chunk[i]] = False
+        else:
+            parts[at] = held | closed
+    for at in range(len(parts)):
+        if parts[at] & ~closed != chips:
+            right[at // chips] = False
+    return right
+
+
+@kernel
 def _replay(
-    chips: int, begin: Ints, slot: Ints, sender: Ints, receiver: Ints, copy: npt.NDArray[np.bool_], arrive: Ints,
-    landing: Ints,
+    chips: int, which: npt.NDArray[np.bool_], begin: Ints, slot: Ints, sender: Ints, receiver: Ints,
+    copy: npt.NDArray[np.bool_], arrive: Ints, landing: Ints,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Replay each chunk's transfers: (0, 0, 0), or (reason, transfer, the chip whose part is at stake).
+    """Replay the transfers of these chunks: (0, 0, 0), or (reason, transfer, the chip whose part is at stake).
 
     `landing` holds the transfers of each chunk in the order in which they arrive.
     """
@@ -131,6 +201,8 @@ def _replay(
     flying_parts = np.zeros(most, np.int64)
     one = np.uint64(1)
     for chunk in range(len(begin) - 1):
+        if not which[chunk]:
+            continue
         holds[:] = 0
         for chip in range(chips):
             holds[chip, chip // 64] = one << np.uint64(chip % 64)

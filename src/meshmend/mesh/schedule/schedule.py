@@ -87,7 +87,7 @@ class Schedule:
     @property
     def receiver(self) -> npt.NDArray[np.int32]:
         """The chip each transfer reaches."""
-        return np.asarray(self.mesh.neighbour[self.mesh.link_source(self.link)])
+        return np.asarray(self.mesh.neighbour.ravel()[self.link])
 
     def seconds(self, nbytes: float, link: str | LinkSpeed = "tpu-v3") -> float:
         """The time of one all-reduce of `nbytes` on links whose latency this schedule's `hop` covers."""
@@ -152,17 +152,16 @@ def clock_for(
 def timetable(plan: Plan, count: Ints, hop: int, pace: int) -> Schedule:
     """The table of all transfers, where each flow has so many chunks."""
     streams, timing = on_the_clock(plan, count, hop - max(1, pace), busy_slots(plan.mesh, pace))
-    chunks_of = streams.count[streams.flow]
     first_chunk = np.concatenate([[0], np.cumsum(streams.count)[:-1]])
-    chunk = np.arange(streams.first[-1]) + np.repeat(first_chunk[streams.flow] - streams.first[:-1], chunks_of)
+    chunk_less_number = (first_chunk[streams.flow] - streams.first[:-1]).astype(np.int32)
     return Schedule(
         plan.mesh,
         int(count.sum()),
         hop,
-        timing.when[timing.order],
-        np.repeat(streams.link, chunks_of)[timing.order],
-        chunk.astype(np.int32)[timing.order],
-        timing.order >= streams.first[streams.ups],
+        timing.slot,
+        streams.link[timing.stream],
+        timing.order + chunk_less_number[timing.stream],
+        ~streams.is_up[timing.stream],
         pace,
     )
 

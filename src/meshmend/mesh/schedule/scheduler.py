@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,39 +26,66 @@ from meshmend.mesh.planners.plan import Plan, depths, heights, parents_of
 Ints = npt.NDArray[np.int64]
 Places = npt.NDArray[np.int32]
 Keys = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.float64]
 GOLDEN = 0.6180339887498949
 ROUNDS = 2
 """Backwards and forwards again; more rounds win next to nothing."""
 MANY = 4_000_000, 12_000_000
 """Transfers from which on one round less is made: the second wins about a thousandth, the first a hundredth."""
+FIRST, SENT, READY, ARRIVED, NEXT, NEEDS, LINK, FLAGS = range(8)
+"""What the clock knows about a stream, side by side: where its transfers begin, how many were sent, can be sent and
+have arrived, where the streams begin that wait for it and that it waits for, its link, and which of these it is:"""
+GATED, EARLY = 1, 2
 
 
-class Timing(NamedTuple):
-    """The slot of each transfer, the transfers in order of slots and links, and the slots until all have arrived."""
+class Due(NamedTuple):
+    """Keys that grow evenly along each stream: of its chunk j, `begin + j * period`."""
 
-    when: Places
+    begin: Floats
+    period: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Timing:
+    """All transfers in order of slots and links, and the slots until all have arrived."""
+
+    slot: Places
     order: Places
+    """The numbers of the transfers."""
+    stream: Places
+    """The streams that they belong to."""
     slots: int
+
+    @cached_property
+    def when(self) -> Places:
+        """The slot of each transfer, by its number."""
+        when = np.empty_like(self.slot)
+        when[self.order] = self.slot
+        return when
 
 
 @dataclass(frozen=True, eq=False)
 class Streams:
-    """Every stream of a plan, the up ones first; transfers `first[s] .. first[s + 1]` are those of stream s."""
+    """Every stream of a plan, link by link; transfers `first[s] .. first[s + 1]` are those of stream s.
+
+    What happens in a slot happens link by link too, so that streams which are looked at together lie together.
+    """
 
     plan: Plan
     count: Ints
     """Chunks of each flow."""
 
     @cached_property
-    def ups(self) -> int:
-        """How many streams go up."""
-        return int((self.plan.up >= 0).sum())
-
-    @cached_property
-    def _places(self) -> tuple[Ints, Ints]:
-        up_flow, up_chip = np.nonzero(self.plan.up >= 0)
-        down_flow, down_chip = np.nonzero(self.plan.down >= 0)
-        return np.concatenate([up_flow, down_flow]), np.concatenate([up_chip, down_chip])
+    def _places(self) -> tuple[Ints, Ints, npt.NDArray[np.bool_], Places]:
+        plan, mesh = self.plan, self.plan.mesh
+        up_flow, up_chip = np.nonzero(plan.up >= 0)
+        down_flow, down_chip = np.nonzero(plan.down >= 0)
+        flow, chip = np.concatenate([up_flow, down_flow]), np.concatenate([up_chip, down_chip])
+        up_link = mesh.link_number(up_chip, plan.up[up_flow, up_chip])
+        down_link = mesh.reverse[mesh.link_number(down_chip, plan.down[down_flow, down_chip])]
+        link = np.concatenate([up_link, down_link]).astype(np.int32)
+        order = np.argsort(link, kind="stable")
+        return flow[order], chip[order], order < len(up_flow), link[order]
 
     @property
     def flow(self) -> Ints:
@@ -70,13 +97,15 @@ class Streams:
         """The chip that sends on the way up, or receives on the way down: the lower end."""
         return self._places[1]
 
-    @cached_property
+    @property
+    def is_up(self) -> npt.NDArray[np.bool_]:
+        """Whether each stream goes up."""
+        return self._places[2]
+
+    @property
     def link(self) -> Places:
         """The directed link of each stream."""
-        plan, (flow, chip) = self.plan, self._places
-        is_up = np.arange(len(chip)) < self.ups
-        link = plan.mesh.link_number(chip, np.where(is_up, plan.up[flow, chip], plan.down[flow, chip]))
-        return np.asarray(np.where(is_up, link, plan.mesh.reverse[link]), np.int32)
+        return self._places[3]
 
     @cached_property
     def first(self) -> Ints:
@@ -84,22 +113,17 @@ class Streams:
         return np.concatenate([[0], np.cumsum(self.count[self.flow])]).astype(np.int64)
 
     @cached_property
-    def turn(self) -> Ints:
-        """The number of each transfer within its stream."""
-        return np.arange(self.first[-1]) - np.repeat(self.first[:-1], self.count[self.flow])
-
-    @cached_property
     def follows(self) -> tuple[Places, Places]:
         """Pairs (before, after): streams of which the second waits for the first."""
-        plan, (flow, chip) = self.plan, self._places
+        plan, flow, chip = self.plan, self.flow, self.chip
+        ups, downs = np.flatnonzero(self.is_up).astype(np.int32), np.flatnonzero(~self.is_up).astype(np.int32)
         number = np.full((2, *plan.up.shape), -1, np.int32)
-        number[0, flow[: self.ups], chip[: self.ups]] = np.arange(self.ups)
-        number[1, flow[self.ups :], chip[self.ups :]] = np.arange(self.ups, len(flow))
-        up_parent = parents_of(plan.mesh, plan.up)[flow[: self.ups], chip[: self.ups]]
-        down_parent = parents_of(plan.mesh, plan.down)[flow[self.ups :], chip[self.ups :]]
-        streams = np.arange(len(flow), dtype=np.int32)
-        before = [streams[: self.ups], number[1, flow[self.ups :], down_parent]]
-        after = [number[0, flow[: self.ups], up_parent], streams[self.ups :]]
+        number[0, flow[ups], chip[ups]] = ups
+        number[1, flow[downs], chip[downs]] = downs
+        up_parent = parents_of(plan.mesh, plan.up)[flow[ups], chip[ups]]
+        down_parent = parents_of(plan.mesh, plan.down)[flow[downs], chip[downs]]
+        before = [ups, number[1, flow[downs], down_parent]]
+        after = [number[0, flow[ups], up_parent], downs]
         every = np.arange(len(plan))
         ways = range(len(plan.mesh.ways))
         # The chip at each way of the root, where it is a child there on the way up or on the way down.
@@ -118,15 +142,14 @@ class Streams:
         real = (pairs[0] >= 0) & (pairs[1] >= 0)
         return pairs[0][real], pairs[1][real]
 
-    def run(self, key: Keys, latency: int, busy: Ints, *, backwards: bool = False) -> Timing:
+    def run(self, key: Keys | Due, latency: int, busy: Ints, *, backwards: bool = False) -> Timing:
         """Serve streams by key; backwards, every stream waits for those that otherwise wait for it.
 
         `busy` is for how many slots a chunk occupies each link; it can be sent on `latency` slots after that.
         """
         before, after = self.follows[::-1] if backwards else self.follows
         streams = len(self.flow)
-        is_up = np.arange(streams) < self.ups
-        early = ~is_up if backwards else is_up
+        early = ~self.is_up if backwards else self.is_up
         gate = np.zeros(streams, bool)
         if not self.plan.overlap:
             gate[after[early[before] & ~early[after]]] = True
@@ -135,11 +158,17 @@ class Streams:
         offset = np.concatenate([[0], np.cumsum(np.bincount(self.link, minlength=self.plan.mesh.link_numbers))])
         held_back = int(self.count[self.flow][early].sum())
         lengths, kind = np.unique(busy, return_inverse=True)
-        when, order, slots = _serve(
-            self.link, self.first, begin_next, after, begin_needs, needs, gate, early, held_back, offset, key,
-            latency, lengths, kind.astype(np.int64),
+        state = np.zeros((streams + 1, 8), np.int32)
+        state[:, FIRST], state[:, NEXT], state[:, NEEDS] = self.first, begin_next, begin_needs
+        state[:-1, LINK], state[:-1, FLAGS] = self.link, GATED * gate + EARLY * early
+        nothing = np.zeros(0)
+        due = key if isinstance(key, Due) else Due(nothing, nothing)
+        keys = np.zeros(0, np.float32) if isinstance(key, Due) else key
+        slot, order, stream, slots = _serve(
+            state, after, needs, held_back, offset, keys, due.begin, due.period, latency, lengths,
+            kind.astype(np.int64),
         )  # fmt: skip
-        return Timing(when, order, int(slots))
+        return Timing(slot, order, stream, int(slots))
 
 
 def serve(link: Places, count: Ints, pairs: tuple[Places, Places], key: Keys, latency: int, busy: Ints) -> Timing:
@@ -173,74 +202,82 @@ def on_the_clock(plan: Plan, count: Ints, latency: int, busy: Ints) -> tuple[Str
     links = plan.mesh.link_numbers
     busiest = int((np.bincount(streams.link, count[streams.flow], minlength=links) * busy).max())
     # Backwards in time a chunk sets out when it has arrived, and arrives when it set out.
-    taken = np.repeat(busy[streams.link], count[streams.flow]) - pace
-    mirror = np.repeat(streams.first[1:] - 1, count[streams.flow]) - streams.turn
-    key = np.empty(len(mirror), np.float32)
-    for _ in range(ROUNDS - sum(len(mirror) > many for many in MANY)):
+    taken = busy[streams.link] - pace
+    for _ in range(ROUNDS - sum(int(streams.first[-1]) > many for many in MANY)):
         if best.slots <= 1.01 * busiest:
             break
-        key[mirror] = timing.slots - timing.when - taken
-        back = streams.run(key, latency, busy, backwards=True)
-        timing = streams.run((back.slots - (back.when + taken)[mirror]).astype(np.float32), latency, busy)
+        back = streams.run(_mirrored(streams.first, taken, timing.when, timing.slots), latency, busy, backwards=True)
+        timing = streams.run(_mirrored(streams.first, taken, back.when, back.slots), latency, busy)
         if timing.slots >= best.slots:
             break
         best = timing
     return streams, best
 
 
-def _due(streams: Streams, hop: int, pace: int) -> Keys:
+@kernel
+def _mirrored(first: Ints, taken: Ints, when: Places, slots: int) -> Keys:
+    """Keys for the same transfers the other way round in time: each stream's last is its first."""
+    key = np.empty(len(when), np.float32)
+    for stream in range(len(first) - 1):
+        ends = first[stream] + first[stream + 1] - 1
+        for i in range(first[stream], first[stream + 1]):
+            key[ends - i] = slots - when[i] - taken[stream]
+    return key
+
+
+def _due(streams: Streams, hop: int, pace: int) -> Due:
     """When each transfer is due in an even flow of all chunks, the first guess at a schedule."""
     plan, flow, chip = streams.plan, streams.flow, streams.chip
     up_depth = depths(plan.mesh, plan.up)
     below = heights(plan.mesh, plan.down)
     after_root = below[np.arange(len(plan)), plan.root]
     way = up_depth.max(1) + after_root
-    is_up = np.arange(len(flow)) < streams.ups
-    left = np.where(is_up, up_depth[flow, chip] + after_root[flow], below[flow, chip] + 1)
+    left = np.where(streams.is_up, up_depth[flow, chip] + after_root[flow], below[flow, chip] + 1)
     period = (streams.count.sum() * pace * plan.max_load - hop * way / 2) / np.maximum(streams.count, 1)
     stagger = period * (np.arange(len(plan)) * GOLDEN % 1)
-    begin = stagger[flow] + hop * (0.5 * way[flow] - 1.5 * left)
-    chunks = streams.count[flow]
-    return np.asarray(streams.turn * np.repeat(period[flow], chunks) + np.repeat(begin, chunks), np.float32)
+    return Due(stagger[flow] + hop * (0.5 * way[flow] - 1.5 * left), period[flow])
 
 
 @kernel
 def _serve(
-    link: Places, first: Ints, begin_next: Ints, after: Places, begin_needs: Ints, needs: Places,
-    gate: npt.NDArray[np.bool_], early: npt.NDArray[np.bool_], held_back: int, offset: Ints, key: Keys,
-    latency: int, lengths: Ints, kind: Ints,
-) -> tuple[Places, Places, int]:  # fmt: skip
+    state: Places, after: Places, needs: Places, held_back: int, offset: Ints, keys: Keys, begins: Floats,
+    periods: Floats, latency: int, lengths: Ints, kind: Ints,
+) -> tuple[Places, Places, Places, int]:  # fmt: skip
     """Slot by slot, each link sends the waiting chunk with the lowest key.
 
-    Streams with a gate wait until all transfers of early streams, `held_back` of them, have arrived. A chunk occupies
+    Gated streams wait until all transfers of early streams, `held_back` of them, have arrived. A chunk occupies
     a link for `lengths[kind[link]]` slots. Those of one kind arrive in the order in which they were sent, so that each
     kind has a queue of what is on its way.
     """
-    streams, links, total = len(link), len(offset) - 1, first[-1]
+    streams, links = len(state) - 1, len(offset) - 1
+    total = state[streams, FIRST]
+    even = len(keys) == 0
     waiting = np.zeros(streams, np.int32)  # for each link, a heap of the streams with a chunk to send
     rank = np.zeros(streams, np.float32)
     queued = np.zeros(links, np.int32)
-    ready = np.zeros(streams, np.int32)
-    sent = np.zeros(streams, np.int32)
-    arrived = np.zeros(streams, np.int32)
-    when = np.zeros(total, np.int32)
+    slots = np.zeros(total, np.int32)
     order = np.zeros(total, np.int32)
+    whose = np.zeros(total, np.int32)
     kinds = len(lengths)
     room = np.zeros(kinds + 1, np.int64)
     for stream in range(streams):
-        room[kind[link[stream]] + 1] += first[stream + 1] - first[stream]
+        room[kind[state[stream, LINK]] + 1] += state[stream + 1, FIRST] - state[stream, FIRST]
     room = np.cumsum(room)
-    flown = np.zeros(total, np.int32)  # of each kind, the streams of its transfers and when they were sent:
-    since = np.zeros(total, np.int32)  # those from landed[k] to gone[k] are on their way
-    landed, gone = room[:-1].copy(), room[:-1].copy()
+    flown = np.zeros(total if kinds > 1 else 0, np.int32)  # of each kind, the places in `order` of its transfers:
+    landed, gone = room[:-1].copy(), room[:-1].copy()  # those from landed[k] to gone[k] are on their way
     free = np.zeros(links, np.int32)
     never = np.iinfo(np.int32).max
 
+    def due_of(stream: int) -> Any:
+        if even:
+            return np.float32(begins[stream] + state[stream, SENT] * periods[stream])
+        return keys[state[stream, FIRST] + state[stream, SENT]]
+
     def offer(stream: int, chunks: int) -> None:
-        if ready[stream] == 0:
-            here = link[stream]
+        if state[stream, READY] == 0:
+            here = state[stream, LINK]
             begin, at = offset[here], queued[here]
-            due = key[first[stream] + sent[stream]]
+            due = due_of(stream)
             while at > 0:
                 above = (at - 1) // 2
                 other = waiting[begin + above]
@@ -250,7 +287,7 @@ def _serve(
                 at = above
             waiting[begin + at], rank[begin + at] = stream, due
             queued[here] += 1
-        ready[stream] += chunks
+        state[stream, READY] += chunks
 
     def settle(begin: int, size: int, stream: int, due: float) -> None:
         # Put a stream at the top of a heap and let it sink to its place.
@@ -268,35 +305,42 @@ def _serve(
         waiting[begin + at], rank[begin + at] = stream, due
 
     for stream in range(streams):
-        if begin_needs[stream] == begin_needs[stream + 1] and first[stream] < first[stream + 1]:
-            offer(stream, first[stream + 1] - first[stream])
+        chunks = state[stream + 1, FIRST] - state[stream, FIRST]
+        if state[stream, NEEDS] == state[stream + 1, NEEDS] and chunks > 0:
+            offer(stream, chunks)
     slot, done, idle, end = 0, 0, never, 0
     while done < total:
         if idle > slot:  # a long latency leaves many slots in which nothing happens
             for k in range(kinds):
                 if landed[k] < gone[k]:
-                    idle = min(idle, since[landed[k]] + lengths[k] + latency)
+                    oldest = flown[landed[k]] if kinds > 1 else landed[k]
+                    idle = min(idle, slots[oldest] + lengths[k] + latency)
             if slot > 0:
                 slot = idle
         for k in range(kinds):
-            while landed[k] < gone[k] and since[landed[k]] + lengths[k] + latency == slot:
-                stream = flown[landed[k]]
+            while landed[k] < gone[k]:
+                oldest = flown[landed[k]] if kinds > 1 else landed[k]
+                if slots[oldest] + lengths[k] + latency != slot:
+                    break
+                stream = whose[oldest]
                 landed[k] += 1
-                arrived[stream] += 1
-                for j in range(begin_next[stream], begin_next[stream + 1]):
+                state[stream, ARRIVED] += 1
+                arrived = state[stream, ARRIVED]
+                for j in range(state[stream, NEXT], state[stream + 1, NEXT]):
                     then = after[j]
-                    whole = not (gate[then] and held_back > 0)
-                    for need in range(begin_needs[then], begin_needs[then + 1]):
-                        if arrived[needs[need]] < arrived[stream]:
+                    whole = not (state[then, FLAGS] & GATED and held_back > 0)
+                    for need in range(state[then, NEEDS], state[then + 1, NEEDS]):
+                        if state[needs[need], ARRIVED] < arrived:
                             whole = False
                     if whole:
                         offer(then, 1)
-                if early[stream]:
+                if state[stream, FLAGS] & EARLY:
                     held_back -= 1
                     if held_back == 0:
                         for then in range(streams):
-                            if gate[then] and ready[then] == 0 and first[then] < first[then + 1]:
-                                offer(then, first[then + 1] - first[then])
+                            chunks = state[then + 1, FIRST] - state[then, FIRST]
+                            if state[then, FLAGS] & GATED and state[then, READY] == 0 and chunks > 0:
+                                offer(then, chunks)
         idle = never  # the next slot in which a link with something to send is free
         for here in range(links):
             if queued[here] == 0:
@@ -306,18 +350,20 @@ def _serve(
                 continue
             begin = offset[here]
             stream = waiting[begin]
-            when[first[stream] + sent[stream]] = slot
-            order[done] = first[stream] + sent[stream]
-            sent[stream] += 1
-            done += 1
-            ready[stream] -= 1
+            slots[done] = slot
+            order[done] = state[stream, FIRST] + state[stream, SENT]
+            whose[done] = stream
             which = kind[here]
-            flown[gone[which]], since[gone[which]] = stream, slot
+            if kinds > 1:
+                flown[gone[which]] = done
             gone[which] += 1
+            state[stream, SENT] += 1
+            done += 1
+            state[stream, READY] -= 1
             free[here] = slot + lengths[which]
             end = max(end, free[here] + latency)
-            if ready[stream] > 0:
-                settle(begin, queued[here], stream, key[first[stream] + sent[stream]])
+            if state[stream, READY] > 0:
+                settle(begin, queued[here], stream, due_of(stream))
             else:
                 queued[here] -= 1
                 last = begin + queued[here]
@@ -325,4 +371,4 @@ def _serve(
             if queued[here] > 0:
                 idle = min(idle, free[here])
         slot += 1
-    return when, order, end
+    return slots, order, whose, end
