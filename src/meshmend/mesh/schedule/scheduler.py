@@ -153,39 +153,37 @@ class Streams:
         gate = np.zeros(streams, bool)
         if not self.plan.overlap:
             gate[after[early[before] & ~early[after]]] = True
-        begin_needs, needs = _grouped(after, before, streams)
-        begin_next, after = _grouped(before, after, streams)
-        offset = np.concatenate([[0], np.cumsum(np.bincount(self.link, minlength=self.plan.mesh.link_numbers))])
         held_back = int(self.count[self.flow][early].sum())
-        lengths, kind = np.unique(busy, return_inverse=True)
-        state = np.zeros((streams + 1, 8), np.int32)
-        state[:, FIRST], state[:, NEXT], state[:, NEEDS] = self.first, begin_next, begin_needs
-        state[:-1, LINK], state[:-1, FLAGS] = self.link, GATED * gate + EARLY * early
-        nothing = np.zeros(0)
-        due = key if isinstance(key, Due) else Due(nothing, nothing)
-        keys = np.zeros(0, np.float32) if isinstance(key, Due) else key
-        slot, order, stream, slots = _serve(
-            state, after, needs, held_back, offset, keys, due.begin, due.period, latency, lengths,
-            kind.astype(np.int64),
-        )  # fmt: skip
-        return Timing(slot, order, stream, int(slots))
+        flags = GATED * gate + EARLY * early
+        return _timed(self.link, self.first, (before, after), flags, held_back, key, latency, busy)
 
 
 def serve(link: Places, count: Ints, pairs: tuple[Places, Places], key: Keys, latency: int, busy: Ints) -> Timing:
     """Serve any streams by key: each has so many chunks and one link, and of a pair the second waits for the first."""
-    streams = len(link)
-    before, after = pairs
+    first = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
+    return _timed(link, first, pairs, np.zeros(len(link), np.int64), 0, key, latency, busy)
+
+
+def _timed(
+    link: Places, first: Ints, pairs: tuple[Places, Places], flags: Ints, held_back: int, key: Keys | Due, latency: int,
+    busy: Ints,
+) -> Timing:  # fmt: skip
+    """Run the clock for streams with these links, transfers and flags."""
+    streams, (before, after) = len(link), pairs
     begin_needs, needs = _grouped(after, before, streams)
     begin_next, after = _grouped(before, after, streams)
     offset = np.concatenate([[0], np.cumsum(np.bincount(link, minlength=len(busy)))])
-    first = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
     lengths, kind = np.unique(busy, return_inverse=True)
-    never = np.zeros(streams, bool)
-    when, order, slots = _serve(
-        link, first, begin_next, after, begin_needs, needs, never, never, 0, offset, key, latency, lengths,
-        kind.astype(np.int64),
-    )  # fmt: skip
-    return Timing(when, order, int(slots))
+    state = np.zeros((streams + 1, 8), np.int32)
+    state[:, FIRST], state[:, NEXT], state[:, NEEDS] = first, begin_next, begin_needs
+    state[:-1, LINK], state[:-1, FLAGS] = link, flags
+    nothing = np.zeros(0)
+    due = key if isinstance(key, Due) else Due(nothing, nothing)
+    keys = np.zeros(0, np.float32) if isinstance(key, Due) else key
+    slot, order, stream, slots = _serve(
+        state, after, needs, held_back, offset, keys, due.begin, due.period, latency, lengths, kind.astype(np.int64)
+    )
+    return Timing(slot, order, stream, int(slots))
 
 
 def _grouped(by: Places, values: Places, groups: int) -> tuple[Ints, Places]:

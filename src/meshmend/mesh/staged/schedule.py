@@ -114,19 +114,15 @@ def schedule(
     turn = np.arange(first[-1]) - np.repeat(first[:-1], of_stream)
     # Those with the longest way left go first, and of equal ones the earlier chunks.
     key = (AHEAD * turn * max(1, pace) - np.repeat(streams.left * hop, of_stream)).astype(np.float32)
-    timing = serve(
-        streams.link, of_stream, _waits(streams, cells.source), key, hop - max(1, pace), busy
-    )  # fmt: skip
-    order = timing.order
+    timing = serve(streams.link, of_stream, _waits(streams, cells.source), key, hop - max(1, pace), busy)
     first_chunk = np.concatenate([[0], np.cumsum(count)[:-1]])
     chunk = turn + np.repeat(first_chunk[streams.flow], of_stream)
-    stream = np.repeat(np.arange(len(streams.link)), of_stream)[order]
     table = Schedule(
-        plan.mesh, chunks, hop, timing.when[order], streams.link[stream], chunk[order].astype(np.int32),
-        streams.copy[stream], pace,
+        plan.mesh, chunks, hop, timing.slot, streams.link[timing.stream], chunk[timing.order].astype(np.int32),
+        streams.copy[timing.stream], pace,
     )  # fmt: skip
     return StagedSchedule(
-        table, streams.take[stream], streams.put[stream], cells.chip, cells.source, cells.result,
+        table, streams.take[timing.stream], streams.put[timing.stream], cells.chip, cells.source, cells.result,
         np.repeat(np.arange(len(plan)), count).astype(np.int32),
     )  # fmt: skip
 

@@ -250,9 +250,7 @@ def rules(needed: int) -> dict[str, Callable[[Machine, Speeds, Account], Rule]]:
 def study(machine: Machine, tell: Tell = SILENT) -> CubeStudy:
     """Every job under every rule; all rules see the same failures."""
     rate, repair = {"host": machine.rate}, {"host": machine.repair}
-    histories = [
-        sample(machine.mesh, machine.hours, rate, repair, machine.seed, job, False) for job in range(machine.jobs)
-    ]
+    histories = [sample(machine.mesh, machine.hours, rate, repair, machine.seed, job) for job in range(machine.jobs)]
     speeds, months = Speeds(machine), []
     for name, rule in rules(machine.needed).items():
         useful, chips, lost = [], [], dict.fromkeys(Cause, 0.0)
