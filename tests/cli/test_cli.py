@@ -238,7 +238,7 @@ def test_verify_of_other_files_says_what_they_are(run: Run) -> None:
     save(Mesh(4, 4), "mesh.json")
     refused(run("verify", "mesh.json"), "'mesh.json' holds the mesh 4x4, not a plan", "meshmend plan MESH --json")
     Path("text.json").write_text("hello")
-    refused(run("verify", "text.json"), "'text.json' is not JSON")
+    refused(run("verify", "text.json"), "'text.json': this is not JSON")
     Path("list.json").write_text("[1, 2]")
     refused(run("verify", "list.json"), "neither a plan nor a mesh")
 

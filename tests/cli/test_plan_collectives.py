@@ -32,7 +32,6 @@ def test_it_prints_the_plan_its_bound_and_its_proof(
         (["8x8", "--groups", "2x2", "--collective", "broadcast"], "leave out --groups or --collective"),
         (["8x8", "--groups", "2x2", "--algorithm", "ring"], "plans all-reduces over all chips"),
         (["8x8", "--collective", "broadcast", "--root", "a"], "cannot read the chip 'a'"),
-        (["8x8", "--groups", "2x2", "--json", "p.json"], "--json applies only to all-reduces over all chips"),
         (
             ["4x4", "--collective", "all_gather", "--link", "x", "--spread-roots"],
             "--spread-roots and --link apply only",

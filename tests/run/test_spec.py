@@ -51,7 +51,7 @@ def test_a_run_folder_of_another_format_is_refused_and_both_versions_named(other
     with pytest.raises(FormatError) as refused:
         load_spec("mine")
     said = str(refused.value)
-    assert f"format {other}" in said and f"format {FORMAT}" in said and "9.8.7" in said
+    assert f"format {other}" in said and f"formats {OLDEST} to {FORMAT}" in said and "9.8.7" in said
     assert "start a new run" in said and "\n" not in said
 
 

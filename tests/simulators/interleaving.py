@@ -243,8 +243,14 @@ class SteppedFiles(RankFiles):
         self._simulation.step()
         return np.frombuffer(self.there.pop("given"), np.uint8)
 
-    def take_copy(self, number: int) -> npt.NDArray[np.uint8]:
-        return self._take(f"copy-{number}")
+    def read_copy(self, number: int) -> npt.NDArray[np.uint8]:
+        self._simulation.step()
+        return np.frombuffer(self.there[f"copy-{number}"], np.uint8)
+
+    def drop_copies(self) -> None:
+        for name in [name for name in self.there if name.startswith("copy-")]:
+            self._simulation.step()
+            self.there.pop(name, None)
 
     def take_fill(self, number: int) -> npt.NDArray[np.uint8] | None:
         try:

@@ -260,5 +260,6 @@ class Watched(LocalWorker):
 
     simulation: Jobs
 
-    def _kill_courier(self) -> None:
+    def clear(self) -> None:
+        super().clear()
         self.simulation.kill_courier(self.segment.courier.process.number)

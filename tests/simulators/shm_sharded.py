@@ -26,7 +26,7 @@ from meshmend.job.slices import answers
 from meshmend.job.slices.answers import SliceSide
 from meshmend.job.slices.holder import Copy, Holder, State, Totals
 from meshmend.job.state.codec import decode, encode
-from tests.simulators.interleaving import Actor, Interleaving, Killed
+from tests.simulators.interleaving import Actor, Interleaving, Killed, SteppedFiles
 from tests.simulators.shm_jobs import JOBS, LANES, ROUNDS, Jobs, lanes_in
 
 MEASURES = 1
@@ -171,6 +171,7 @@ class Sharded(Jobs):
                 leaves, about = decode(data, None)
                 whose = dict(leaves)["whose"].tolist()
                 assert whose == [job, memory.done, number] and about["version"] == memory.done, f"{whose}, {about}"
+            port.drop_copies()
         fills = FILLS.get(round, frozenset()) - memory.held
         for number in fills:
             state = [("whose", np.array([job, memory.done, number]))]
@@ -205,6 +206,9 @@ class Port(SlicePort):
     def __init__(self, simulation: Sharded, segment: CourierSegment, side: CourierSide, memory: ShardedMemory) -> None:
         self.simulation, self.segment, self.side, self._memory = simulation, segment, side, memory
         segment.courier_bell = cast(Any, Bell(simulation))
+
+    def drop_copies(self) -> None:
+        cast(SteppedFiles, self.segment.files).drop_copies()
 
     def _end_with_worker(self) -> None:
         if self.simulation.ends(self.segment):

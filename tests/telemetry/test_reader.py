@@ -117,7 +117,7 @@ def test_a_folder_of_another_version_is_refused(tmp_path: Path, other: int) -> N
     for use in (read, follow):
         with pytest.raises(FormatError) as error:
             use(tmp_path)
-        assert f"format {other}" in str(error.value) and f"format {FORMAT}" in str(error.value)
+        assert f"format {other}" in str(error.value) and f"formats {OLDEST} to {FORMAT}" in str(error.value)
         assert "\n" not in str(error.value)
     (tmp_path / "run.json").write_text("damaged")  # what is there of its events can be read all the same
     assert read(tmp_path) == [struck(1)]

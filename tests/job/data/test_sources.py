@@ -319,7 +319,7 @@ def test_padding_gives_a_tuple_one_more_part() -> None:
         (lambda: mm.data.rows([5]).pad([8])[np.array([0])], "no array to pad"),
         (lambda: mm.data.rows([np.ones(1), np.ones(2)])[np.arange(2)], "pad them"),
         (lambda: mm.data.rows(["text"]).map(lambda sample: [sample, None, object()])[np.array([0])], "a map"),
-        (lambda: mm.data.rows([object()]).cache("1MB")[np.array([0])], "make it one in a map"),
+        (lambda: mm.data.rows([object()]).cache("1MB")[np.array([0])], "convert it in a map"),
     ],
 )
 def test_mistakes_are_one_sentence(make: Any, message: str) -> None:

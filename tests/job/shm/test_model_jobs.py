@@ -250,4 +250,5 @@ def test_a_mutant_of_sharded_rounds_is_found_out(
     monkeypatch.setattr(kind, name, mutant)
     with pytest.raises(WRONG):
         play(Sharded, stay, slow=True)
-        explore(Sharded, stride=307, seeds=20)
+        for stride in (211, 149, 83):  # which points a sample has shifts with every access that the code makes
+            explore(Sharded, stride=stride, seeds=20)
