@@ -378,6 +378,14 @@ def test_an_agent_looks_at_everything_now_and_then(calm: Agent, worker: LocalWor
         calm.wait()
 
 
+def test_the_death_of_mpirun_wakes_an_agent_while_all_is_calm(
+    calm: Agent, worker: LocalWorker, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "poll_pulse", lambda _: process.kill())
+    calm.wait(mpiruns=[process.pid])
+    assert process.wait(60) == -signal.SIGKILL
+
+
 @pytest.mark.parametrize(
     "news", [{"still": 1}, {"courier": CourierState.LOST}, {"agreed": 0}, {"saving": True}, {"exiting": True}], ids=str
 )

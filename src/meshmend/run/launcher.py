@@ -201,10 +201,11 @@ class Launcher:
         return frozenset(probe.host for probe in probes if not probe.answer)
 
     def _wait(self) -> None:
-        """Wait until the next poll, or a death on this host."""
+        """Wait until the next poll, or a death on this host; mpirun's too, whose couriers notice it only later."""
         here = [agent for agent in self.pool.agents.values() if isinstance(agent, Agent)]
         if here:
-            here[0].wait()
+            worlds = [world for world in self._worlds.values() if world is not None and not world.ended]
+            here[0].wait(mpiruns=[world.process.pid for world in worlds])
         else:
             time.sleep(AGENT_POLL)
 

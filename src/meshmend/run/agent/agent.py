@@ -199,14 +199,14 @@ class Agent:
         found = [one for folder in worlds_of(self.run) for one in running("prte_remote_tmpdir_base", str(folder))]
         return [one for one in found if name(one) == DAEMON]
 
-    def wait(self, *others: int) -> None:
-        """Wait until the next look; less if a worker or a courier dies, or one of the other files becomes readable.
+    def wait(self, *others: int, mpiruns: Sequence[int] = ()) -> None:
+        """Wait until the next look; less if a process dies, or one of the other files becomes readable.
 
         While all is calm, only the workers' pulses are polled meanwhile, at their own pace, as often as a hang must be
         noticed: a look at everything takes ten times as long, and takes it from workers that compute.
         """
         calm = self.alone and bool(self.workers) and all(worker.calm for worker in self.workers.values())
-        processes = [process for worker in self._living() for process in worker.processes]
+        processes = [*mpiruns, *(process for worker in self._living() for process in worker.processes)]
         until = time.monotonic() + AGENT_REST
         while True:
             paces = [worker.pace for worker in self._living()] if calm else []
