@@ -187,3 +187,13 @@ def test_one_that_is_stopped_while_it_loads_is_found() -> None:
     assert pulse.still(6.5, lambda: False) == 0
     assert pulse.still(7.0, lambda: True) == 0  # stopped again, but not for long
     assert pulse.still(70.0, lambda: True) == 0  # nor does time count in which nobody looked
+
+
+def test_a_pause_between_steps_is_not_judged_as_one_inside_a_lane() -> None:
+    """It waits for a second outside of lanes, where a minute is allowed, and then begins one."""
+    pulse, now = paced(0.015, 20, inside=False)
+    for _ in range(100):
+        now += TICK
+        assert pulse.still(pulse.progress, False, True, now, lambda: (Doing.WAITING, 0.0)) < HANGS
+    assert pulse.own > HANG_FLOOR["running"]
+    assert pulse.still(pulse.progress, True, True, now + TICK, lambda: (Doing.RUNNING, 0.0)) == 0

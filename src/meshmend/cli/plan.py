@@ -218,7 +218,8 @@ def verify(file: str, *, chunks: int | None = None) -> int:
         schedule: Schedule | CollectiveSchedule = made
     else:
         prove(made)
-        of_bound = f"{made.algbw:.3f} B ({100 * made.efficiency:.1f} % of the bound)"
+        whose = "the bound in the file" if isinstance(made, CollectivePlan) else "the bound"
+        of_bound = f"{made.algbw:.3f} B ({100 * made.efficiency:.1f} % of {whose})"
         what = f", {made.algorithm}" if isinstance(made, CollectivePlan) else ""
         print(f"plan      right: {plural(len(made), 'flow')} on {made.mesh}{what}, {of_bound}")
     with Progress() as progress:

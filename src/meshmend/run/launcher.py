@@ -227,6 +227,9 @@ class Launcher:
                 self.console.tell(message)
             case actions.Adopt(host=host, ranks=ranks):
                 self._tell(host, messages.Adopt(ranks=ranks))
+                if self.pool.has(host):  # what follows for this host must not be of an attempt before its workers'
+                    found = (view.attempt for view in self.pool.agents[host].look())
+                    self.state.attempt = max([self.state.attempt, *found])
             case actions.Start():
                 self._start(action)
             case actions.Kill(rank=rank, host=host, cause=cause):

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from fnmatch import fnmatchcase
 from importlib import metadata
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock, Thread, current_thread, main_thread
 from typing import Any, BinaryIO
 
 from meshmend.base.clocks import HALT_LEDGER, ROOM_POLL, UNWRITABLE
@@ -216,6 +216,8 @@ class Log:
             if error is None or not go_on(error, HALT_LEDGER):
                 return
             if error.errno not in PASSING and time.monotonic() - began > UNWRITABLE:
+                if current_thread() is not main_thread():
+                    return  # an error here would end this thread alone; the main thread's next line finds out
                 self.wait = None  # what follows, such as a last checkpoint, must not wait as long again
                 raise unwritable(self._path, error, self._folder.name)
             time.sleep(ROOM_POLL)

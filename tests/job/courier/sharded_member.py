@@ -137,7 +137,8 @@ class HolderWorker:
     def drop_copies(self) -> None:
         pass
 
-    def fill_from(self, number: int, member: Hello) -> None:
+    def fill_from(self, number: int, member: Hello, look: Any) -> None:
+        del look
         raise AssertionError(f"slice {number} of worker {member.rank}: each is on a host of its own")
 
     def copy_of(self, number: int) -> np.ndarray:

@@ -163,7 +163,7 @@ def test_a_wrong_schedule_is_read_and_then_refused_by_verify(tmp_path: Path) -> 
 
 
 def test_other_things_cannot_be_saved(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="save takes a plan, a schedule or a mesh, not str"):
+    with pytest.raises(TypeError, match=r"save takes plans .* not str"):
         save("plan", str(tmp_path / "x.mm"))  # type: ignore[arg-type]
     assert list(KINDS) == ["plan", "schedule", "collective plan", "collective schedule", "mesh"]
 
@@ -180,3 +180,12 @@ def test_the_command_line_writes_and_proves_all_of_them(tmp_path: Path, capsys: 
     assert "schedule  right" in capsys.readouterr().out
     assert main(["verify", table, "--chunks", "3"]) != 0
     assert "leave out --chunks" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("bound", ["1e999999999", "0", "-1", "1/0", "٣"])
+def test_a_bound_that_is_none_is_refused_at_once(tmp_path: Path, bound: str) -> None:
+    path = tmp_path / "plan.json"
+    save(plan("4x4", collective="broadcast"), str(path))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "bound": bound}))
+    with pytest.raises(FormatError):
+        load(str(path))

@@ -113,5 +113,10 @@ def test_plans_are_refused_with_the_reason() -> None:
     first, *others = plan.flows
     with pytest.raises(VerifyError, match=r"gets no result|runs in a circle"):
         mm.verify(replace(PLANS[1], flows=tuple(replace(f, down=np.full_like(f.down, -1)) for f in PLANS[1].flows)))
+    line = staged(mm.Mesh.parse("1x4"), [4])
+    missing = line.flows[0].down.copy()
+    missing[np.flatnonzero(missing >= 0)[-1]] = ABSENT
+    with pytest.raises(VerifyError, match="gets no result"):
+        mm.verify(replace(line, flows=(replace(line.flows[0], down=missing), *line.flows[1:])))
     with pytest.raises(VerifyError, match="no stages"):
         mm.verify(replace(plan, flows=(replace(first, stages=()), *others)))

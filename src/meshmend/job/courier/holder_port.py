@@ -65,8 +65,8 @@ class HolderPort(WorkerPort, Protocol):
     def drop_copies(self) -> None:
         """All members have the copies that were made for them."""
 
-    def fill_from(self, number: int, member: Hello) -> None:
-        """Hold a slice from now on whose copy a member of this host has made."""
+    def fill_from(self, number: int, member: Hello, look: Callable[[], None]) -> None:
+        """Hold a slice from now on whose copy a member of this host has made; `look` as above."""
 
     def fill(self, number: int, copy: Bytes, look: Callable[[], None]) -> None:
         """Hold a slice from now on; `look` as above."""

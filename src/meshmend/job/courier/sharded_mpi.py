@@ -114,7 +114,7 @@ class ShardedMpi(Mpi):
         copies = self.holder.copies_of(given, self.look) if given else {}
         for number, copy in self._copies[-1].swap(mine, fills, copies).items():
             if isinstance(copy, Hello):
-                self.holder.fill_from(number, copy)
+                self.holder.fill_from(number, copy, self.look)
             else:
                 self.holder.fill(number, copy, self.look)
 

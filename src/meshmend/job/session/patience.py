@@ -6,6 +6,7 @@ It waits for a file that it cannot write: for ever while it trains, but not whil
 from __future__ import annotations
 
 import errno
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,14 +14,32 @@ from contextlib import contextmanager
 from meshmend.job.shm.records import WritableWorkerRecord
 
 
-@contextmanager
-def paused(own: WritableWorkerRecord) -> Iterator[None]:
-    """Tell the agent that this worker may make no progress for long; one pause may lie within another."""
-    before, own.paused = own.paused, True
-    try:
-        yield
-    finally:
-        own.paused = before
+class Raised:
+    """A flag of a worker's record that is up as long as anything wants it up, in whichever thread.
+
+    Pauses may lie within each other, and those of two threads may overlap: the thread that writes checkpoints waits for
+    room too.
+    """
+
+    def __init__(self, own: WritableWorkerRecord, flag: str) -> None:
+        self._own, self._flag = own, flag
+        self._lock, self._many, self._before = threading.Lock(), 0, False
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Have it up in this context."""
+        with self._lock:
+            if not self._many:
+                self._before = getattr(self._own, self._flag)
+            self._many += 1
+            setattr(self._own, self._flag, True)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._many -= 1
+                if not self._many:
+                    setattr(self._own, self._flag, self._before)
 
 
 class WriterPatience:

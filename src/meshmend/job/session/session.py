@@ -24,7 +24,7 @@ from meshmend.job.protocol import Total, divide
 from meshmend.job.reduction.footer import MOST_ROUNDS, Call, Footer, Note
 from meshmend.job.session.listener import Export, Listener
 from meshmend.job.session.message_room import MessageRoom, SumFormat
-from meshmend.job.session.patience import WriterPatience, paused
+from meshmend.job.session.patience import Raised, WriterPatience
 from meshmend.job.shm.mailbox import ALL, WorkerSide
 from meshmend.job.shm.records import Order, PartWanted
 from meshmend.job.shm.segment import WorkerSegment, open_as_worker
@@ -96,7 +96,7 @@ class WorkerSession:
         self._digest, self._step = Later.of(0), 0
         self._have: set[int] = set()
         """The lanes in the part, of the round that goes on."""
-        self.pause = partial(paused, self._own)
+        self.pause, self._saving = Raised(self._own, "paused"), Raised(self._own, "saving")
         """Tells the agent that this worker may make no progress for long; one pause may lie within another."""
         self.save: Callable[[], bool] = lambda: True
         """Writes a checkpoint of the last committed state when the run is halted; returns whether it could."""
@@ -348,14 +348,10 @@ class WorkerSession:
     @contextmanager
     def waits_for_room(self) -> Iterator[Patience]:
         """Have nobody take this worker for one that hangs, or kill it when the run is halted: it has to write."""
-        with self.pause():
-            before, self._own.saving = self._own.saving, True
-            try:
-                yield self._patience
-                if not self._patience.gave_up:
-                    self._own.unwritten = 0
-            finally:
-                self._own.saving = before
+        with self.pause(), self._saving():
+            yield self._patience
+            if not self._patience.gave_up:
+                self._own.unwritten = 0
 
     def leave(self) -> None:
         """No more steps: stay until all the others have the last total too."""

@@ -79,6 +79,7 @@ class RankFiles:
 
     def put_given(self, pieces: Iterable[Any]) -> None:
         """Store the state that this rank's worker must begin with."""
+        self.path("given.new").unlink(missing_ok=True)  # the same as for fills
         self._write("given", pieces)
 
     def link_given(self, rank: int) -> None:
@@ -108,6 +109,7 @@ class RankFiles:
 
     def put_fill(self, number: int, copy: npt.NDArray[np.uint8]) -> None:
         """Put down another worker's copy of a slice, for this rank's worker to hold."""
+        self.path(f"fill-{number}.new").unlink(missing_ok=True)  # a killed courier's may be a link to what others read
         self._write(f"fill-{number}", [copy])
 
     def take_fill(self, number: int) -> npt.NDArray[np.uint8] | None:

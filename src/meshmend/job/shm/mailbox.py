@@ -307,6 +307,10 @@ class CourierSide:
         self._copies = _number(self._segment.courier.copies_wanted)
         self._segment.worker_bell.ring()
 
+    def awaits_copies(self) -> bool:
+        """Whether the worker has yet to make copies, which this courier or one before it has asked for."""
+        return _unanswered_copies(self._segment) is not None
+
     def has_copies(self) -> bool:
         """Whether the worker has answered."""
         mail = self._segment.worker.copies

@@ -43,8 +43,8 @@ def execute(schedule: CollectiveSchedule, parts: Array) -> Array:
     if parts.ndim < 2 or len(parts) != chips or (kind.personal and parts.shape[1] != chips):
         expected = f"({chips}, {chips}, n)" if kind.personal else f"({chips}, n)"
         raise PlanError(f"parts of shape {parts.shape} were given for {chips} live chips: give {expected}")
-    if kind.up and kind.per_chip and parts.shape[1] % chips:
-        raise PlanError(f"{parts.shape[1]} numbers cannot be scattered over {chips} chips: give a multiple of {chips}")
+    if kind.up and kind.per_chip and parts[0].size % chips:
+        raise PlanError(f"{parts[0].size} numbers cannot be scattered over {chips} chips: give a multiple of {chips}")
     pieces = pieces_of(schedule)
     cuts = np.stack([cut(pieces, part) for part in parts])
     held = _replayed(schedule, np.stack([begin(pieces, chip, own) for chip, own in enumerate(cuts)]))

@@ -111,6 +111,8 @@ def allreduce(
     `chunks` there are as many as keep the links busy half of the time. With `kernel=True` it runs as one Pallas kernel
     on TPUs; `kernel=InterpretParams(…)` of Pallas runs that on any device.
     """
+    if not isinstance(plan, Plan):
+        raise PlanError("allreduce takes plans of trees: plan without staged=True, or use collective() for groups")
     here = placed(plan.mesh, jax.devices() if devices is None else devices)
     line = jax.sharding.Mesh(np.array(here), (AXIS,))
     schedule = plan.schedule(chunks_of(plan) if chunks is None else chunks, hop=HOP, even=True)

@@ -104,6 +104,8 @@ def collective(plan: CollectivePlan, devices: Sequence[Any] | None = None, *, ch
 
     Without `chunks` there are as many as keep the links busy half of the time.
     """
+    if not isinstance(plan, CollectivePlan):
+        raise PlanError("collective takes plans of groups and of other collectives: use allreduce() for all chips")
     here = placed(plan.mesh, jax.devices() if devices is None else devices)
     if len(here) != len(plan.mesh.live):
         raise PlanError(f"{len(here)} devices for {len(plan.mesh.live)} live chips: give one device of each chip")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from meshmend.errors import FormatError
-from meshmend.mesh.files.forms import FORMAT, KINDS, Array, Form, damaged, field
+from meshmend.mesh.files.forms import FORMAT, KINDS, MOST, Array, Form, damaged, field
 
 MAGIC = b"meshmend binary "
 LEVEL = 6
@@ -54,14 +54,15 @@ def from_bytes(data: bytes) -> Form:
         head = json.loads(head_bytes)
     except (ValueError, RecursionError):
         raise damaged("file", "its head is not JSON") from None
-    if not isinstance(head, dict) or head.get("kind") not in KINDS:
+    if not isinstance(head, dict) or not isinstance(head.get("kind"), str) or head["kind"] not in KINDS:
         raise damaged("file", "it does not say what it holds")
     columns = {}
     for listed in field(head, "columns", list):
         if not isinstance(listed, dict):
             raise damaged(head["kind"], "a column without name and type")
         block, rest = rest[: field(listed, "bytes", int)], rest[listed["bytes"] :]
-        columns[field(listed, "name", str)] = _column(head["kind"], listed, block)
+        name = field(listed, "name", str)
+        columns[name] = _column(head["kind"], listed, block)
     if rest:
         raise damaged(head["kind"], f"{len(rest)} bytes too many")
     return Form(head["kind"], field(head, "fields", dict), columns)
@@ -75,8 +76,10 @@ def _planes(rows: Array) -> bytes:
 def _column(kind: str, listed: dict[str, Any], block: bytes) -> Array:
     name, shape = listed["name"], field(listed, "shape", list)
     known = TYPES.get(field(listed, "type", str))
-    if known is None or not shape or not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in shape):
-        raise damaged(kind, f"column {name!r} has type {listed['type']!r} and shape {shape}")
+    if known is None or len(shape) not in (1, 2) or not all(type(n) is int and 0 <= n <= MOST for n in shape):
+        raise damaged(kind, f"column {name!r} has type {listed['type']!r} and shape {str(shape)[:60]}")
+    if name in RISING and known != TYPES["i4"]:
+        raise damaged(kind, f"column {name!r} has type {listed['type']!r}, expected 'i4'")
     size = math.prod(shape) * np.dtype(known).itemsize
     reader = zlib.decompressobj()
     try:

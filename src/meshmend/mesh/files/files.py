@@ -18,7 +18,8 @@ ENDING = ".mm"
 def save(thing: Thing, path: str) -> None:
     """Write a plan, a schedule or a mesh: binary where the name ends in `.mm`, else as JSON."""
     if not isinstance(thing, tuple(kind.made for kind in KINDS.values())):
-        raise TypeError(f"save takes a plan, a schedule or a mesh, not {type(thing).__name__}")
+        kind = type(thing).__name__
+        raise TypeError(f"save takes plans of trees and of collectives, their schedules and meshes, not {kind}")
     if path.endswith(ENDING):
         data = binary.to_bytes(to_form(thing))
     else:

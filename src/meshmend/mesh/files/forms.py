@@ -7,6 +7,7 @@ say; here it only has to be one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -92,6 +93,8 @@ def field(fields: dict[str, Any], name: str, expected: type) -> Any:
     if name not in fields:
         raise FormatError(f"the field {name!r} is missing: create the file again")
     value: Any = fields[name]
+    if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise FormatError(f"{name} holds half of a surrogate pair: create the file again")
     if not isinstance(value, expected) or (expected is not bool and isinstance(value, bool)):
         raise FormatError(f"{name} is {str(value)[:40]!r}, expected {WORDS[expected]}: create the file again")
     if isinstance(value, int) and expected is int and not 0 <= value <= MOST:
@@ -131,10 +134,17 @@ def _plan(mesh: Mesh, fields: dict[str, Any], columns: dict[str, Array]) -> Plan
 def _collective_plan(mesh: Mesh, fields: dict[str, Any], columns: dict[str, Array]) -> CollectivePlan:
     if len(columns["part"]) != mesh.size:
         raise ValueError(f"part has {len(columns['part'])} chips, the mesh {mesh.size}")
-    fraction = Fraction(fields["bound"]) if fields["bound"] else None
+    fraction = _fraction(fields["bound"]) if fields["bound"] else None
     bound = CutBound(mesh, fraction, columns["part"], fields["reason"])
     group, share, root, up, down = (columns[name] for name in ("group", *_FLOWS))
     return CollectivePlan(mesh, fields["collective"], group, share, root, up, down, fields["cut"], bound, fields["why"])
+
+
+def _fraction(text: str) -> Fraction:
+    """A bound above 0, as `str(Fraction)` writes it: `1e999999999` would fill the memory."""
+    if not re.fullmatch(r"[0-9]{1,40}(/[0-9]{1,40})?", text) or not (found := Fraction(text)):
+        raise ValueError(f"the bound {text[:40]!r} is no fraction above 0")
+    return found
 
 
 def _table(mesh: Mesh, fields: dict[str, Any], columns: dict[str, Array]) -> Schedule:

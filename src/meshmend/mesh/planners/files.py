@@ -76,6 +76,8 @@ def _field(data: dict[str, Any], name: str, kind: type) -> Any:
     right = isinstance(value, (int, float) if kind is float else kind) and (kind is bool) == isinstance(value, bool)
     if not right:
         raise ValueError(f"{name} is {json.dumps(value)[:40]}, expected {_KINDS[kind]}")
+    if kind is str:
+        value.encode()  # half of a surrogate pair is a ValueError: no digest could be made of it
     return value
 
 

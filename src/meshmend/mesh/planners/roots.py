@@ -27,6 +27,8 @@ ROUNDING = 1e-9
 
 def spread_roots(plan: Plan) -> Plan:
     """The plan with its flows cut into pieces that have their roots on all chips, each with the same share."""
+    if not isinstance(plan, Plan):
+        raise PlanError("the roots of plans of trees can be spread: plan without staged=True, groups or collective")
     if not there_and_back(plan):
         raise PlanError(
             f"the roots of {plan.algorithm} cannot be spread: its flows reduce and broadcast over different links; "

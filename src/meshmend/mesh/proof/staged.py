@@ -71,7 +71,8 @@ def verify_staged_plan(plan: StagedPlan) -> None:
         down = np.where(mesh.alive, flow.down, ABSENT)[None]
         _refuse(mesh, (~mesh.alive & (flow.down >= 0))[None], number, "the way back", "is dead, but takes part")
         _tops(mesh, down, mesh.alive, number, "the way back")
-        _refuse(mesh, (down == ROOT) & ~inside, number, "the way back", "gets no result")
+        nothing = ((down == ROOT) & ~inside) | ((down == ABSENT) & mesh.alive)
+        _refuse(mesh, nothing, number, "the way back", "gets no result")
 
 
 def _refuse(mesh: Mesh, wrong: npt.NDArray[np.bool_], flow: int, where: str, what: str) -> None:

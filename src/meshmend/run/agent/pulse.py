@@ -81,6 +81,11 @@ class Pulse:
             self.own, self._looked = 0.0, None
             self.owing = now if owes else None
             return 0
+        if inside != self.inside:
+            # It has begun to compute, or ended: what it took before is not to be judged by the other measure.
+            self.inside, self.own, self._looked = inside, 0.0, None
+            self.owing = now if owes else None
+            return 0
         if not owes or self.owing is None:
             self.owing = now if owes else None  # while it waits for other workers, the pause is not its own
             return 0

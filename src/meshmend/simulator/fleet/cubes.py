@@ -63,8 +63,11 @@ class Machine:
             raise SimulateError(f"{self.mesh} is not built of whole cubes of 4x4x4: give such a mesh, as tpu7x-pod")
         if not 1 <= self.needed <= self.cubes:
             raise SimulateError(f"{self.needed} cubes of {self.cubes}: give 1 to {self.cubes}")
-        if self.jobs < 1 or self.weeks <= 0 or self.rate < 0 or self.repair <= 0:
+        times = 0 < self.weeks < math.inf and 0 < self.repair < math.inf and 0 <= self.rate < math.inf
+        if self.jobs < 1 or not times:
             raise SimulateError("give at least 1 job and times above 0")
+        if self.seed < 0 or self.step.lanes < 0:
+            raise SimulateError(f"seed={self.seed} and lanes={self.step.lanes}: expected whole numbers from 0 up")
 
     @property
     def cubes(self) -> int:
@@ -128,14 +131,17 @@ class Speeds:
 
     def relative(self, hosts: int) -> float:
         """The algbw around so many dead hosts, over that of the intact machine: the lowest of some random holes."""
-        hosts = next((number for number in NUMBERS if number >= hosts), hosts) if hosts else 0
+        total = count(self.machine.mesh, "host")
+        if hosts == total:
+            return 0.0
+        hosts = next((number for number in NUMBERS if hosts <= number < total), hosts) if hosts else 0
         if hosts not in self._known:
             mesh, random = self.machine.mesh, np.random.default_rng([self.machine.seed, hosts])
             found = []
             for _ in range(SAMPLE):
-                which = random.choice(count(mesh, "host"), hosts, replace=False).tolist()
+                which = random.choice(total, hosts, replace=False).tolist()
                 around = mesh.fail(chips=dead(mesh, [piece(mesh, "host", number) for number in which])[0])
-                found.append(reach(bound(around).value) / self._whole)
+                found.append(reach(bound(around.largest()).value) / self._whole)
             self._known[hosts] = min(found)
         return self._known[hosts]
 
@@ -229,7 +235,10 @@ class Reload(Rule):
     """All cubes, around dead hosts, from the last checkpoint."""
 
     def change(self, change: Change) -> None:
-        self.restart(self.speeds.of(change.hole), failed=change.failed)
+        speed = self.speeds.of(change.hole)
+        pause = self.machine.costs.restart + self.machine.costs.checkpoint
+        if change.failed or (speed - self.account.speed) * self.every > pause * self.account.speed:
+            self.restart(speed, failed=change.failed)
 
 
 class Route(Rule):

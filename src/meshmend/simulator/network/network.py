@@ -221,8 +221,11 @@ def simulate(
 def _staged(what: StagedSchedule, nbytes: float, net: Network, deaths: Floats) -> Flight:
     """A staged schedule, in which parts cannot be counted chip by chip: a chip has several at once."""
     table, size = what.table, nbytes / what.chunks
+    ends = what.result.max(1)
+    if (np.diff(ends) <= 0).any() or ends[-1] != len(what.chip) - 1 or (np.diff(what.flow) < 0).any():
+        raise SimulateError("the cells of this schedule are not in order of flows: make it with plan.schedule()")
     count = np.bincount(what.flow, minlength=len(what.result))
-    flow = np.searchsorted(what.result.max(1), np.arange(len(what.chip)))  # cells of a flow end with its results
+    flow = np.searchsorted(ends, np.arange(len(what.chip)))  # cells of a flow end with its results
     first = np.concatenate([[0], np.cumsum(count[flow])])
     from_chunk = np.searchsorted(what.flow, np.arange(len(count)))[flow].astype(np.int32)
     begin, arrive = in_order_of_cells(
