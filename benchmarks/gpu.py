@@ -1,7 +1,7 @@
 """One worker on an accelerator: a training loop beside the same loop with `mm.Job`, and what the parts of it cost.
 
     python benchmarks/gpu.py [--framework torch,jax] [--model gpt,bert,resnet] [--size full|tiny] [--device cuda|cpu]
-                             [--kinds bare,job,exact,bf16] [--steps 30] [--turns 5] [--lanes 1] [--out results.json]
+                             [--kinds bare,sync,job,exact,bf16] [--steps 30] [--turns 5] [--lanes 1] [--out results.json]
 
 Kinds take turns of `--steps` steps in one process; the table has the median step of each over all turns, and its ratio
 to that of `bare` in the same turn (median and quartiles). Nothing is fetched in a step that a bare loop would not
@@ -152,6 +152,8 @@ def torch_loops(
                 rows = data[np.arange(begin + lane * part, begin + (lane + 1) * part)]
                 loss = loss_of(rows) / lanes
                 loss.backward()
+            if kind == "sync":
+                wait()
             optimizer.step()
             optimizer.zero_grad()
             step += 1
@@ -266,6 +268,8 @@ def jax_loops(
                 rows = data[np.arange(begin + lane * part, begin + (lane + 1) * part)]
                 loss, grads = gradients(state["params"], rows[0])
                 total = grads if total is None else jax.tree.map(jnp.add, total, grads)
+            if kind == "sync":
+                jax.block_until_ready(total)
             state = update(state, total)
             last[0] = state
             step += 1
@@ -293,7 +297,7 @@ def jax_loops(
     def wait() -> None:
         jax.block_until_ready(last[0])
 
-    return Loop(bare() if kind == "bare" else with_job(), wait), sum(x.size for x in jax.tree.leaves(params)), held
+    return Loop(with_job() if kind in OPTIONS else bare(), wait), sum(x.size for x in jax.tree.leaves(params)), held
 
 
 def parts(framework: Any, wait: Callable[[], Any]) -> dict[str, float]:

@@ -1,9 +1,10 @@
 """Several workers on one accelerator, beside as many processes that compute the same and sum nothing.
 
-    python benchmarks/gpu_workers.py [--framework torch,jax] [--workers 2,4] [--kinds bare,job,exact,host,ddp]
+    python benchmarks/gpu_workers.py [--framework torch,jax] [--workers 2,4] [--kinds bare,sync,job,exact,host,ddp]
                                      [--model gpt] [--size full|tiny] [--device cuda|cpu] [--turns 5] [--steps 20]
 
     bare    processes that compute their share of the batch, update by it, and never talk to each other
+    sync    the same, and each waits for its gradients once per step: what any sum costs that is certain when it returns
     job     `meshmend run`: sums in device memory          exact   the same, bit for bit
     host    the same as job, through registered memory of the host, and how much of the copies and sums is hidden
     bf16    the same as host, with wire="bf16"             pages   the same as host, without registration
@@ -44,7 +45,7 @@ def child(arguments: argparse.Namespace, kind: str) -> None:
     rank = int(os.environ.get("MESHMEND_RANK", os.environ.get("RANK", "0")))
     workers, folder = arguments.count, Path(arguments.out)
     size = SIZES["tiny" if arguments.size == "tiny" else arguments.model]
-    alone = kind in ("bare", "ddp")
+    alone = kind in ("bare", "sync", "ddp")
     lanes, batch = (1, size.batch // workers) if alone else (workers, size.batch)
     of = {"host": "job", "pages": "job"}.get(kind, kind), lanes, batch, WARM + arguments.turns * arguments.steps
     if kind == "ddp":
@@ -135,7 +136,7 @@ def measured(
     environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     script = [__file__, "--child", kind, "--framework", framework, "--count", str(workers), "--out", str(folder)]
     script += words
-    if kind in ("bare", "ddp"):
+    if kind in ("bare", "sync", "ddp"):
         every = [
             subprocess.Popen([sys.executable, *script], env={**environment, "RANK": str(rank)})
             for rank in range(workers)
