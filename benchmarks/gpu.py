@@ -1,7 +1,8 @@
 """One worker on an accelerator: a training loop beside the same loop with `mm.Job`, and what the parts of it cost.
 
     python benchmarks/gpu.py [--framework torch,jax] [--model gpt,bert,resnet] [--size full|tiny] [--device cuda|cpu]
-                             [--kinds bare,sync,job,exact,bf16] [--steps 30] [--turns 5] [--lanes 1] [--out results.json]
+                             [--kinds bare,sync,job,exact,bf16] [--steps 30] [--turns 5] [--lanes 1]
+                             [--out results.json]
 
 Kinds take turns of `--steps` steps in one process; the table has the median step of each over all turns, and its ratio
 to that of `bare` in the same turn (median and quartiles). Nothing is fetched in a step that a bare loop would not
