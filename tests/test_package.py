@@ -51,8 +51,13 @@ LAW: dict[str, list[str]] = {
         "feed", "augment",
     ],
     "job/state": ["tree", "kinds", "digest", "codec", "values", "safetensors"],
-    "job/reduction": ["layout", "base", "footer", "float32", "bf16", "exact", "pieces", "norms", "registry"],
-    "job/frameworks": ["base", "device", "jax", "arrays", "weights", "elementwise", "torch", "choose", "draws"],
+    "job/reduction": [
+        "layout", "base", "footer", "float32", "bf16", "exact", "packing", "pieces", "norms",
+        "registry",
+    ],
+    "job/frameworks": [
+        "base", "device", "packed", "jax", "arrays", "weights", "elementwise", "torch", "choose", "draws",
+    ],
     "job/frameworks/jax": [
         "tree", "optimizer", "host", "shards", "digest", "wires", "exact", "exact_shards", "sums", "sharded", "state",
     ],
@@ -61,8 +66,9 @@ LAW: dict[str, list[str]] = {
         "state", "sharded_optimizer", "weights", "buffer_changes", "device", "per_update", "loop", "data",
     ],
     "job/device": [
-        "base", "stand_in", "ptx", "cuda", "passing", "trial", "block_layout", "neighbours", "sums", "states",
-        "host_memory", "registered", "choose", "places", "failures",
+        "base", "packing_plain", "stand_in", "kernels", "packing_cuda", "cuda", "passing", "trial", "block_layout",
+        "own_block", "neighbours", "sums", "messages", "states", "host_memory", "registered", "choose", "places",
+        "failures",
     ],
     "job/transport": [
         "base", "carrier", "crew", "shared_memory", "pipeline", "device_memory", "library_mpi", "mesh_mpi", "choose",

@@ -9,14 +9,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache, cached_property
 from typing import Any
 
 from meshmend.errors import DeviceError, MissingLibrary
 
 OLDEST = 12000
 """The oldest driver: CUDA 12.0 (525)."""
-THREADS = 256
-BLOCKS_PER_PROCESSOR = 32
 
 
 def driver() -> Any:
@@ -103,6 +102,73 @@ class Mapping:
                 self._handle = None
 
 
+class Stream:
+    """One stream of a device: what is started here is done in order, and waits for no other stream."""
+
+    def __init__(self, device: Device, stream: Any) -> None:
+        self._device, self._stream = device, stream
+        self.number = int(stream)
+        """What other libraries know it by."""
+
+    @cached_property
+    def _order(self) -> Any:
+        """An event that is recorded again and again: a stream waits for what it was recorded behind last."""
+        return call("cuEventCreate", 2)  # CU_EVENT_DISABLE_TIMING
+
+    def follow(self, stream: int) -> None:
+        """Start nothing here before what another stream has been given so far is complete."""
+        with self._device.current():
+            call("cuEventRecord", self._order, driver().CUstream(stream))
+            call("cuStreamWaitEvent", self._stream, self._order, 0)
+
+    def copy(self, into: int, source: int, nbytes: int) -> None:
+        """Start a copy between two pointers, each of the device or of the host."""
+        if nbytes:
+            bindings = driver()
+            with self._device.current():
+                call("cuMemcpyAsync", bindings.CUdeviceptr(into), bindings.CUdeviceptr(source), nbytes, self._stream)
+
+    def mark(self) -> Any:
+        """A mark behind what was started here so far; `wait` for it once."""
+        with self._device.current():
+            event = call("cuEventCreate", 2)  # CU_EVENT_DISABLE_TIMING
+            call("cuEventRecord", event, self._stream)
+        return event
+
+    def wait(self, mark: Any) -> None:
+        """Wait until everything before a mark is complete."""
+        with self._device.current():
+            call("cuEventSynchronize", mark)
+            call("cuEventDestroy", mark)
+
+    def fill(self, pointer: int, value: int, count: int) -> None:
+        """Start to fill memory with so many 32-bit words."""
+        if count:
+            with self._device.current():
+                call("cuMemsetD32Async", driver().CUdeviceptr(pointer), value & 0xFFFFFFFF, count, self._stream)
+
+    def zero(self, pointer: int, nbytes: int) -> None:
+        """Start to fill memory with zeros."""
+        if nbytes:
+            with self._device.current():
+                call("cuMemsetD8Async", driver().CUdeviceptr(pointer), 0, nbytes, self._stream)
+
+    def finish(self, *, everything: bool = False) -> None:
+        """Wait until what was started here is complete; or everything, by whomever it was started in this process."""
+        with self._device.current():
+            call("cuCtxSynchronize") if everything else call("cuStreamSynchronize", self._stream)
+
+    def launch(self, function: Any, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
+        """Start a kernel; the arguments are ctypes values."""
+        if not blocks:
+            return
+        pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(one) for one in arguments))
+        with self._device.current():
+            call(
+                "cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, 0, self._stream, ctypes.addressof(pointers), 0
+            )  # fmt: skip
+
+
 class Device:
     """One device, in the primary context of this process."""
 
@@ -118,8 +184,9 @@ class Device:
         self._device = call("cuDeviceGet", ordinal)
         self._context = call("cuDevicePrimaryCtxRetain", self._device)
         with self.current():
-            self._stream = call("cuStreamCreate", 1)  # CU_STREAM_NON_BLOCKING: it waits for no other stream
-        self._processors = self._attribute("CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT")
+            self.stream = Stream(self, call("cuStreamCreate", 1))  # CU_STREAM_NON_BLOCKING: it waits for no other
+        self.processors = self._attribute("CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT")
+        self.function = cache(self._function)
 
     @contextmanager
     def current(self) -> Iterator[None]:
@@ -195,26 +262,6 @@ class Device:
         with self.current():
             call("cuMemHostUnregister", address)
 
-    def copy(self, into: int, source: int, nbytes: int) -> None:
-        """Start a copy between two pointers, each of the device or of the host."""
-        if nbytes:
-            bindings = driver()
-            with self.current():
-                call("cuMemcpyAsync", bindings.CUdeviceptr(into), bindings.CUdeviceptr(source), nbytes, self._stream)
-
-    def mark(self) -> Any:
-        """A mark behind what was started here so far; `wait` for it once."""
-        with self.current():
-            event = call("cuEventCreate", 2)  # CU_EVENT_DISABLE_TIMING
-            call("cuEventRecord", event, self._stream)
-        return event
-
-    def wait(self, mark: Any) -> None:
-        """Wait until everything before a mark is complete."""
-        with self.current():
-            call("cuEventSynchronize", mark)
-            call("cuEventDestroy", mark)
-
     def take(self, nbytes: int) -> int:
         """Memory for this process alone."""
         with self.current():
@@ -225,16 +272,15 @@ class Device:
         with self.current():
             call("cuMemFree", driver().CUdeviceptr(pointer))
 
-    def zero(self, pointer: int, nbytes: int) -> None:
-        """Start to fill memory with zeros."""
-        if nbytes:
-            with self.current():
-                call("cuMemsetD8Async", driver().CUdeviceptr(pointer), 0, nbytes, self._stream)
-
-    def finish(self, *, everything: bool = False) -> None:
-        """Wait until what was started here is complete; or everything, by whomever it was started in this process."""
+    def pinned(self, nbytes: int) -> int:
+        """Memory of the host that kernels read and write where it is; for small things."""
         with self.current():
-            call("cuCtxSynchronize") if everything else call("cuStreamSynchronize", self._stream)
+            return int(call("cuMemHostAlloc", max(nbytes, 1), 1))  # CU_MEMHOSTALLOC_PORTABLE
+
+    def unpin(self, pointer: int) -> None:
+        """Give that back."""
+        with self.current():
+            call("cuMemFreeHost", pointer)
 
     def load(self, ptx: str) -> Any:
         """Have the driver compile a module."""
@@ -242,14 +288,7 @@ class Device:
         with self.current():
             return call("cuModuleLoadData", ctypes.addressof(text))
 
-    def launch(self, module: Any, name: str, size: int, arguments: Sequence[Any]) -> None:
-        """Start a kernel over this many numbers; the arguments are ctypes values."""
-        if not size:
-            return
-        blocks = min(-(-size // THREADS), self._processors * BLOCKS_PER_PROCESSOR)
-        pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(one) for one in arguments))
+    def _function(self, module: Any, name: str) -> Any:
+        """A kernel of a module."""
         with self.current():
-            function = call("cuModuleGetFunction", module, name.encode())
-            call(
-                "cuLaunchKernel", function, blocks, 1, 1, THREADS, 1, 1, 0, self._stream, ctypes.addressof(pointers), 0
-            )
+            return call("cuModuleGetFunction", module, name.encode())

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from meshmend.job.device import ptx
-from meshmend.job.reduction.bf16 import Bf16
+from meshmend.job.device import kernels
+from tests.job.device.fake_kernels import KERNELS, Arguments
 
 GRAIN = 1 << 16
+STREAM = 0x5EA
 
 
 class CUresult(IntEnum):
@@ -34,6 +35,9 @@ CUdevice_attribute = SimpleNamespace(
     CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED=2,
     CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED=3,
 )
+
+
+CUstream = int
 
 
 def CUmemAllocationProp() -> Any:
@@ -92,11 +96,11 @@ class Driver:
         return (OK,) if self.contexts else (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
 
     def cuStreamCreate(self, flags: int) -> tuple[Any, ...]:
-        return OK, ("stream", flags)
+        return OK, STREAM if flags == 1 else 0
 
     def cuStreamSynchronize(self, stream: Any) -> tuple[Any, ...]:
         assert self.contexts
-        return (OK,) if stream == ("stream", 1) else (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
+        return (OK,) if stream == STREAM else (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
 
     def cuMemGetInfo(self) -> tuple[Any, ...]:
         return OK, 10_000_000, 20_000_000
@@ -187,7 +191,7 @@ class Driver:
         return OK, ("event", flags)
 
     def cuEventRecord(self, event: Any, stream: Any) -> tuple[Any, ...]:
-        assert self.contexts and stream == ("stream", 1)
+        assert self.contexts and stream
         return (OK,) if event == ("event", 2) else (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
 
     def cuEventSynchronize(self, event: Any) -> tuple[Any, ...]:
@@ -198,17 +202,32 @@ class Driver:
         return (OK,) if event else (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
 
     def cuMemcpyAsync(self, into: int, source: int, size: int, stream: Any) -> tuple[Any, ...]:
-        assert stream == ("stream", 1)
+        assert stream == STREAM
         ctypes.memmove(into, source, size)
         return (OK,)
 
+    def cuStreamWaitEvent(self, stream: Any, event: Any, flags: int) -> tuple[Any, ...]:
+        return (OK,) if self.contexts and stream and event and not flags else (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
+
+    def cuMemHostAlloc(self, size: int, flags: int) -> tuple[Any, ...]:
+        assert flags == 1
+        return self.cuMemAlloc(size)
+
+    def cuMemFreeHost(self, pointer: int) -> tuple[Any, ...]:
+        return self.cuMemFree(pointer)
+
+    def cuMemsetD32Async(self, pointer: int, value: int, count: int, stream: Any) -> tuple[Any, ...]:
+        assert stream == STREAM and 0 <= value < 1 << 32
+        np.ctypeslib.as_array((ctypes.c_uint32 * count).from_address(pointer))[:] = value
+        return (OK,)
+
     def cuMemsetD8Async(self, pointer: int, value: int, size: int, stream: Any) -> tuple[Any, ...]:
-        assert stream == ("stream", 1)
+        assert stream == STREAM
         ctypes.memset(pointer, value, size)
         return (OK,)
 
     def cuModuleLoadData(self, image: int) -> tuple[Any, ...]:
-        assert ctypes.string_at(image).decode() == ptx.module()
+        assert ctypes.string_at(image).decode() == kernels.module()
         return OK, "module"
 
     def cuModuleGetFunction(self, module: str, name: bytes) -> tuple[Any, ...]:
@@ -219,21 +238,9 @@ class Driver:
         self, function: str, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, shared: int, stream: Any,
         arguments: int, extra: int,
     ) -> tuple[Any, ...]:  # fmt: skip
-        assert gx > 0 and bx > 0 and (gy, gz, by, bz, shared, extra, stream) == (1, 1, 1, 1, 0, 0, ("stream", 1))
-        found = (ctypes.c_void_p * 4).from_address(arguments)
-        parts = (ctypes.c_uint64 * ptx.MOST).from_address(found[0])
-        count = ctypes.c_uint32.from_address(found[1]).value
-        out, size = (ctypes.c_uint64.from_address(found[place]).value for place in (2, 3))
-        dtype = {ptx.F32: np.float32, ptx.I32: np.int32, ptx.BF16: np.uint16}[function]
-
-        def at(pointer: int) -> Any:
-            return np.frombuffer((ctypes.c_char * (size * np.dtype(dtype).itemsize)).from_address(pointer), dtype)
-
+        assert gx > 0 and bx > 0 and (gy, gz, by, bz, shared, extra, stream) == (1, 1, 1, 1, 0, 0, STREAM)
         with np.errstate(all="ignore"):
-            if function == ptx.BF16:
-                Bf16.combine_head([at(pointer) for pointer in parts[:count]], at(out))
-            else:
-                at(out)[:] = sum([at(pointer) for pointer in parts[1:count]], start=at(parts[0]))
+            KERNELS[function](Arguments(arguments), gx)
         return (OK,)
 
     def cuGetErrorName(self, status: CUresult) -> tuple[Any, ...]:

@@ -1,4 +1,6 @@
-"""`python -m tests.job.device.many_kills MEMORY KILLS`: one worker sums with others that are killed one after another.
+"""`python -m tests.job.device.many_kills MEMORY KILLS WAY`: one worker sums with others that are killed, one by one.
+
+WAY is how they add up: "direct", all parts each, or "slices".
 
 Prints after each kill how many files it has open and how many blocks it has mapped.
 """
@@ -11,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from meshmend.job.device import block_layout
 from meshmend.job.device.stand_in import NAME
 from meshmend.job.shm import home
 from meshmend.job.shm.records import Outcome, Task
@@ -37,15 +40,19 @@ def victim() -> int:
         os.close(ready)
         return child
     member = Member(1)
+    member.bring(1)
     os.write(said, b"!")
     while True:
         member.segment.worker_bell.wait(0.01)
         member.sums.serve()
 
 
-def main(memory: str, kills: str) -> None:
+def main(memory: str, kills: str, way: str) -> None:
     home.MEMORY = Path(memory)
+    if way == "slices":
+        block_layout.DIRECT = 0
     survivor, round = Member(0), -1
+    survivor.bring(1)
     for _ in range(int(kills)):
         child = victim()
         other, round = Courier(1), round + 1
@@ -55,16 +62,17 @@ def main(memory: str, kills: str) -> None:
         survivor.sums.serve()
         assert answered(other) is answered(survivor.courier) is Outcome.DONE
         other.segment.courier.done = round - 1
-        other.ask(Task.ADD, round)
-        survivor.courier.ask(Task.ADD, round)
-        survivor.sums.serve()
-        assert answered(other) is answered(survivor.courier) is Outcome.DONE
+        for one in both if way == "slices" else ():
+            one.ask(Task.ADD, round)
+            survivor.sums.serve()
+            assert answered(one) is Outcome.DONE
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         survivor.courier.done(round)
-        assert (survivor.sums.take(round) == part_of(0) + part_of(1)).all(), "a dead member's slice is still there"
+        assert (survivor.sums.take(round) == part_of(0) + part_of(1)).all(), "what a dead member had is still there"
         round += 1
-        assert survivor.does(Task.MAP, 0, survivor) is survivor.does(Task.ADD, round) is Outcome.DONE
+        assert survivor.does(Task.MAP, 0, survivor) is Outcome.DONE
+        assert way == "direct" or survivor.does(Task.ADD, round) is Outcome.DONE
         survivor.courier.done(round)
         assert (survivor.sums.take(round) == part_of(0)).all()
         os.close(other.segment.worker_bell._file)  # no worker has that of another one's courier

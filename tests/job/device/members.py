@@ -58,8 +58,12 @@ class Member:
         wire = WireFormat(Float32, size + FOOTER)
         self.sums.make(wire, size)
         make_buffers(self.segment.files, self.segment.worker, wire, 0)
-        self.sums.part[:SIZE] = part_of(self.rank)
-        self.sums.publish()
+        self.bring(0)
+
+    def bring(self, round: int) -> None:
+        """Bring a part."""
+        self.sums.own.part(round)[:SIZE] = part_of(self.rank)
+        self.sums.own.publish(round)
 
     def does(self, task: Task, round: int = 0, *members: Member) -> Outcome | None:
         self.courier.ask(task, round, *(one.courier for one in members))

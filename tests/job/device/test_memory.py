@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,13 +15,14 @@ import numpy as np
 import pytest
 
 from meshmend.errors import DeviceError
-from meshmend.job.device import ptx
+from meshmend.job.device import kernels
 from meshmend.job.device.base import Block, Memory
 from meshmend.job.device.passing import SUFFIX, fetch
 from meshmend.job.reduction.base import WireFormat
 from meshmend.job.reduction.bf16 import Bf16
 from meshmend.job.reduction.exact import ExactSum
 from meshmend.job.reduction.float32 import Float32
+from tests.job.device.fake_kernels import KERNELS
 from tests.job.device.owner import memory_called
 
 NUMBERS = 100_003
@@ -142,7 +145,17 @@ def test_a_living_worker_that_gives_out_nothing_is_no_dead_one(tmp_path: Path, m
 def test_every_kernel_is_there_for_as_many_parts_as_a_group_has_members() -> None:
     from meshmend.job.shm.records import MOST_MEMBERS
 
-    assert ptx.MOST == MOST_MEMBERS
-    text = ptx.module()
-    assert text.isascii() and all(f".entry {name}(" in text for name in (ptx.F32, ptx.I32, ptx.BF16))
-    assert text.count("{") == text.count("}")
+    assert kernels.MOST == MOST_MEMBERS
+    text = kernels.module()
+    assert text.isascii() and {*re.findall(r"\.entry (\w+)\(", text)} == {*KERNELS}
+    assert f"#define MOST {MOST_MEMBERS} " in kernels.SOURCE.read_text()
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc here to compile kernels.cu with")
+def test_the_kernels_are_those_of_the_source() -> None:
+    """Whoever changes kernels.cu runs `python -m meshmend.job.device.kernels`."""
+    made, kept = kernels.compiled(), kernels.module()
+    release = re.search(r"release (\S+),", made)
+    if release is not None and release[0] not in kept:
+        pytest.skip(f"this nvcc is of another release: {release[0]}")
+    assert made == kept

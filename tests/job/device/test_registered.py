@@ -111,13 +111,13 @@ def test_parts_go_to_registered_memory_and_to_other_buffers_when_there_are_other
     seen: list[int] = []
     monkeypatch.setattr(PlainMemory, "register", lambda _, array: seen.append(array.nbytes))
     monkeypatch.setattr(PlainMemory, "unregister", lambda _, array: seen.append(-array.nbytes))
-    part = places.part(93)
+    part = places.part(93, 0)
     assert isinstance(part, Part) and len(part) == 93
     part.fill(np.arange(93, dtype=np.float32))
     assert places._segment.buffers.part[:95].tolist() == [*range(93), 0, 0]
-    places.part(93)
+    places.part(93, 0)
     make_buffers(places._segment.files, places._segment.worker, WireFormat(Float32, 200), 0)
-    places.part(193)
+    places.part(193, 0)
     places.close()
     assert seen == [1200, -1200, 2400, -2400]
 
@@ -132,10 +132,10 @@ def test_memory_that_cannot_be_registered_is_used_as_it_is_and_told(
 
     monkeypatch.setattr(PlainMemory, "register", refused)
     places = places_of("stand-in-registered", monkeypatch)
-    assert isinstance(places.part(93), np.ndarray)
+    assert isinstance(places.part(93, 0), np.ndarray)
     assert "the limit of locked memory" in places._pageable
     for setting in ("pageable", "off"):
-        assert isinstance(places_of(setting, monkeypatch).part(93), np.ndarray)
+        assert isinstance(places_of(setting, monkeypatch).part(93, 0), np.ndarray)
 
 
 def test_which_memory_is_registered(monkeypatch: pytest.MonkeyPatch, driver: Driver) -> None:

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from meshmend.base.processes import Identity
+from meshmend.job.device import block_layout
+from meshmend.job.device.block_layout import is_direct
 from meshmend.job.device.passing import SUFFIX
 from meshmend.job.device.stand_in import StandIn
 from meshmend.job.device.sums import DeviceSums, Overtaken
@@ -23,21 +25,25 @@ from tests.job.shm.conftest import home as home
 ALL = Outcome.DONE
 
 
-@pytest.fixture
-def members(home: Path) -> list[Member]:
+@pytest.fixture(params=["direct", "slices"])
+def members(home: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[Member]:
+    """Three members, which add up all parts each, or a slice each."""
     del home
+    monkeypatch.setattr(block_layout, "DIRECT", 4 if request.param == "direct" else 0)
     return [Member(rank) for rank in range(3)]
 
 
 def summed(members: list[Member], round: int = 0) -> None:
-    """A round up to the second barrier."""
-    for task in (Task.MAP, Task.ADD):
+    """A round up to the last barrier."""
+    for task in (Task.MAP,) if is_direct(len(members)) else (Task.MAP, Task.ADD):
         assert [one.does(task, round, *members) for one in members] == [ALL] * len(members)
 
 
-def test_every_member_gets_the_slices_of_all(members: list[Member]) -> None:
+def test_every_member_gets_the_sums_of_all(members: list[Member]) -> None:
     wanted = part_of(0) + part_of(1) + part_of(2)
     for round in range(3):
+        for one in members:
+            one.bring(round)
         summed(members, round)
         for one in members:
             one.courier.done(round)
@@ -61,9 +67,9 @@ def test_parts_go_down_and_up_without_their_footer(members: list[Member]) -> Non
     assert (part[:SIZE] == part_of(1)).all() and not part[SIZE:].any()
     part[:SIZE], part[SIZE:] = 5, 6
     assert one.does(Task.RAISE, 0) is ALL
-    assert (one.sums.part == 5).all() and len(one.sums.part) == len(part) - FOOTER
-    one.sums.zero()
-    assert not one.sums.part.any()
+    assert (one.sums.own.part(0) == 5).all() and len(one.sums.own.part(0)) == len(part) - FOOTER
+    one.sums.own.zero(0)
+    assert not one.sums.own.part(0).any()
 
 
 def test_a_question_of_a_round_that_is_over_or_of_no_group_is_not_obeyed(members: list[Member]) -> None:
@@ -72,7 +78,8 @@ def test_a_question_of_a_round_that_is_over_or_of_no_group_is_not_obeyed(members
     summed(members)
     one.courier.done(0)
     before = np.array(one.sums.take(0))
-    one.sums.part[:] = 0
+    if not is_direct(len(members)):
+        one.sums.own.part(0)[:] = 0
     assert one.does(Task.ADD, 0) is Outcome.GONE
     assert (one.sums.take(0) == before).all()
     one.sums.release()
@@ -103,6 +110,7 @@ def test_a_worker_that_comes_too_late_for_a_total_says_so(members: list[Member])
     for round in (1, 2):
         for one in others:
             one.courier.done(round - 1)
+            one.bring(round)
         summed(others, round)
     with pytest.raises(Overtaken):
         late.sums.take(0)
@@ -126,8 +134,21 @@ def test_what_is_closed_is_given_back_and_can_be_had_again(members: list[Member]
     summed(members, 1)
 
 
-def test_nothing_is_left_of_members_that_were_killed(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.job.device.many_kills", str(tmp_path), "50"]
+def test_a_member_may_bring_its_next_part_while_others_still_add_up_the_last(members: list[Member]) -> None:
+    wanted = part_of(0) + part_of(1) + part_of(2)
+    summed(members)
+    quick, *others = members
+    for one in members:
+        one.courier.done(0)
+    assert (quick.sums.take(0) == wanted).all()
+    quick.sums.own.part(1)[:SIZE] = 7
+    quick.sums.own.publish(1)
+    assert all((one.sums.take(0) == wanted).all() for one in others)
+
+
+@pytest.mark.parametrize("way", ["direct", "slices"])
+def test_nothing_is_left_of_members_that_were_killed(tmp_path: Path, way: str) -> None:
+    command = [sys.executable, "-m", "tests.job.device.many_kills", str(tmp_path), "50", way]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     counts = done.stdout.splitlines()

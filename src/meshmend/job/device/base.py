@@ -10,9 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
-from meshmend.job.reduction.base import WireFormat
+from meshmend.job.reduction.base import Reduction, WireFormat
+from meshmend.job.reduction.packing import Packing
 
 
 class Block(Protocol):
@@ -42,6 +44,9 @@ class Memory(ABC):
     """What it is called in a sentence."""
     on_host: ClassVar[bool]
     """Whether `view` is an array of numpy: then every framework can use it."""
+
+    stream: int | None = None
+    """Of an NVIDIA device, the stream that everything here is started on; None where all is complete at once."""
 
     @abstractmethod
     def serves(self, wire: WireFormat) -> bool:
@@ -82,6 +87,17 @@ class Memory(ABC):
     @abstractmethod
     def store(self, source: Place, address: int, nbytes: int) -> None:
         """Copy to an address of this device."""
+
+    @abstractmethod
+    def packing(self, reduction: Reduction) -> Packing | None:
+        """What packs messages of this reduction from leaves; None where frameworks have to do that."""
+
+    @abstractmethod
+    def pinned(self, size: int) -> npt.NDArray[np.float32]:
+        """An array of the host that leaves may lie in, for small ones; it lives as long as this memory."""
+
+    def follow(self, stream: int) -> None:  # noqa: B027 (the host does everything at once)
+        """Start nothing here before what another stream has been given so far is complete."""
 
     @abstractmethod
     def spares(self, nbytes: int) -> bool:

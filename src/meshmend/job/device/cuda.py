@@ -11,12 +11,14 @@ import numpy.typing as npt
 
 from meshmend.base.cuda import Device, Mapping
 from meshmend.errors import DeviceError
-from meshmend.job.device import ptx
+from meshmend.job.device import kernels
 from meshmend.job.device.base import Block, Memory, Place
-from meshmend.job.reduction.base import WireFormat
+from meshmend.job.device.packing_cuda import Pinned, packing_of, pointer
+from meshmend.job.reduction.base import Reduction, WireFormat
+from meshmend.job.reduction.packing import Packing
 
-KERNELS = {np.dtype(np.float32): ptx.F32, np.dtype(np.int32): ptx.I32}
-HEADS = {"bf16": (ptx.BF16, 2)}
+KERNELS = {np.dtype(np.float32): kernels.F32, np.dtype(np.int32): kernels.I32}
+HEADS = {"bf16": (kernels.BF16, 2)}
 """For each packing of a head, the kernel that adds it, and how many numbers take the space of one."""
 
 
@@ -48,9 +50,9 @@ class View:
         if size != self.nbytes or about.get("strides") is not None:
             raise ValueError(f"{size} bytes were given for a place of {self.nbytes}: give them flat and as they lie")
         assert self.block is not None, "a total is read only"
-        self.block.device.finish(everything=True)
-        self.block.device.copy(self.pointer, about["data"][0], size)
-        self.block.device.finish()
+        self.block.device.stream.finish(everything=True)
+        self.block.device.stream.copy(self.pointer, about["data"][0], size)
+        self.block.device.stream.finish()
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -73,7 +75,10 @@ class CudaMemory(Memory):
         self.name = self._device.name
         if not self._device.can_export:
             raise DeviceError(f"the memory of {self.name} cannot be exported to another process (MIG, some VMs)")
-        self._kernels = self._device.load(ptx.module())
+        self._module = self._device.load(kernels.module())
+        self._stream = self._device.stream
+        self.stream = self._stream.number
+        self._pinned: list[Pinned] = []
 
     def serves(self, wire: WireFormat) -> bool:
         """What there are kernels for."""
@@ -103,29 +108,44 @@ class CudaMemory(Memory):
         self._launch(KERNELS[wire.kind.dtype], count - head, parts, out, head * size)
 
     def _launch(self, kernel: str, count: int, parts: Sequence[Place], out: Place, skipped: int) -> None:
-        pointers = (ctypes.c_uint64 * ptx.MOST)(*(_pointer(part) + skipped for part in parts))
-        numbers = ctypes.c_uint32(len(parts)), ctypes.c_uint64(_pointer(out) + skipped), ctypes.c_uint64(count)
-        self._device.launch(self._kernels, kernel, count, (pointers, *numbers))
+        pointers = kernels.Parts.of([pointer(part) + skipped for part in parts])
+        numbers = ctypes.c_uint32(len(parts)), ctypes.c_uint64(pointer(out) + skipped), ctypes.c_uint64(count)
+        blocks = min(-(-count // kernels.THREADS), self._device.processors * kernels.BLOCKS_PER_PROCESSOR)
+        function = self._device.function(self._module, kernel)
+        self._stream.launch(function, blocks, kernels.THREADS, (pointers, *numbers))
 
     def copy(self, into: Place, source: Place, nbytes: int) -> None:
         """On the device, or between two that reach each other."""
-        self._device.copy(_pointer(into), _pointer(source), nbytes)
+        self._stream.copy(pointer(into), pointer(source), nbytes)
 
     def download(self, source: Place, out: npt.NDArray[Any]) -> None:
         """By DMA where the host's memory is registered."""
-        self._device.copy(out.ctypes.data, _pointer(source), out.nbytes)
+        self._stream.copy(out.ctypes.data, pointer(source), out.nbytes)
 
     def upload(self, data: npt.NDArray[Any], into: Place) -> None:
         """By DMA where the host's memory is registered."""
-        self._device.copy(_pointer(into), data.ctypes.data, data.nbytes)
+        self._stream.copy(pointer(into), data.ctypes.data, data.nbytes)
 
     def load(self, address: int, into: Place, nbytes: int) -> None:
         """On the device."""
-        self._device.copy(_pointer(into), address, nbytes)
+        self._stream.copy(pointer(into), address, nbytes)
 
     def store(self, source: Place, address: int, nbytes: int) -> None:
         """On the device."""
-        self._device.copy(address, _pointer(source), nbytes)
+        self._stream.copy(address, pointer(source), nbytes)
+
+    def packing(self, reduction: Reduction) -> Packing | None:
+        """By kernels."""
+        return packing_of(self._device, self._module, reduction)
+
+    def pinned(self, size: int) -> npt.NDArray[np.float32]:
+        """Memory of the host that is registered with the device."""
+        self._pinned.append(Pinned(self._device, size, np.float32))
+        return self._pinned[-1].array
+
+    def follow(self, stream: int) -> None:
+        """An event in the other stream, which this one waits for."""
+        self._stream.follow(stream)
 
     def spares(self, nbytes: int) -> bool:
         """Try twice: frameworks reserve memory in large pieces."""
@@ -133,14 +153,8 @@ class CudaMemory(Memory):
 
     def zero(self, place: Place, nbytes: int) -> None:
         """On the device."""
-        self._device.zero(_pointer(place), nbytes)
+        self._stream.zero(pointer(place), nbytes)
 
     def finish(self, *, everything: bool = False) -> None:
         """Wait for this module's own stream, or for all of the process's."""
-        self._device.finish(everything=everything)
-
-
-def _pointer(place: Place) -> int:
-    block, begin = place
-    assert isinstance(block, Mapping)
-    return block.pointer + begin
+        self._stream.finish(everything=everything)

@@ -104,8 +104,8 @@ class CudaHostMemory(HostMemory):
 
     def unregister(self, array: Array) -> None:
         """Before it is unmapped, and when nothing is on its way."""
-        self._down.finish()
-        self._up.finish()
+        self._down.stream.finish()
+        self._up.stream.finish()
         self._down.unregister(array.ctypes.data)
 
     def pull(self, source: Any, out: Array) -> Iterator[int]:
@@ -113,20 +113,20 @@ class CudaHostMemory(HostMemory):
         pointer, marks = source.__cuda_array_interface__["data"][0], []
         for here in _pieces(out):
             part = out[here]
-            self._down.copy(part.ctypes.data, pointer + here.start * out.itemsize, part.nbytes)
-            marks.append((here.stop, self._down.mark()))
+            self._down.stream.copy(part.ctypes.data, pointer + here.start * out.itemsize, part.nbytes)
+            marks.append((here.stop, self._down.stream.mark()))
         return self._waits(source, marks)
 
     def _waits(self, source: Any, marks: list[tuple[int, Any]]) -> Iterator[int]:
         for numbers, mark in marks:
-            self._down.wait(mark)
+            self._down.stream.wait(mark)
             yield numbers
         del source  # it had to stay
 
     def push(self, source: Array, begin: int) -> None:
         """By DMA."""
         pointer, _, dtype = self._room
-        self._up.copy(pointer + begin * dtype.itemsize, source.ctypes.data, source.nbytes)
+        self._up.stream.copy(pointer + begin * dtype.itemsize, source.ctypes.data, source.nbytes)
 
     def make_room(self, size: int, dtype: np.dtype[Any]) -> None:
         """Ordinary memory of the device."""
@@ -137,7 +137,7 @@ class CudaHostMemory(HostMemory):
         """A view that frameworks copy."""
         from meshmend.job.device.cuda import View
 
-        self._up.finish()
+        self._up.stream.finish()
         pointer, size, dtype = self._room
         return View(None, pointer, size, dtype)
 

@@ -93,9 +93,10 @@ class Neighbours:
         self._mapped[who] = Neighbour(block, about.generation, segment)
         return True
 
-    def overtaken(self, group: Iterable[Who], round: int) -> bool:
-        """Whether a member has begun to put a later total in the place of this round's."""
-        return any(self._mapped[who].segment.worker.adding >= round + 2 for who in group if who != self.own)
+    def overtaken(self, group: Iterable[Who], round: int, *, direct: bool) -> bool:
+        """Whether a member has begun to put something else in the place of this round's part, or of its total."""
+        workers = [self._mapped[who].segment.worker for who in group if who != self.own]
+        return any(one.bringing >= round + 2 if direct else one.adding > round for one in workers)
 
     def keep(self, group: tuple[Who, ...] = ()) -> None:
         """Drop the mappings of all others."""

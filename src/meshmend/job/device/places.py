@@ -13,9 +13,10 @@ from typing import Any, NoReturn
 from meshmend.errors import DeviceError, MissingLibrary
 from meshmend.job.device.base import Memory
 from meshmend.job.device.choose import host_memory_of, memory_of
+from meshmend.job.device.messages import PartInBlock, TotalInBlocks
 from meshmend.job.device.registered import Registration
 from meshmend.job.device.states import LentStates
-from meshmend.job.device.sums import DeviceSums, Overtaken
+from meshmend.job.device.sums import DeviceSums
 from meshmend.job.reduction.base import WireFormat
 from meshmend.job.shm.buffers import TOTALS
 from meshmend.job.shm.mailbox import WorkerSide
@@ -137,11 +138,11 @@ class Places:
     def _used(self) -> DeviceSums | None:
         return self._sums if self._segment.worker.part_on_device else None
 
-    def part(self, size: int) -> Any:
-        """Return where the sum of this worker's lanes goes, this many numbers."""
+    def part(self, size: int, round: int) -> Any:
+        """Return where the sum of this worker's lanes goes, this many numbers: an array, or a `DevicePart`."""
         sums = self._used
         if sums is not None:
-            return sums.part[:size]
+            return PartInBlock(sums, round, size) if self.on_device else sums.own.part(round)[:size]
         part = self._segment.buffers.part[:size]
         return part if (held := self._registered()) is None else held.part(part)
 
@@ -158,16 +159,16 @@ class Places:
             self._registration, self._pageable = None, f"through pageable memory, {error}"
         return self._registration
 
-    def publish(self) -> None:
+    def publish(self, round: int) -> None:
         """The part is whole."""
         if (sums := self._used) is not None:
-            sums.publish()
+            sums.own.publish(round)
 
-    def bring_nothing(self) -> None:
+    def bring_nothing(self, round: int) -> None:
         """A part without lanes."""
         self._segment.buffers.part[:] = 0
         if (sums := self._used) is not None:
-            sums.zero()
+            sums.own.zero(round)
 
     @property
     def copying(self) -> bool:
@@ -201,7 +202,7 @@ class Places:
         return Outcome.DONE
 
     def total(self, round: int) -> Any:
-        """The total of a round that is done; the footer is in the buffer."""
+        """The total of a round that is done, an array or a `DeviceTotal`; the footer is in the buffer."""
         if self.states is not None:
             self.states.release()  # its courier may have died before it could say so
         if self._sums is None or self._segment.courier.on_device != round:
@@ -212,10 +213,8 @@ class Places:
                 return total
             found = self._registration.total(self._segment.courier.attempt, total[: len(total) - self._footer])
             return total if found is None else found
-        try:
-            return self._sums.take(round)
-        except Overtaken:
-            self._end("the others continued without this worker, and their device memory already holds later sums")
+        found = TotalInBlocks(self._sums, round, self._end)
+        return found if self.on_device else found.flat()
 
     def serve(self) -> None:
         """Carry out the courier's requests that need a device; a worker whose device fails must exit."""

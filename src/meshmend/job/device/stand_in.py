@@ -13,7 +13,9 @@ import numpy.typing as npt
 
 from meshmend.errors import DeviceError
 from meshmend.job.device.base import Block, Memory, Place
-from meshmend.job.reduction.base import WireFormat
+from meshmend.job.device.packing_plain import PlainPacking
+from meshmend.job.reduction.base import Reduction, WireFormat
+from meshmend.job.reduction.packing import Packing
 
 NAME = "meshmend-device"
 """What a block is called in /proc/PID/maps."""
@@ -97,6 +99,14 @@ class StandIn(Memory):
     def store(self, source: Place, address: int, nbytes: int) -> None:
         """At once."""
         ctypes.memmove(address, _bytes(source, nbytes).ctypes.data, nbytes)
+
+    def packing(self, reduction: Reduction) -> Packing | None:
+        """By numpy; like a device, not for reductions that pack numbers in their own way."""
+        return None if reduction.head else PlainPacking(self, reduction)
+
+    def pinned(self, size: int) -> npt.NDArray[np.float32]:
+        """An array."""
+        return np.zeros(size, np.float32)
 
     def spares(self, nbytes: int) -> bool:
         """`allocate` says so."""

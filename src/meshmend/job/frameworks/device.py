@@ -43,10 +43,15 @@ class DeviceAccumulator(Accumulator):
         ]
         self._asked: tuple[int, Fetch] | None = None
         """The step whose integers are to be checked, and how to get them."""
+        self.checked = False
+        """Whether the last total is known to have neither NaN nor Inf."""
 
     @abstractmethod
-    def sums(self, total: Any) -> list[Array] | tuple[int, ...] | None:
-        """The leaves of a total as float32 on the device; None: repeat the round; indices of leaves with NaN or Inf."""
+    def sums(self, total: Any, *, check: bool) -> list[Array] | tuple[int, ...] | None:
+        """The leaves of a total as float32 on the device; None: repeat the round; indices of leaves with NaN or Inf.
+
+        `check`: those are wanted; the caller looks for them by itself unless `checked` says that there are none.
+        """
 
     @abstractmethod
     def finite(self, sums: list[Array]) -> npt.NDArray[np.bool_]:
@@ -72,14 +77,15 @@ class DeviceAccumulator(Accumulator):
     def finish(self, total: Any, step: int, *, check: bool = False) -> Any | None:
         """The tree of sums, on the device."""
         self.settle()
-        sums = self.sums(total)
+        self.checked = False
+        sums = self.sums(total, check=check)
         if sums is None:
             return None
         if isinstance(sums, tuple):
             self.layout.check_finite(sums, step)
             raise AssertionError("there are leaves with NaN or Inf")
-        checked = self.reduction.checks_itself
-        if (check and not checked) or (checked and self._narrow):
+        exact = self.reduction.checks_itself
+        if (check and not exact and not (self.checked and not self._narrow)) or (exact and self._narrow):
             found = self.finite(sums)
             self.layout.check_finite(np.flatnonzero(~found[: len(sums)]).tolist(), step)
             for number, held in zip(self._narrow, found[len(sums) :], strict=True):

@@ -235,7 +235,7 @@ class WorkerSession:
             if not self._have:
                 self.places.choose()
             if not wanted and self.room.made:
-                self.places.bring_nothing()
+                self.places.bring_nothing(question.body.round)
             own.inside = True
             own.progress += 1
             if self.room.fits(turn):
@@ -253,13 +253,13 @@ class WorkerSession:
                             break
                         self.places.choose()
                     if lane in wanted:
-                        sums.accumulate(tree, self.places.part(sums.reduction.size), first=not self._have)
+                        part = self.places.part(sums.reduction.size, question.body.round)
+                        sums.accumulate(tree, part, first=not self._have)
                         self._have.add(lane)
                     self._digest.begin()  # while the device computes the lane
                     own.progress += 1
             if sums is not None and self._have:
-                sums.export(self.places.part(sums.reduction.size))
-                self.places.publish()
+                sums.export(self.places.part(sums.reduction.size, question.body.round))
             own.inside = False
             call = Call(self._slices.word, self._since, turn)
             if proposed is not None:
@@ -272,6 +272,8 @@ class WorkerSession:
             self._footer.write(
                 buffers.part, sorted(self._have), self._segment.rank, self._digest.value(), save=save, call=call
             )
+            if self._have:
+                self.places.publish(question.body.round)  # last: the footer is written while the device still works
             if not self.places.copying:
                 side.answer(question)
                 continue

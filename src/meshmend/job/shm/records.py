@@ -281,6 +281,8 @@ class WorkerRecord(Record):
     """The number of the `PartWanted` whose part is in the buffer; written after `copied`."""
     state_given = Mailbox(StateGiven)
     """Written after the state file."""
+    bringing = Int(NEVER)
+    """The round whose part its device memory got last, or is getting; written before anything of that part."""
     adding = Int(NEVER)
     """The round whose total its device memory holds or is getting; written before anything of the total."""
     device_done = Mailbox(DeviceDone)

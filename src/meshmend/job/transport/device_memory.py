@@ -1,23 +1,26 @@
 """Sums of members on one host in the memory of their devices, which they have mapped from each other.
 
-The same picture as in `shared_memory.py`, in other memory: couriers have no device, so a courier has its worker add up
-its slice between the two barriers, and the worker takes the other slices by itself when the round is done. Footers are
-in the buffers as always: they are small, and every courier adds up all of them.
+Couriers have no device. In a small group (`is_direct`), a courier waits for one barrier: when all parts are there, the
+total is certain, and each worker adds them up by itself. In a larger one it is the picture of `shared_memory.py` in
+other memory: between two barriers a courier has its worker add up its slice, and the worker takes the other slices by
+itself. Footers are in the buffers as always: they are small, and every courier adds up all of them.
 
 Who may be killed when:
 
-* a worker, even while its kernel runs: it writes only to its own memory. Its courier exits, no member passes the second
-  barrier, and the survivors, whose parts are still there, repeat the round;
+* a worker, before all have passed the (first) barrier: the survivors, whose parts are still there, repeat the round;
+* a worker, while it adds up its slice: it writes only to its own memory. Its courier exits, no member passes the second
+  barrier, and the same follows;
 * a courier whose worker still adds: the next courier's question has another number, so the answer to this one is never
   taken for that one's; the worker handles one request at a time;
-* either, after the second barrier: all slices are complete by then, in memory that all members have mapped. A member
-  that did not hear of it gets the total from a member that did, over the host's memory (`Cast`).
+* either, after the last barrier: all parts, or all slices, are complete by then, in memory that all members have
+  mapped. A member that did not hear of it gets the total from a member that did, over the host's memory (`Cast`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from meshmend.job.device.block_layout import is_direct
 from meshmend.job.protocol import Failure
 from meshmend.job.shm.records import MOST_MEMBERS, Outcome, Task, Way
 from meshmend.job.transport.base import Buffers, Group, Port, Transport, least, patient
@@ -55,14 +58,19 @@ class DeviceMemory(Transport):
         """When all members have their parts: have the worker add up this member's slice."""
         self._barrier()
         self._port.before("add")
-        if self._port.use_device(Task.ADD, round, self._look) is not Outcome.DONE:
+        if not self._direct and self._port.use_device(Task.ADD, round, self._look) is not Outcome.DONE:
             raise Failure
         tail = slice(self._port.tail, None)
         parts = [buffers.part[tail] for buffers in self._buffers]
         self._port.wire.combine(parts, self._port.total(round)[tail], self._port.tail)
 
     def all_gather(self, round: int) -> None:
-        """Do nothing: workers take the slices of the others by themselves."""
+        """Do nothing else: workers take the slices of the others, or the parts, by themselves."""
         del round
-        self._barrier()
+        if not self._direct:
+            self._barrier()
         self._port.before("take")
+
+    @property
+    def _direct(self) -> bool:
+        return is_direct(len(self._buffers))

@@ -7,7 +7,7 @@ donated in the meantime: the runtime keeps its memory until the copy is done.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -64,7 +64,26 @@ def in_one_row(array: Any) -> bool:
 
 def address(array: Any) -> int:
     """Return where they are, once the array is ready."""
-    return int(array.block_until_ready().unsafe_buffer_pointer())
+    return pointer(array.block_until_ready())
+
+
+def pointer(array: Any) -> int:
+    """Return where they are or will be."""
+    return int(array.unsafe_buffer_pointer())
+
+
+def wait_for(arrays: Any) -> None:
+    """Wait until the device has computed all of these."""
+    jax.block_until_ready(arrays)  # type: ignore[no-untyped-call, unused-ignore]
+
+
+def await_on(stream: int | None, arrays: Sequence[Any]) -> None:
+    """Have a stream of the device wait for arrays, or, without one, the host."""
+    if stream is None:
+        wait_for(arrays)
+        return
+    for array in arrays:
+        array.__dlpack__(stream=stream)  # what it returns is not needed: asking for it makes the stream wait
 
 
 def adopted(value: Any, like: Any) -> Any:

@@ -17,7 +17,9 @@ from meshmend.job.frameworks.device import DeviceAccumulator, Fetch
 from meshmend.job.frameworks.jax import host, wires
 from meshmend.job.frameworks.jax.exact import ExactWire
 from meshmend.job.frameworks.jax.tree import leaves_of
-from meshmend.job.reduction.base import Flat, Reduction
+from meshmend.job.frameworks.packed import PackedLanes
+from meshmend.job.reduction.base import Reduction
+from meshmend.job.reduction.packing import DevicePart, DeviceTotal
 
 
 class JaxSums(DeviceAccumulator):
@@ -34,14 +36,18 @@ class JaxSums(DeviceAccumulator):
         self._largest: Any = None
         self._all_finite: Any = None
         """Whether a total has neither NaN nor Inf; None if that has to be checked leaf by leaf."""
+        on_host = [number for number, (_, leaf) in enumerate(leaves) if not isinstance(leaf, jax.Array)]
+        self._packed = PackedLanes(self.reduction, self.layout, on_host)
+        self._rooms = wires.Rooms(self.layout, self._place)
+        self._made: list[Any] = []
+        """Arrays that the sums of this round go to."""
         self._exact: ExactWire | None = None
         self._wire = wires.Bf16Wire(self.layout) if self.reduction.head else wires.FloatWire(self.layout)
         if self.reduction.grid is not None:
             self._exact = ExactWire(self.layout, self.reduction.grid, self._place)
 
-    def accumulate(self, tree: Any, buffer: Flat, *, first: bool) -> None:
+    def accumulate(self, tree: Any, buffer: Any, *, first: bool) -> None:
         """Add one lane; the device does it when it gets there."""
-        del buffer
         found = arrays_of(tree)
         self.layout.match(found)
         leaves = [leaf for _, leaf in found]
@@ -49,19 +55,29 @@ class JaxSums(DeviceAccumulator):
         if self._whole:
             before = np.zeros(len(self._whole), np.float32) if first else self._largest
             self._largest = wires.largest([leaves[number] for number in self._whole], before)
+        if self._packed.takes(buffer):
+            self._pack(buffer, leaves, first=first)
+            return
         if self._exact is not None:
             per_unit = self._exact.grid.factors[0]
             before = () if first else self._sums
             self._sums = (self._exact.first if first else self._exact.add_in_place)(*before, leaves, per_unit)
         elif first:
-            other = [number for number, leaf in enumerate(leaves) if leaf.dtype != jnp.float32]
-            for number, leaf in zip(other, wires.widened([leaves[n] for n in other]) if other else (), strict=True):
-                leaves[number] = leaf
-            self._sums = leaves
+            self._sums = _widened(leaves)
         else:
             # The first lane's arrays belong to the user; later sums are ours alone.
             add = wires.add if self._lanes == 2 else wires.add_in_place
             self._sums = add(self._sums, leaves)
+
+    def _pack(self, part: DevicePart, leaves: list[Any], *, first: bool) -> None:
+        """Have one lane packed where others see it."""
+        there = [number for number, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
+        for number in {*range(len(leaves))} - {*there}:
+            self._packed.put(number, leaves[number], part)
+        arrays = _widened([leaves[number] for number in there])
+        host.await_on(part.stream, arrays)
+        addresses = {number: host.pointer(array) for number, array in zip(there, arrays, strict=True)}
+        self._packed.pack(part, arrays, addresses, first=first)
 
     def part(self) -> Any:
         """The message without its footer, as one array on the device."""
@@ -69,29 +85,42 @@ class JaxSums(DeviceAccumulator):
 
     def export(self, buffer: Any) -> None:
         """Copy the message to the host, or to device memory that workers share, in one piece."""
+        if self._packed.used:
+            self._made = self._rooms.made()  # now, while the device still computes
+            return
         part = self.part()
         if isinstance(buffer, np.ndarray):
             np.copyto(buffer, host.fetch(part))
         else:
             buffer.fill(part.block_until_ready())
 
-    def sums(self, total: Any) -> list[Any] | tuple[int, ...] | None:
-        """The leaves of a total; one that numpy or JAX holds, or this worker's own."""
+    def sums(self, total: Any, *, check: bool) -> list[Any] | tuple[int, ...] | None:
+        """The leaves of a total; one that numpy or JAX holds, in device memory, or this worker's own."""
+        if isinstance(total, DeviceTotal):
+            if self._packed.used:
+                return self._unpacked(total, check=check)
+            # A view of device memory that workers share: it will get another total, and gradients may be kept.
+            total = jnp.array(jnp.asarray(total.flat()), copy=True)
         if total is not self:
             total = total[: self.reduction.size]
-            if not isinstance(total, np.ndarray | jax.Array):
-                # A view of device memory that workers share: it will get another total, and gradients may be kept.
-                total = jnp.array(jnp.asarray(total), copy=True)
         if self._exact is not None:
             return self._exact_sums(self._exact, total)
         self._all_finite = None
         if total is self:
             return list(self._wire.rounded(self._sums))
         total = self._uploaded(total)
-        if not self.reduction.head and not self._narrow:
+        if check and not self.reduction.head and not self._narrow:
             self._all_finite = wires.all_finite(total)
             self._all_finite.copy_to_host_async()
         return list(self._wire.split(total))
+
+    def _unpacked(self, total: DeviceTotal, *, check: bool) -> list[Any] | tuple[int, ...] | None:
+        made, self._made = self._made or self._rooms.made(), []
+        host.wait_for(made)
+        addresses = {number: host.pointer(array) for number, array in enumerate(made)}
+        against = self._packed.unpack(total, addresses, check=check)
+        self.checked = check
+        return made if against == () else against
 
     def _exact_sums(self, wire: ExactWire, total: Any) -> list[Any] | tuple[int, ...] | None:
         if total is self:
@@ -110,6 +139,7 @@ class JaxSums(DeviceAccumulator):
     def release(self) -> None:
         """The arrays may be donated, and their memory used again."""
         self._sums = None
+        self._made = []
 
     def finite(self, sums: list[Any]) -> npt.NDArray[np.bool_]:
         """Return one small array for all leaves; none if one check of the whole total was enough."""
@@ -129,6 +159,14 @@ class JaxSums(DeviceAccumulator):
         types = zip(sums, self._types, strict=True)
         found = [one if one.dtype == kind else one.astype(kind) for one, kind in types]
         return jax.tree_util.tree_unflatten(self._shape, found)
+
+
+def _widened(leaves: list[Any]) -> list[Any]:
+    """Leaves as float32 on the device; those that are already, as they are."""
+    other = [number for number, leaf in enumerate(leaves) if leaf.dtype != jnp.float32]
+    for number, leaf in zip(other, wires.widened([leaves[n] for n in other]) if other else (), strict=True):
+        leaves[number] = leaf
+    return leaves
 
 
 def arrays_of(tree: Any) -> list[tuple[str, Any]]:

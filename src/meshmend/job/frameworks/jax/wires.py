@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from meshmend.job.frameworks.jax import host
 from meshmend.job.reduction.bf16 import travels_as_bf16
 from meshmend.job.reduction.layout import Layout
 
@@ -33,6 +34,23 @@ add_in_place = jax.jit(added, donate_argnums=0)
 def widened(leaves: Sequence[Any]) -> list[Any]:
     """Leaves as float32."""
     return [leaf.astype(jnp.float32) for leaf in leaves]
+
+
+class Rooms:
+    """New arrays for the sums of a layout, where its lanes are."""
+
+    def __init__(self, layout: Layout, place: host.Place) -> None:
+        sizes = [(leaf.size, leaf.shape) for leaf in layout.leaves]
+        self._place, self._zero = place, None
+        # Every output of a program has memory of its own, but an output that is an input would have that one's.
+        self._make = jax.jit(lambda zero: [jnp.broadcast_to(zero, (size,)).reshape(shape) for size, shape in sizes])
+
+    def made(self) -> list[Any]:
+        """Have the device make them; they hold zeros."""
+        if self._zero is None:
+            self._zero = self._place.upload_flat(np.zeros((), np.float32))
+        found: list[Any] = self._make(self._zero)
+        return found
 
 
 class FloatWire:

@@ -8,7 +8,8 @@ the host (Python numbers, which parameters have a gradient) stays there, and joi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,12 @@ import torch
 
 from meshmend.job.frameworks.arrays import leaves_of, rebuilt
 from meshmend.job.frameworks.device import DeviceAccumulator, Fetch
+from meshmend.job.frameworks.packed import PackedLanes
 from meshmend.job.frameworks.torch.exact import ExactWire
 from meshmend.job.frameworks.torch.host import array_begun
 from meshmend.job.frameworks.torch.wires import Bf16Wire, FloatWire
-from meshmend.job.reduction.base import Flat, Reduction
+from meshmend.job.reduction.base import Reduction
+from meshmend.job.reduction.packing import DevicePart, DeviceTotal
 
 
 @dataclass(frozen=True)
@@ -55,16 +58,15 @@ class TorchSums(DeviceAccumulator):
         self._there = [number for number, (_, value) in enumerate(leaves) if isinstance(value, torch.Tensor)]
         self._here = [number for number, (_, value) in enumerate(leaves) if not isinstance(value, torch.Tensor)]
         self._sums: list[Any] = []
+        self._packed = PackedLanes(self.reduction, self.layout, self._here)
+        self._last: list[Any] = []
+        """The last lane's leaves, if lanes are packed: their memory takes the sums."""
         self._largest: dict[int, Any] = {}
         self._wire = Bf16Wire(self.layout) if self.reduction.head else FloatWire(self.layout)
-        self._exact: ExactWire | None = None
-        if self.reduction.grid is not None:
-            self._exact = ExactWire(self.layout, self.reduction.grid, device)
 
     @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
-    def accumulate(self, tree: Any, buffer: Flat, *, first: bool) -> None:
+    def accumulate(self, tree: Any, buffer: Any, *, first: bool) -> None:
         """Add one lane; the device does it when it gets there."""
-        del buffer
         found = leaves_of(tree)
         self.layout.match([(name, described(value)) for name, value in found])
         leaves = [value for _, value in found]
@@ -75,6 +77,9 @@ class TorchSums(DeviceAccumulator):
             leaves[number] = np.array(leaves[number], np.float32)
         for number in self._there:
             leaves[number] = leaves[number].to(torch.float32)
+        if self._packed.takes(buffer):
+            self._pack(buffer, leaves, first=first)
+            return
         if self._exact is not None:
             self._exact.add([self._on_device(leaf) for leaf in leaves], first=first)
         elif first:
@@ -84,6 +89,48 @@ class TorchSums(DeviceAccumulator):
                 torch._foreach_add_([self._sums[n] for n in self._there], [leaves[n] for n in self._there])
             for number in self._here:
                 self._sums[number] += leaves[number]
+
+    def _pack(self, part: DevicePart, leaves: list[Any], *, first: bool) -> None:
+        """Have one lane packed where others see it."""
+        for number in self._here:
+            self._packed.put(number, leaves[number], part)
+        for number in self._there:
+            leaves[number] = leaves[number].contiguous()
+        if part.stream is not None:
+            part.follow(torch.cuda.current_stream(self._device).cuda_stream)
+        addresses = {number: leaves[number].data_ptr() for number in self._there}
+        self._packed.pack(part, leaves, addresses, first=first)
+        self._last = leaves
+
+    def _unpacked(self, total: DeviceTotal, *, check: bool) -> list[Any] | tuple[int, ...] | None:
+        """The sums of a total, in the memory of the last lane's leaves where each has its own."""
+        last, self._last = self._last, []
+        addresses = {number: last[number].data_ptr() for number in self._there} if last else {}
+        if not self._apart(addresses):
+            sizes = [leaf.shape for leaf in self.layout.leaves]
+            last = [torch.empty(size, dtype=torch.float32, device=self._device) for size in sizes]
+            torch.cuda.current_stream(self._device).synchronize() if self._device.type == "cuda" else None
+            addresses = {number: last[number].data_ptr() for number in self._there}
+        against = self._packed.unpack(total, addresses, check=check)
+        self.checked = check
+        if against != ():
+            return against
+        for number in self._here:
+            last[number] = self._packed.sum_of(number)
+        return last
+
+    @cached_property
+    def _exact(self) -> ExactWire | None:
+        """What exact sums take two gradients of memory for, where lanes are not packed."""
+        grid = self.reduction.grid
+        return None if grid is None else ExactWire(self.layout, grid, self._device)
+
+    def _apart(self, addresses: dict[int, int]) -> bool:
+        """Whether no leaf shares memory with another."""
+        if not addresses:
+            return not self._there
+        places = sorted((address, 4 * self.layout.leaves[number].size) for number, address in addresses.items())
+        return all(begin + size <= end for (begin, size), (end, _) in pairwise(places) if size)
 
     def _on_device(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
@@ -99,6 +146,14 @@ class TorchSums(DeviceAccumulator):
     @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
     def export(self, buffer: Any) -> None:
         """Copy the message to a buffer of the host or of a device, in one piece, and wait until it is there."""
+        if self._packed.used:
+            return
+        if isinstance(buffer, DevicePart):
+            part = self.part()
+            if part.is_cuda:
+                torch.cuda.current_stream(part.device).synchronize()
+            buffer.fill(part)
+            return
         if hasattr(buffer, "array"):  # registered with the device, which copies it directly
             part = self.part()
             if part.is_cuda:
@@ -111,13 +166,17 @@ class TorchSums(DeviceAccumulator):
             torch.cuda.current_stream(place.device).synchronize()
 
     @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
-    def sums(self, total: Any) -> list[Any] | tuple[int, ...] | None:
-        """The leaves of a total: one of numpy, a tensor, or this worker's own part."""
+    def sums(self, total: Any, *, check: bool) -> list[Any] | tuple[int, ...] | None:
+        """The leaves of a total: one of numpy, a tensor, in device memory, or this worker's own part."""
+        if isinstance(total, DeviceTotal):
+            if self._packed.used:
+                return self._unpacked(total, check=check)
+            total = self._tensor(total.flat()).clone()  # the memory there gets another total, gradients may be kept
         own = total is self
         if not own and not isinstance(total, torch.Tensor):
             shared = not isinstance(total, np.ndarray)
             total = self._tensor(total[: self.reduction.size])
-            total = total.clone() if shared else total  # the memory there gets another total, gradients may be kept
+            total = total.clone() if shared else total
         if self._exact is not None:
             outcome = self._exact_sums(self._exact, total)
             return self._parted(outcome, outcome) if isinstance(outcome, list) else outcome
@@ -166,6 +225,7 @@ class TorchSums(DeviceAccumulator):
     def release(self) -> None:
         """The gradients are the parameters' own now."""
         self._sums = []
+        self._last = []
 
     def finite(self, sums: list[Any]) -> npt.NDArray[np.bool_]:
         """The largest magnitude of every leaf on the device in one operation, and one copy."""

@@ -1,0 +1,120 @@
+"""The block of device memory of one worker: where its part goes. `block_layout.py` says what lies where."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from meshmend.job.device.base import Block, Memory, Place
+from meshmend.job.device.block_layout import BlockLayout
+from meshmend.job.device.passing import About, Offer
+from meshmend.job.protocol import NEVER
+from meshmend.job.reduction.base import Reduction, WireFormat
+from meshmend.job.reduction.packing import Packing
+from meshmend.job.shm.segment import WorkerSegment
+
+
+class OwnBlock:
+    """A worker's own block, from `make` to `close`; other workers get it from its `Offer`."""
+
+    def __init__(self, segment: WorkerSegment, memory: Memory, *, staged: bool) -> None:
+        self._segment, self.memory = segment, memory
+        self._making = threading.Lock()
+        """For the block, which another thread gives out; never held for long."""
+        self._staged = staged
+        """Whether parts and totals go through the host, because the framework's sums are there."""
+        self._block: Block | None = None
+        self._offer: Offer | None = None
+        self._packings: dict[Reduction, Packing | None] = {}
+        """One for each sum of a step."""
+
+    @property
+    def block(self) -> Block:
+        """The block."""
+        assert self._block is not None, "there are no messages yet"
+        return self._block
+
+    def make(self, wire: WireFormat, size: int) -> None:
+        """Have room for messages of this format, of which the first `size` numbers are summed here."""
+        with self._making:
+            if self._block is not None:
+                self._block.close()
+                self._block = None
+            self.layout = BlockLayout(wire, size)
+            # A process that has the old block mapped keeps what it holds.
+            self._segment.worker.adding = self._segment.worker.bringing = NEVER
+            self._block = self.memory.allocate(self.layout.nbytes)
+            self.host = np.zeros(size, wire.kind.dtype) if self._staged else None
+            """Where the framework puts parts and gets totals from, if that is the host's memory."""
+        if self._offer is None:
+            self._offer = Offer(self._segment.files.folder, self._segment.rank, self._describe)
+
+    def use(self, wire: WireFormat) -> None:
+        """The next message has this head; there is room for it."""
+        self.layout = replace(self.layout, wire=wire)
+
+    def close(self) -> None:
+        """Give it back; a process that has it mapped keeps it."""
+        if self._offer is not None:
+            self._offer.close()
+            self._offer = None
+        with self._making:
+            for packing in self._packings.values():
+                if packing is not None:
+                    packing.close()
+            self._packings = {}
+            if self._block is not None:
+                self._block.close()
+                self._block = None
+
+    def _describe(self) -> tuple[About, int] | None:
+        with self._making:
+            if self._block is None:
+                return None
+            about = About(self._segment.birth, self._segment.worker.generation, self.memory.number, self._block.nbytes)
+            return about, self._block.export()
+
+    def packing(self, reduction: Reduction) -> Packing | None:
+        """What packs messages of this reduction; None if the framework has to make them."""
+        if reduction not in self._packings:
+            self._packings[reduction] = self.memory.packing(reduction)
+        return self._packings[reduction]
+
+    def bring(self, round: int) -> Place:
+        """Return where this worker puts its part of a round from now on: others may still read an older one there."""
+        if self._segment.worker.bringing != round:
+            self._segment.worker.bringing = round
+        return self.layout.part(self.block, round)
+
+    def part(self, round: int) -> Any:
+        """The same as an array, for frameworks that write to it themselves."""
+        place = self.bring(round)
+        return self.host if self.host is not None else self.view(place)
+
+    def publish(self, round: int) -> None:
+        """Finish the part on the device before the courier is told that it is complete."""
+        if self.host is not None:
+            self.memory.upload(self.host, self.layout.part(self.block, round))
+        self.memory.finish()
+
+    def zero(self, round: int) -> None:
+        """Bring nothing."""
+        self.memory.zero(self.bring(round), self.layout.bytes_of(self.layout.size))
+        self.memory.finish()
+
+    def lower(self, round: int) -> None:
+        """Copy the part to the host's buffer."""
+        self.memory.download(self.layout.part(self.block, round), self._segment.buffers.part[: self.layout.size])
+        self.memory.finish()
+
+    def lift(self, round: int) -> None:
+        """Copy the part from there."""
+        self.memory.upload(self._segment.buffers.part[: self.layout.size], self.bring(round))
+        self.memory.finish()
+
+    def view(self, place: Place) -> Any:
+        """A whole message as an array."""
+        return self.memory.view(place, self.layout.size, self.layout.wire)
