@@ -65,7 +65,12 @@ def child(arguments: argparse.Namespace, kind: str) -> None:
         if alone:
             _meet(folder, f"{kind}-{turn}", rank, workers)
         turns.append(loop.run(arguments.steps))
-        if not alone and rank == 0 and (found := held[1].training.session.places.figures()) is not None and found[1]:
+        if (
+            not alone
+            and rank == 0
+            and (found := held[1].training.session.places.buffers.figures()) is not None
+            and found[1]
+        ):
             down, add, whole = found
             hidden = 1 - whole / (2 * down + add)
             print(

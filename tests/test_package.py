@@ -66,9 +66,9 @@ LAW: dict[str, list[str]] = {
         "state", "sharded_optimizer", "weights", "buffer_changes", "device", "per_update", "loop", "data",
     ],
     "job/device": [
-        "base", "packing_plain", "stand_in", "kernels", "packing_cuda", "cuda", "passing", "trial", "block_layout",
-        "own_block", "neighbours", "sums", "messages", "states", "host_memory", "registered", "choose", "places",
-        "failures",
+        "base", "packing_plain", "stand_in", "kernels", "packing_cuda", "digests", "cuda", "passing", "trial",
+        "block_layout", "own_block", "neighbours", "sums", "messages", "states", "host_memory", "choose", "registered",
+        "registered_buffers", "places", "failures",
     ],
     "job/transport": [
         "base", "carrier", "crew", "shared_memory", "pipeline", "device_memory", "library_mpi", "mesh_mpi", "choose",

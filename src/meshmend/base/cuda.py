@@ -183,10 +183,14 @@ class Device:
         self.ordinal = ordinal
         self._device = call("cuDeviceGet", ordinal)
         self._context = call("cuDevicePrimaryCtxRetain", self._device)
-        with self.current():
-            self.stream = Stream(self, call("cuStreamCreate", 1))  # CU_STREAM_NON_BLOCKING: it waits for no other
+        self.stream = self.another_stream()
         self.processors = self._attribute("CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT")
         self.function = cache(self._function)
+
+    def another_stream(self) -> Stream:
+        """A stream in which things are done in parallel with those in others."""
+        with self.current():
+            return Stream(self, call("cuStreamCreate", 1))  # CU_STREAM_NON_BLOCKING: it waits for no other stream
 
     @contextmanager
     def current(self) -> Iterator[None]:

@@ -170,14 +170,15 @@ class Training:
                 return
             if resume is not None and job_of(resume) == self._job:
                 self._load(resume, replica)
+        places = self.session.places
+        places.device, places.on_device = (lambda: framework.cuda), bool(framework.device)
+        framework.digester = places.digests()
         replica.announce(self.session, self.step)
         if warm is not None:
             more = (Draws(*self.key(0)),) if takes(warm, 3) else ()
             framework.lane(lambda: warm(framework.shared, self.lane(0), *more), self.key(0))
             framework.drop()
         self.session.strike(Point.SHARE)
-        self.session.places.device = lambda: framework.cuda
-        self.session.places.on_device = bool(framework.device)
 
         def export(on_device: bool) -> list[Any]:
             return replica.export(self.session, self.step, self._ledger.pending, on_device=on_device)

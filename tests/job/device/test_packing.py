@@ -10,12 +10,14 @@ import pytest
 
 from meshmend.job.device.base import Memory
 from meshmend.job.device.cuda import CudaMemory
+from meshmend.job.device.kernels import STRETCH
 from meshmend.job.device.stand_in import StandIn
 from meshmend.job.reduction.base import Reduction, slices
 from meshmend.job.reduction.bf16 import Bf16
 from meshmend.job.reduction.exact import ExactSum
 from meshmend.job.reduction.float32 import Float32
 from meshmend.job.reduction.layout import Layout
+from meshmend.job.state.digest import sums_of_each
 from tests.job.device.fake_driver import Driver
 
 SHAPES = [(), (3, 1000), (0, 4), (1,), (70, 40), (1024,), (8193,)]
@@ -162,3 +164,15 @@ def test_everything_is_given_back(driver: Driver) -> None:
         assert packing is not None and driver.taken
         packing.close()
         assert not driver.taken and not driver.contexts
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "int16", "float64", "complex64"])
+def test_digests_are_those_of_the_definition(memory: Memory, dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(0, 100, size).astype(dtype) for size in (0, 1, 3, 5, 4 * STRETCH, STRETCH + 1, 7)]
+    digests = memory.digests()
+    for turn in range(2):
+        arrays[1][0] = turn
+        fetch = digests.begin([(array.ctypes.data, array.nbytes) for array in arrays])
+        assert fetch().tolist() == sums_of_each(arrays).tolist()
+    assert digests.begin([])().shape == (0, 2)

@@ -133,7 +133,7 @@ def test_memory_that_cannot_be_registered_is_used_as_it_is_and_told(
     monkeypatch.setattr(PlainMemory, "register", refused)
     places = places_of("stand-in-registered", monkeypatch)
     assert isinstance(places.part(93, 0), np.ndarray)
-    assert "the limit of locked memory" in places._pageable
+    assert "the limit of locked memory" in places.buffers._pageable
     for setting in ("pageable", "off"):
         assert isinstance(places_of(setting, monkeypatch).part(93, 0), np.ndarray)
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from meshmend.job.reduction.base import Reduction, WireFormat
 from meshmend.job.reduction.packing import Packing
+from meshmend.job.state.digest import Digester
 
 
 class Block(Protocol):
@@ -91,6 +92,10 @@ class Memory(ABC):
     @abstractmethod
     def packing(self, reduction: Reduction) -> Packing | None:
         """What packs messages of this reduction from leaves; None where frameworks have to do that."""
+
+    @abstractmethod
+    def digests(self) -> Digester:
+        """What takes digests of leaves that are there."""
 
     @abstractmethod
     def pinned(self, size: int) -> npt.NDArray[np.float32]:

@@ -13,6 +13,7 @@ from meshmend.base.cuda import Device, Mapping
 from meshmend.errors import DeviceError
 from meshmend.job.device import kernels
 from meshmend.job.device.base import Block, Memory, Place
+from meshmend.job.device.digests import CudaDigests
 from meshmend.job.device.packing_cuda import Pinned, packing_of, pointer
 from meshmend.job.reduction.base import Reduction, WireFormat
 from meshmend.job.reduction.packing import Packing
@@ -137,6 +138,10 @@ class CudaMemory(Memory):
     def packing(self, reduction: Reduction) -> Packing | None:
         """By kernels."""
         return packing_of(self._device, self._module, reduction)
+
+    def digests(self) -> CudaDigests:
+        """By a kernel."""
+        return CudaDigests(self._device, self._module)
 
     def pinned(self, size: int) -> npt.NDArray[np.float32]:
         """Memory of the host that is registered with the device."""

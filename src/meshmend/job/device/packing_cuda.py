@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from meshmend.base.cuda import Device
+from meshmend.base.cuda import Device, Stream
 from meshmend.job.device import kernels
 from meshmend.job.device.base import Place
 from meshmend.job.reduction import exact as rules
@@ -27,8 +27,9 @@ Table = npt.NDArray[Any]
 class Tables:
     """Arrays in a device's memory, each beginning at a multiple of 256 bytes."""
 
-    def __init__(self, device: Device, **arrays: Table) -> None:
-        self._device = device
+    def __init__(self, device: Device, stream: Stream, **arrays: Table) -> None:
+        """`stream`: what reads them."""
+        self._device, self._stream = device, stream
         self.at: dict[str, int] = {}
         begins, size = {}, 0
         for name, array in arrays.items():
@@ -41,7 +42,7 @@ class Tables:
     def write(self, name: str, array: Table) -> None:
         """Replace an array; what was started before still sees the old one."""
         data = np.ascontiguousarray(array)
-        self._device.stream.copy(self.at[name], data.ctypes.data, data.nbytes)  # from pageable memory: copied at once
+        self._stream.copy(self.at[name], data.ctypes.data, data.nbytes)  # from pageable memory: copied at once
 
     def close(self) -> None:
         """Give the memory back."""
@@ -70,11 +71,11 @@ class CudaPacking(Packing):
         super().__init__(reduction)
         self._device, self._module = device, module
         counts = -(-self.sizes // kernels.STRETCH)
-        stretches = np.stack([np.repeat(np.arange(len(counts)), counts), _numbered(counts)], axis=1)
+        stretches = np.stack([np.repeat(np.arange(len(counts)), counts), numbered(counts)], axis=1)
         self._count = len(stretches)
         addresses = np.zeros(len(self.sizes), np.uint64)
         self._leaves = Tables(
-            device, sources=addresses, targets=addresses, offset=self.offsets.astype(np.uint64),
+            device, device.stream, sources=addresses, targets=addresses, offset=self.offsets.astype(np.uint64),
             size=self.sizes.astype(np.uint64), stretches=stretches.astype(np.uint32),
         )  # fmt: skip
         self._known: dict[str, list[int]] = {}
@@ -107,7 +108,7 @@ class FloatPacking(CudaPacking):
 
     def __init__(self, device: Device, module: Any, reduction: Reduction) -> None:
         super().__init__(device, module, reduction)
-        self._odd = Tables(device, odd=np.zeros(len(self.sizes), np.uint32))
+        self._odd = Tables(device, device.stream, odd=np.zeros(len(self.sizes), np.uint32))
         self._found = Pinned(device, len(self.sizes), np.uint32)
 
     def pack(self, leaves: Addresses, part: Place, *, first: bool) -> None:
@@ -145,7 +146,8 @@ class ExactPacking(CudaPacking):
         self._blocks = int(blocks.sum())
         zeros, ones = np.zeros(self._blocks, np.int32), np.zeros(len(blocks), np.int32)
         self._grid = Tables(
-            device, leaf_of=grid.leaf_of.astype(np.uint32), first=(np.cumsum(blocks) - blocks).astype(np.uint32),
+            device, device.stream,
+            leaf_of=grid.leaf_of.astype(np.uint32), first=(np.cumsum(blocks) - blocks).astype(np.uint32),
             worth=grid.worth, need=zeros, top=ones, jumped=ones, flags=np.zeros(2, np.int32),
             words=np.zeros(1 + self._blocks, np.int16),
             level=zeros, on=zeros, off=zeros, next_level=zeros, next_on=zeros, next_off=zeros,
@@ -233,7 +235,7 @@ def pointer(place: Place) -> int:
     return int(block.pointer) + begin  # type: ignore[attr-defined]
 
 
-def _numbered(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def numbered(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """0, 1, … for each leaf."""
     ends = np.cumsum(counts)
     return np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - counts, counts)

@@ -7,21 +7,21 @@ read it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from meshmend.errors import DeviceError, MissingLibrary
 from meshmend.job.device.base import Memory
-from meshmend.job.device.choose import host_memory_of, memory_of
+from meshmend.job.device.choose import memory_of
 from meshmend.job.device.messages import PartInBlock, TotalInBlocks
-from meshmend.job.device.registered import Registration
+from meshmend.job.device.registered_buffers import RegisteredBuffers
 from meshmend.job.device.states import LentStates
 from meshmend.job.device.sums import DeviceSums
 from meshmend.job.reduction.base import WireFormat
-from meshmend.job.shm.buffers import TOTALS
 from meshmend.job.shm.mailbox import WorkerSide
 from meshmend.job.shm.records import Outcome, Task, Way
 from meshmend.job.shm.segment import WorkerSegment
+from meshmend.job.state.digest import Digester
 
 
 def told(way: Way, why: str = "") -> str:
@@ -44,9 +44,8 @@ class Places:
         """The CUDA device that lanes are accumulated on; None for the host."""
         self.on_device = False
         """Whether the state is on a device, and lanes are accumulated there."""
-        self._registration: Registration | None = None
-        self._pageable = ""
-        """Why the buffers are not registered with the device, where they should be."""
+        self.buffers = RegisteredBuffers(segment, footer, self)
+        """Those on the host, if the device accesses them directly."""
         self._memory: Memory | None = None
         self._side = WorkerSide(segment)
         self._sums: DeviceSums | None = None
@@ -70,6 +69,15 @@ class Places:
         if memory is not None and (memory.on_host or self.device() is not None):
             self.states = LentStates(self._segment, memory)
             self._segment.worker.state_device = memory.number
+
+    def digests(self) -> Digester | None:
+        """What takes digests of the state on its device; None if the framework has to."""
+        try:
+            memory = self._found() if self.on_device else None
+        except (DeviceError, MissingLibrary) as error:
+            self._why = str(error)
+            return None
+        return None if memory is None or not (memory.on_host or self.device() is not None) else memory.digests()
 
     def _found(self) -> Memory | None:
         if self._memory is None:
@@ -106,13 +114,7 @@ class Places:
         why = self._why
         if not why and self._sums is not None:
             why = self._sums.why or "not all workers are on one host and have device memory of one kind"
-        copies = "copied by DMA" if self._registration is not None else self._pageable
-        return told(way, "; ".join(word for word in (why, copies) if word))
-
-    def figures(self) -> tuple[float, float, float] | None:
-        """Of the last sum in registered memory: seconds to copy down, to add, and from a part to its total, in all."""
-        held = self._registration
-        return None if held is None else (held.down, self._segment.courier.busy / 1e6, held.whole)
+        return told(way, "; ".join(word for word in (why, self.buffers.note()) if word))
 
     def close(self) -> None:
         """The job is over: give device memory back."""
@@ -125,9 +127,7 @@ class Places:
             self._segment.worker.state_device = 0
             self.states.close()
             self.states = None
-        if self._registration is not None:
-            self._registration.close()
-            self._registration = None
+        self.buffers.close()
 
     def choose(self) -> None:
         """Decide where the part of a round goes, before the first of its lanes."""
@@ -144,20 +144,7 @@ class Places:
         if sums is not None:
             return PartInBlock(sums, round, size) if self.on_device else sums.own.part(round)[:size]
         part = self._segment.buffers.part[:size]
-        return part if (held := self._registered()) is None else held.part(part)
-
-    def _registered(self) -> Registration | None:
-        """The buffers as the device reaches them; made when they are used, since pinning takes time and memory."""
-        if not self.on_device or self._pageable:
-            return None
-        try:
-            if self._registration is None and (memory := host_memory_of(self.device())) is not None:
-                self._registration = Registration(memory)
-            if self._registration is not None:
-                self._registration.hold(self._segment.buffers.whole, self._segment.worker.generation)
-        except (DeviceError, MissingLibrary) as error:
-            self._registration, self._pageable = None, f"through pageable memory, {error}"
-        return self._registration
+        return part if (held := self.buffers.held()) is None else held.part(part)
 
     def publish(self, round: int) -> None:
         """The part is whole."""
@@ -169,29 +156,6 @@ class Places:
         self._segment.buffers.part[:] = 0
         if (sums := self._used) is not None:
             sums.own.zero(round)
-
-    @property
-    def copying(self) -> bool:
-        """Whether a device still copies the part to the buffer."""
-        return self._registration is not None and self._registration.copying
-
-    def copied(self) -> Iterator[int]:
-        """Wait until the part is in the buffer; yield how many numbers of it have arrived."""
-        if self._registration is not None:
-            yield from self._registration.copied()
-
-    def take_pieces(self, round: int) -> None:
-        """Begin to copy to the device what is ready of the total of a round."""
-        courier, held = self._segment.courier, self._registration
-        attempt = courier.attempt  # before what it is about: see `mailbox.py`
-        if held is not None and (gathered := courier.gathered):
-            held.take(
-                attempt,
-                1 + round % TOTALS,
-                self._segment.buffers.wire.size - self._footer,
-                gathered,
-                self._segment.worker.generation,
-            )
 
     def _settled(self, task: Task) -> Outcome:
         if self.states is None:
@@ -209,12 +173,10 @@ class Places:
             if self._sums is not None:
                 self._sums.release()
             total = self._segment.buffers.total(round)
-            if self._registered() is None or self._registration is None:
-                return total
-            found = self._registration.total(self._segment.courier.attempt, total[: len(total) - self._footer])
+            found = self.buffers.total(total)
             return total if found is None else found
-        found = TotalInBlocks(self._sums, round, self._end)
-        return found if self.on_device else found.flat()
+        there = TotalInBlocks(self._sums, round, self._end)
+        return there if self.on_device else there.flat()
 
     def serve(self) -> None:
         """Carry out the courier's requests that need a device; a worker whose device fails must exit."""

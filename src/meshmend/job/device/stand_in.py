@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from meshmend.job.device.base import Block, Memory, Place
 from meshmend.job.device.packing_plain import PlainPacking
 from meshmend.job.reduction.base import Reduction, WireFormat
 from meshmend.job.reduction.packing import Packing
+from meshmend.job.state.digest import sums_of_each
 
 NAME = "meshmend-device"
 """What a block is called in /proc/PID/maps."""
@@ -41,6 +42,14 @@ class HostBlock:
         """Release it, as soon as no view of it is left."""
         os.close(self._file)
         del self._map
+
+
+class PlainDigests:
+    """Takes the sums of leaves in the host's memory."""
+
+    def begin(self, leaves: Sequence[tuple[int, int]]) -> Callable[[], npt.NDArray[np.uint32]]:
+        """When they are fetched."""
+        return lambda: sums_of_each([_at(address, nbytes) for address, nbytes in leaves])
 
 
 class StandIn(Memory):
@@ -104,6 +113,10 @@ class StandIn(Memory):
         """By numpy; like a device, not for reductions that pack numbers in their own way."""
         return None if reduction.head else PlainPacking(self, reduction)
 
+    def digests(self) -> PlainDigests:
+        """By numpy."""
+        return PlainDigests()
+
     def pinned(self, size: int) -> npt.NDArray[np.float32]:
         """An array."""
         return np.zeros(size, np.float32)
@@ -118,6 +131,12 @@ class StandIn(Memory):
 
     def finish(self, *, everything: bool = False) -> None:
         """Everything is complete at once."""
+
+
+def _at(address: int, nbytes: int) -> npt.NDArray[np.uint8]:
+    if not nbytes:
+        return np.empty(0, np.uint8)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
 
 
 def _bytes(place: Place, nbytes: int) -> npt.NDArray[np.uint8]:

@@ -23,7 +23,7 @@ from meshmend.job.data.feed import Feed
 from meshmend.job.data.lanes import Lanes
 from meshmend.job.reduction.base import Flat, Reduction
 from meshmend.job.reduction.layout import Layout, Rooms
-from meshmend.job.state.digest import Later
+from meshmend.job.state.digest import Digester, Later
 from meshmend.job.state.tree import Leaves, digest_of
 
 OBJECTS = "objects"
@@ -78,6 +78,9 @@ class Framework(ABC):
     cuda: int | None = None
     """The CUDA device that its accumulators keep their sums on: then `export` takes a `View` of device memory
     (`device/cuda.py`) as well as an array of numpy, and so does `finish`; None for the host."""
+
+    digester: Digester | None = None
+    """What takes digests of arrays on that device, if it need not do that by itself."""
 
     @abstractmethod
     def leaves(self) -> Leaves:

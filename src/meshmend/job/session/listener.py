@@ -122,7 +122,7 @@ class Listener:
             self._segment.worker_bell.wait(OWNER_POLL)
             self._places.serve()
             with self._news:
-                self._places.take_pieces(self.round)
+                self._places.buffers.take_pieces(self.round)
                 request = self._side.state_request()
                 if request is not None and self._may_export(request.body.round):
                     assert self._export is not None

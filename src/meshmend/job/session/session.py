@@ -274,11 +274,11 @@ class WorkerSession:
             )
             if self._have:
                 self.places.publish(question.body.round)  # last: the footer is written while the device still works
-            if not self.places.copying:
+            if not self.places.buffers.copying:
                 side.answer(question)
                 continue
             side.answer(question, copied=0)
-            for numbers in self.places.copied():
+            for numbers in self.places.buffers.copied():
                 side.copied(numbers)
             side.copied(ALL)
 

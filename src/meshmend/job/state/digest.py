@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -89,6 +89,17 @@ class Later(Generic[Value]):
             self._fetch = None  # the arrays that it comes from are free now
         assert self._value is not None
         return self._value
+
+
+class Digester(Protocol):
+    """Takes the sums of leaves where they are, without their framework."""
+
+    def begin(self, leaves: Sequence[tuple[int, int]]) -> Callable[[], Words]:
+        """Begin to take the sums of leaves, each given by its address and its size in bytes; a row for each.
+
+        They are complete, and stay as they are until the sums are fetched; the sums before these have been fetched.
+        """
+        ...
 
 
 def words_of(array: npt.NDArray[Any]) -> Words:

@@ -1,13 +1,15 @@
 """Sums of members on one host in the memory of their devices, which they have mapped from each other.
 
-Couriers have no device. In a small group (`is_direct`), a courier waits for one barrier: when all parts are there, the
-total is certain, and each worker adds them up by itself. In a larger one it is the picture of `shared_memory.py` in
-other memory: between two barriers a courier has its worker add up its slice, and the worker takes the other slices by
-itself. Footers are in the buffers as always: they are small, and every courier adds up all of them.
+Couriers have no device. In a small group (`is_direct`), they only add up their footers, over MPI: when the sum is
+there, so are all parts, the total is certain, and each worker adds the parts up by itself. In a larger one it is the
+picture of `shared_memory.py` in other memory: between two barriers a courier has its worker add up its slice, and the
+worker takes the other slices by itself; there, every courier adds up all footers, in the memory of the host. (With one
+barrier a worker may bring the next footer while another courier still reads the last.)
 
 Who may be killed when:
 
-* a worker, before all have passed the (first) barrier: the survivors, whose parts are still there, repeat the round;
+* a worker, before all have the sum of footers, or passed the first barrier: the survivors, whose parts are still there,
+  repeat the round;
 * a worker, while it adds up its slice: it writes only to its own memory. Its courier exits, no member passes the second
   barrier, and the same follows;
 * a courier whose worker still adds: the next courier's question has another number, so the answer to this one is never
@@ -19,6 +21,7 @@ Who may be killed when:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from meshmend.job.device.block_layout import is_direct
 from meshmend.job.protocol import Failure
@@ -31,10 +34,11 @@ class DeviceMemory(Transport):
 
     way = Way.DEVICE
 
-    def __init__(
-        self, port: Port, buffers: Sequence[Buffers], barrier: Callable[[], None], look: Callable[[], None]
-    ) -> None:
-        self._port, self._buffers, self._barrier, self._look = port, buffers, barrier, look
+    def __init__(self, port: Port, buffers: Sequence[Buffers], comm: Any, look: Callable[[], None]) -> None:
+        self._port, self._buffers, self._comm, self._look = port, buffers, comm, look
+        tail = buffers[0].part[port.tail :]
+        self._mine, self._sum = tail.copy(), tail.copy()
+        """Footers: this member's, which nothing else writes to, and that of all."""
 
     @classmethod
     def make(cls, group: Group) -> Transport | None:
@@ -49,26 +53,28 @@ class DeviceMemory(Transport):
         if least(group.comm, group.port.use_device(Task.MAP, 0, group.look, members)) is Outcome.CANNOT:
             return None
 
-        def barrier() -> None:
-            patient(group.comm.Ibarrier())
-
-        return cls(group.port, buffers, barrier, group.look)
+        return cls(group.port, buffers, group.comm, group.look)
 
     def reduce_scatter(self, round: int) -> None:
         """When all members have their parts: have the worker add up this member's slice."""
-        self._barrier()
+        tail, total = slice(self._port.tail, None), self._port.total(round)
+        if self._direct:
+            self._port.before("add")
+            self._mine[:] = self._port.part[tail]
+            patient(self._comm.Iallreduce(self._mine, self._sum))
+            total[tail] = self._sum
+            return
+        patient(self._comm.Ibarrier())
         self._port.before("add")
-        if not self._direct and self._port.use_device(Task.ADD, round, self._look) is not Outcome.DONE:
+        if self._port.use_device(Task.ADD, round, self._look) is not Outcome.DONE:
             raise Failure
-        tail = slice(self._port.tail, None)
-        parts = [buffers.part[tail] for buffers in self._buffers]
-        self._port.wire.combine(parts, self._port.total(round)[tail], self._port.tail)
+        self._port.wire.combine([buffers.part[tail] for buffers in self._buffers], total[tail], self._port.tail)
 
     def all_gather(self, round: int) -> None:
         """Do nothing else: workers take the slices of the others, or the parts, by themselves."""
         del round
         if not self._direct:
-            self._barrier()
+            patient(self._comm.Ibarrier())
         self._port.before("take")
 
     @property

@@ -68,6 +68,8 @@ class JaxState(Framework):
         self._opening = 0
         self._kinds: list[Any] = []
         self._programs: list[tuple[list[int], Begin]] = []
+        self._plain = False
+        """Whether all leaves are such that the digester can take their sums."""
         self.tree, self._found = tree, self._checked(tree)
         self._shared = Kinds(self._found)
 
@@ -168,9 +170,25 @@ class JaxState(Framework):
             shapes = [tuple(np.shape(leaf)) for leaf in leaves]
             names = [name for name, _ in found]
             self._opening = opening([Facts(*one) for one in zip(names, types, shapes, strict=True)])
-            self._kinds, self._programs = kinds, programs_of(leaves)
-        fetch, number = sums_begun(leaves, self._programs), self._opening
+            there = [isinstance(leaf, jax.Array) and host.in_one_row(leaf) for leaf in leaves]
+            self._plain = self.digester is not None and all(there)
+            self._kinds, self._programs = kinds, [] if self._plain else programs_of(leaves)
+        number = self._opening
+        fetch = self._plainly_begun(leaves) if self._plain else sums_begun(leaves, self._programs)
         return lambda: finished(number, fetch(), more)
+
+    def _plainly_begun(self, leaves: list[Any]) -> Callable[[], npt.NDArray[np.uint32]]:
+        """Without a program of JAX, which runs behind what the device was given before."""
+        assert self.digester is not None, "it was there when the leaves were looked at"
+        host.wait_for(leaves)
+        sums = self.digester.begin([(host.pointer(leaf), leaf.nbytes) for leaf in leaves])
+
+        def fetch() -> npt.NDArray[np.uint32]:
+            found = sums()
+            del leaves[:]  # they had to stay
+            return found
+
+        return fetch
 
     def number_begun(self, value: Any) -> Later[float] | None:
         """A number of JAX is fetched later."""
