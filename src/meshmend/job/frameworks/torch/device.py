@@ -198,6 +198,8 @@ class DeviceTorchState(TorchState):
 def _float32(grad: Any, parameter: Any) -> Any:
     if grad is None:
         return torch.zeros(parameter.shape, dtype=torch.float32, device=parameter.device)
+    if grad.dtype is torch.float32 and grad.layout is torch.strided and not grad.requires_grad:
+        return grad
     dense = grad.detach().to_dense() if grad.is_sparse else grad.detach()
     return dense.to(torch.float32)
 

@@ -122,13 +122,21 @@ class Listed:
         rest = {entry[0]: entry[1] for entry in found[1:]}
         after = _json(rest["state"])
 
+        # The numbers of parameters never change, and there are many: they are put into the text as they were.
+        rooms = [f"\0{number}" for number in range(len(indices))]
+        params = [
+            (_json(room), _json(Listing({}).described(which, ""))) for room, which in zip(rooms, indices, strict=True)
+        ]
+
         def text() -> str:
             """As `described` writes a state dict: its two entries in order."""
             groups = [
-                {**_rates(group), "params": which} for group, which in zip(optimizer.param_groups, indices, strict=True)
+                {**_rates(group), "params": room} for group, room in zip(optimizer.param_groups, rooms, strict=True)
             ]
-            made = Listing({}).described(groups, f"{name}.param_groups")
-            return f'["dict",["param_groups",{_json(made)}],["state",{after}]]'
+            made = _json(Listing({}).described(groups, f"{name}.param_groups"))
+            for room, which in params:
+                made = made.replace(room, which)
+            return f'["dict",["param_groups",{made}],["state",{after}]]'
 
         if text() == self._texts[name]:
             self._numbers[name] = text

@@ -249,7 +249,8 @@ def _check_optimizers(objects: Mapping[str, Any], every: Mapping[str, Any]) -> N
 
 def check_frozen(every: Mapping[str, Any], trained: Sequence[str]) -> None:
     """Refuse a gradient that would not be summed."""
-    odd = [name for name, value in every.items() if value.grad is not None and name not in trained]
+    known = {*trained} if len(trained) < len(every) else every.keys()
+    odd = [name for name, value in every.items() if name not in known and value.grad is not None]
     if odd:
         raise JobError(f"{odd[0]!r} was frozen when it was shared, but has a gradient; share it with requires_grad")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -58,6 +57,8 @@ class TorchSums(DeviceAccumulator):
         self._there = [number for number, (_, value) in enumerate(leaves) if isinstance(value, torch.Tensor)]
         self._here = [number for number, (_, value) in enumerate(leaves) if not isinstance(value, torch.Tensor)]
         self._sums: list[Any] = []
+        self._seen: list[Any] = []
+        """What the leaves of a lane were that was as it must be."""
         self._packed = PackedLanes(self.reduction, self.layout, self._here)
         self._last: list[Any] = []
         """The last lane's leaves, if lanes are packed: their memory takes the sums."""
@@ -68,15 +69,16 @@ class TorchSums(DeviceAccumulator):
     def accumulate(self, tree: Any, buffer: Any, *, first: bool) -> None:
         """Add one lane; the device does it when it gets there."""
         found = leaves_of(tree)
-        self.layout.match([(name, described(value)) for name, value in found])
         leaves = [value for _, value in found]
+        self._match(found)
         for number in self._whole:
             size = _largest(leaves[number])
             self._largest[number] = size if first else torch.maximum(self._largest[number], size)
         for number in self._here:
             leaves[number] = np.array(leaves[number], np.float32)
         for number in self._there:
-            leaves[number] = leaves[number].to(torch.float32)
+            if leaves[number].dtype is not torch.float32:
+                leaves[number] = leaves[number].to(torch.float32)
         if self._packed.takes(buffer):
             self._pack(buffer, leaves, first=first)
             return
@@ -90,12 +92,20 @@ class TorchSums(DeviceAccumulator):
             for number in self._here:
                 self._sums[number] += leaves[number]
 
+    def _match(self, leaves: list[tuple[str, Any]]) -> None:
+        """Refuse a lane with other leaves than the first lane's; what all have in common is compared at once."""
+        seen = [(name, getattr(value, "shape", None), getattr(value, "dtype", type(value))) for name, value in leaves]
+        if seen != self._seen:
+            self.layout.match([(name, described(value)) for name, value in leaves])
+            self._seen = seen
+
     def _pack(self, part: DevicePart, leaves: list[Any], *, first: bool) -> None:
         """Have one lane packed where others see it."""
         for number in self._here:
             self._packed.put(number, leaves[number], part)
         for number in self._there:
-            leaves[number] = leaves[number].contiguous()
+            if not leaves[number].is_contiguous():
+                leaves[number] = leaves[number].contiguous()
         if part.stream is not None:
             part.follow(torch.cuda.current_stream(self._device).cuda_stream)
         addresses = {number: leaves[number].data_ptr() for number in self._there}
@@ -129,8 +139,11 @@ class TorchSums(DeviceAccumulator):
         """Whether no leaf shares memory with another."""
         if not addresses:
             return not self._there
-        places = sorted((address, 4 * self.layout.leaves[number].size) for number, address in addresses.items())
-        return all(begin + size <= end for (begin, size), (end, _) in pairwise(places) if size)
+        begins = np.fromiter(addresses.values(), np.uint64, len(addresses))
+        order = np.argsort(begins)
+        sizes = np.array([4 * self.layout.leaves[number].size for number in addresses], np.uint64)[order]
+        begins = begins[order]
+        return bool(((begins[:-1] + sizes[:-1] <= begins[1:]) | (sizes[:-1] == 0)).all())
 
     def _on_device(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
