@@ -53,6 +53,9 @@ SOCKETS_POLL = 0.05
 """The launcher at the sockets of a new mpirun. Far below SOCKETS_OPEN, until which it looks."""
 DEVICE_POLL = 0.005
 """A worker at another one whose device memory it maps."""
+SPIN = 0.003
+"""How long a process that sums on devices looks again and again for what others do, before it sleeps between looks. Its
+processor has nothing else to do, and the device does nothing meanwhile; only where a host has cores to spare."""
 DEVICE_LOOK = 0.05
 """How long one such question may take, before it is checked again whether the other one is alive. Below DEVICE_WAIT."""
 ROOM_SAID = 2.0

@@ -237,3 +237,8 @@ def _words(path: str) -> list[str] | None:
             os.close(file)
     except OSError:
         return None
+
+
+def cores_to_spare(workers: int) -> bool:
+    """Whether this host has a core for each of so many workers, for its courier, and as many more."""
+    return len(os.sched_getaffinity(0)) >= 4 * workers

@@ -1,4 +1,4 @@
-"""Sleeping until something happens: a file can be read, or a process ends. With `poll`, which knows no highest file.
+"""Waiting until something happens: a file can be read, or a process ends. With `poll`, which knows no highest file.
 
 `select` refuses files from number 1,024 on, and a worker with a large data set may well have that many open.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 
 
 def readable(files: Iterable[int], seconds: float) -> list[int]:
@@ -16,6 +17,16 @@ def readable(files: Iterable[int], seconds: float) -> list[int]:
     for file in files:
         poll.register(file, select.POLLIN)
     return [file for file, _ in poll.poll(1e3 * seconds)]
+
+
+def spin(until: Callable[[], bool], seconds: float) -> bool:
+    """Look for something again and again, and let others run in between; return False after the timeout."""
+    end = time.monotonic() + seconds
+    while not until():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0)
+    return True
 
 
 class ExitWaiter:

@@ -10,12 +10,14 @@ the total of the next round is there.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
+from meshmend.errors import JobError
 from meshmend.job.config import JobConfig
 from meshmend.job.frameworks.base import Accumulator, Framework
 from meshmend.job.reduction.base import Levels, NonFinite
@@ -72,6 +74,14 @@ class Replica:
                 found.reduction.restore(self._received[turn])
             self._accumulators[turn] = found
         return found
+
+    def warm(self, tree: Any, *, packed: bool) -> None:
+        """Compile what sums need, given what the user's `warm` has returned: most likely what lanes will return."""
+        if not self.framework.device:
+            return
+        with suppress(JobError):  # it need not be
+            lanes = self._config.lanes.lanes
+            self.framework.accumulator(self._config.kind, tree, lanes).warm(tree, packed=packed)
 
     def round(self, session: WorkerSession | Solo, turn: int = 0) -> Generator[int, Any, Any]:
         """The lanes of a round, the sum of this number in its step: see `WorkerSession.round`."""

@@ -176,7 +176,9 @@ class Training:
         replica.announce(self.session, self.step)
         if warm is not None:
             more = (Draws(*self.key(0)),) if takes(warm, 3) else ()
-            framework.lane(lambda: warm(framework.shared, self.lane(0), *more), self.key(0))
+            tree = framework.lane(lambda: warm(framework.shared, self.lane(0), *more), self.key(0))
+            if self._settings is not None:
+                replica.warm(tree, packed=framework.digester is not None)
             framework.drop()
         self.session.strike(Point.SHARE)
 

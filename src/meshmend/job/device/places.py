@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from meshmend.base.processes import cores_to_spare
 from meshmend.errors import DeviceError, MissingLibrary
 from meshmend.job.device.base import Memory
 from meshmend.job.device.choose import memory_of
@@ -55,6 +56,7 @@ class Places:
         """The format of the messages that there is room for; None before there is any."""
         self._why = ""
         """Why there is no device memory, if there should be."""
+        self._spare = cores_to_spare(segment.agent.ranks)
 
     def begin(self) -> None:
         """Look for device memory, in which a state can be lent; before this worker says that it is ready."""
@@ -105,6 +107,11 @@ class Places:
         self.wire = wire
         if self._sums is not None and self._segment.worker.device:
             self._sums.use(wire)
+
+    @property
+    def spins(self) -> bool:
+        """Whether to look for a total again and again, and not to sleep: the device waits too."""
+        return self._used is not None and self.on_device and self._spare
 
     def note(self) -> str:
         """Return what to print about where sums take place; empty if no device is involved."""

@@ -60,6 +60,9 @@ class Accumulator(ABC):
         a sum holds NaN or Inf.
         """
 
+    def warm(self, tree: Any, *, packed: bool) -> None:  # noqa: B027 (the host compiles nothing)
+        """Compile what sums of lanes like this one need; `packed`: where they are packed into device memory."""
+
     def settle(self) -> None:  # noqa: B027 (the host has nothing that is late)
         """Raise what is wrong with the last step, if that is known only once the device has computed it."""
 

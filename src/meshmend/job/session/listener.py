@@ -18,7 +18,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
-from meshmend.base.clocks import COPIES_ROOM, OWNER_POLL
+from meshmend.base.clocks import COPIES_ROOM, OWNER_POLL, SPIN
+from meshmend.base.waiting import spin
 from meshmend.job.device.places import Places
 from meshmend.job.protocol import NEVER
 from meshmend.job.shm.home import no_room, too_small
@@ -70,6 +71,8 @@ class Listener:
 
     def wait(self, until: Callable[[], bool]) -> None:
         """Have the main thread wait for something that the courier rings for, or until the run is halted."""
+        if self._places.spins and spin(until, SPIN):
+            return
         with self._news:
             while not until() and (self._side.halt() is None or self.stays()):
                 self._news.wait(2 * OWNER_POLL)

@@ -20,7 +20,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from meshmend.base.clocks import PEER_POLL
+from meshmend.base.clocks import PEER_POLL, SPIN
+from meshmend.base.waiting import spin
 from meshmend.job.protocol import Failure
 from meshmend.job.reduction.base import WireFormat
 from meshmend.job.reduction.base import slices as slices
@@ -183,8 +184,10 @@ def least(comm: Any, own: Outcome) -> Outcome:
     return found
 
 
-def patient(request: Request) -> None:
-    """Wait for the other members without taking the processor from workers that still compute."""
+def patient(request: Request, *, eager: bool = False) -> None:
+    """Wait for the other members without taking the processor from workers that still compute; unless `eager`."""
+    if eager and spin(request.Test, SPIN):
+        return
     polls = 0
     while not request.Test():
         polls += 1

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from meshmend.base.processes import cores_to_spare
 from meshmend.job.device.block_layout import is_direct
 from meshmend.job.protocol import Failure
 from meshmend.job.shm.records import MOST_MEMBERS, Outcome, Task, Way
@@ -39,6 +40,7 @@ class DeviceMemory(Transport):
         tail = buffers[0].part[port.tail :]
         self._mine, self._sum = tail.copy(), tail.copy()
         """Footers: this member's, which nothing else writes to, and that of all."""
+        self._eager = cores_to_spare(len(buffers))
 
     @classmethod
     def make(cls, group: Group) -> Transport | None:
@@ -61,10 +63,10 @@ class DeviceMemory(Transport):
         if self._direct:
             self._port.before("add")
             self._mine[:] = self._port.part[tail]
-            patient(self._comm.Iallreduce(self._mine, self._sum))
+            patient(self._comm.Iallreduce(self._mine, self._sum), eager=self._eager)
             total[tail] = self._sum
             return
-        patient(self._comm.Ibarrier())
+        patient(self._comm.Ibarrier(), eager=self._eager)
         self._port.before("add")
         if self._port.use_device(Task.ADD, round, self._look) is not Outcome.DONE:
             raise Failure
@@ -74,7 +76,7 @@ class DeviceMemory(Transport):
         """Do nothing else: workers take the slices of the others, or the parts, by themselves."""
         del round
         if not self._direct:
-            patient(self._comm.Ibarrier())
+            patient(self._comm.Ibarrier(), eager=self._eager)
         self._port.before("take")
 
     @property

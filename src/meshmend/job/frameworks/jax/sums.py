@@ -42,9 +42,20 @@ class JaxSums(DeviceAccumulator):
         self._made: list[Any] = []
         """Arrays that the sums of this round go to."""
         self._exact: ExactWire | None = None
-        self._wire = wires.Bf16Wire(self.layout) if self.reduction.head else wires.FloatWire(self.layout)
+        self._wire = wires.wire_of(tuple(self.layout.leaves), packs=self.reduction.head > 0)
         if self.reduction.grid is not None:
             self._exact = ExactWire(self.layout, self.reduction.grid, self._place)
+
+    def warm(self, tree: Any, *, packed: bool) -> None:
+        """A newcomer, and a worker that takes over lanes of a dead one, would compile it while all others wait."""
+        if packed:
+            host.wait_for(self._rooms.made())
+            return
+        for first in (True, False, False):  # the second lane has a program of its own
+            self.accumulate(tree, None, first=first)
+        part = self.part()
+        host.wait_for(self._wire.split(part) if self._exact is None else part)
+        self.release()
 
     def accumulate(self, tree: Any, buffer: Any, *, first: bool) -> None:
         """Add one lane; the device does it when it gets there."""

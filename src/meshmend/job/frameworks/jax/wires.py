@@ -9,7 +9,7 @@ Bit for bit what those files do on the host. Exact sums are in `exact.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -18,7 +18,7 @@ import numpy as np
 
 from meshmend.job.frameworks.jax import host
 from meshmend.job.reduction.bf16 import travels_as_bf16
-from meshmend.job.reduction.layout import Layout
+from meshmend.job.reduction.layout import Layout, Leaf
 
 
 def added(sums: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
@@ -40,24 +40,35 @@ class Rooms:
     """New arrays for the sums of a layout, where its lanes are."""
 
     def __init__(self, layout: Layout, place: host.Place) -> None:
-        sizes = [(leaf.size, leaf.shape) for leaf in layout.leaves]
+        self._shapes = tuple((leaf.size, leaf.shape) for leaf in layout.leaves)
         self._place, self._zero = place, None
-        # Every output of a program has memory of its own, but an output that is an input would have that one's.
-        self._make = jax.jit(lambda zero: [jnp.broadcast_to(zero, (size,)).reshape(shape) for size, shape in sizes])
 
     def made(self) -> list[Any]:
         """Have the device make them; they hold zeros."""
         if self._zero is None:
             self._zero = self._place.upload_flat(np.zeros((), np.float32))
-        found: list[Any] = self._make(self._zero)
+        found: list[Any] = _rooms(self._zero, self._shapes)
         return found
+
+
+@partial(jax.jit, static_argnums=1)
+def _rooms(zero: Any, shapes: tuple[tuple[int, tuple[int, ...]], ...]) -> list[Any]:
+    """Every output of a program has memory of its own, but an output that is an input would have that one's."""
+    return [jnp.broadcast_to(zero, (size,)).reshape(shape) for size, shape in shapes]
+
+
+@lru_cache(maxsize=64)
+def wire_of(leaves: tuple[Leaf, ...], *, packs: bool) -> FloatWire:
+    """The wire of a layout: its programs are compiled once."""
+    return Bf16Wire(leaves) if packs else FloatWire(leaves)
 
 
 class FloatWire:
     """Leaf after leaf."""
 
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
+    def __init__(self, leaves: Sequence[Leaf]) -> None:
+        self.leaves = leaves
+        self._bounds = np.cumsum([0, *(leaf.size for leaf in leaves)]).tolist()
         self.flat = jax.jit(self._flat)
         self.split = jax.jit(self._split)
 
@@ -69,19 +80,18 @@ class FloatWire:
         return jnp.concatenate([one.reshape(-1) for one in sums])
 
     def _split(self, total: Any) -> list[Any]:
-        bounds = self.layout.bounds.tolist()
         return [
             total[begin : begin + leaf.size].reshape(leaf.shape)
-            for leaf, begin in zip(self.layout.leaves, bounds, strict=False)
+            for leaf, begin in zip(self.leaves, self._bounds, strict=False)
         ]
 
 
 class Bf16Wire(FloatWire):
     """Large leaves first, as bf16."""
 
-    def __init__(self, layout: Layout) -> None:
-        super().__init__(layout)
-        self._large = [travels_as_bf16(leaf) for leaf in layout.leaves]
+    def __init__(self, leaves: Sequence[Leaf]) -> None:
+        super().__init__(leaves)
+        self._large = [travels_as_bf16(leaf) for leaf in leaves]
         self._round = jax.jit(lambda sums: [widened_half(half(one)) for one in sums])
 
     def rounded(self, sums: list[Any]) -> list[Any]:
@@ -101,12 +111,12 @@ class Bf16Wire(FloatWire):
         return jnp.concatenate([head, *small])
 
     def _split(self, total: Any) -> list[Any]:
-        count = sum(leaf.size for leaf, large in zip(self.layout.leaves, self._large, strict=True) if large)
+        count = sum(leaf.size for leaf, large in zip(self.leaves, self._large, strict=True) if large)
         head = -(-count // 2)
         bits = jax.lax.bitcast_convert_type(total[:head], jnp.uint32)
         halves, rest = jax.lax.bitcast_convert_type(bits, jnp.uint16).reshape(-1), total[head:]
         found, at, small = [], 0, 0
-        for leaf, large in zip(self.layout.leaves, self._large, strict=True):
+        for leaf, large in zip(self.leaves, self._large, strict=True):
             if large:
                 found.append(widened_half(halves[at : at + leaf.size]).reshape(leaf.shape))
                 at += leaf.size
