@@ -12,7 +12,8 @@
 
 A batch is divided between the workers, so `bare` with as many processes is what the same work costs without any sum.
 Kinds run one after another, `bare` first and last; a step is the median over all turns of the slowest worker's.
-GPU_PROFILE=1 in the environment shows where the first worker's processor time goes.
+GPU_PROFILE=1 in the environment shows where the first worker's processor time goes, and GPU_TIMELINE=1 when its main
+thread gets where in a step (`gpu_timeline.py`).
 `--kill` kills a worker in the middle of a run of three and shows what that cost, by `meshmend audit`.
 `--join` kills one early in a long run and shows what its replacement cost the others when it joined: how much longer
 than usual the steps took in which it got the state and began (`--model bert --join`: 334 M parameters with Adam).
@@ -34,6 +35,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import gpu_timeline
 from gpu import SIZES, jax_loops, torch_loops
 
 WARM = 10
@@ -46,7 +48,7 @@ def child(arguments: argparse.Namespace, kind: str) -> None:
     workers, folder = arguments.count, Path(arguments.out)
     size = SIZES["tiny" if arguments.size == "tiny" else arguments.model]
     alone = kind in ("bare", "sync", "ddp")
-    lanes, batch = (1, size.batch // workers) if alone else (workers, size.batch)
+    lanes, batch = (1, size.batch // workers) if alone else (workers, size.batch // workers * workers)
     of = {"host": "job", "pages": "job"}.get(kind, kind), lanes, batch, WARM + arguments.turns * arguments.steps
     if kind == "ddp":
         _join_group(rank, workers)
@@ -58,6 +60,9 @@ def child(arguments: argparse.Namespace, kind: str) -> None:
         return _watched(loop, held, rank, folder)
     loop.run(WARM)
     turns = []
+    timeline = not alone and rank == 0 and bool(os.environ.get("GPU_TIMELINE"))
+    if timeline:
+        gpu_timeline.begin(arguments.framework)
     profile = cProfile.Profile() if os.environ.get("GPU_PROFILE") and rank == 0 else None
     if profile is not None:
         profile.enable()
@@ -81,6 +86,8 @@ def child(arguments: argparse.Namespace, kind: str) -> None:
     if profile is not None:
         profile.disable()
         pstats.Stats(profile, stream=sys.stderr).sort_stats("tottime").print_stats(30)
+    if timeline:
+        print(gpu_timeline.show(5), flush=True)
     (folder / f"{kind}-{rank}.json").write_text(json.dumps(turns))
     for _ in () if alone else loop.rest():
         pass  # a job ends after its last step

@@ -51,6 +51,21 @@ def test_what_a_script_does_after_its_job_counts(job: Job) -> None:
     job.assert_clean()
 
 
+@pytest.mark.parametrize("warm", [0, 1])
+def test_a_worker_has_one_thread_unless_the_user_wants_more(
+    job: Job, monkeypatch: pytest.MonkeyPatch, warm: int
+) -> None:
+    text = "train(3)\nprint('threads', os.environ['OMP_NUM_THREADS'])"
+    for given, threads in ((None, "1"), ("3", "3")):
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        if given is not None:
+            monkeypatch.setenv("OMP_NUM_THREADS", given)
+            job.name += "-more"
+        job.run("-n", "1", "--warm", str(warm), script=script(job, text))
+        assert job.status == 0 and f"threads {threads}" in job.output, job.output
+        job.assert_clean()
+
+
 def test_one_killed_after_the_last_step_takes_nothing_away(job: Job) -> None:
     job.run("-n", "2", script=script(job, "train(3)\nif rank == 0: os.kill(os.getpid(), signal.SIGKILL)"))
     assert job.status == 0, job.output

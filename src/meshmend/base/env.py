@@ -26,6 +26,12 @@ from pathlib import Path
 
 from meshmend.errors import JobError
 
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+"""What workers get unless the user's environment says otherwise: numerical libraries would start a thread per core in
+every worker, and with more threads than cores a step takes many times as long. It is not a share of the cores, since
+the last bits of a lane may depend on it, and a lane must be the same on every host and with any number of workers.
+"""
+
 _worker: tuple[int, Settings] | None = None
 """The process that is a worker, and its settings. Children inherit variables and memory, but are not workers."""
 

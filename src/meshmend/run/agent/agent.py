@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from meshmend.base.clocks import AGENT_POLL, AGENT_REST, COURIER_EXIT, MEMORY_LOOK
-from meshmend.base.env import Settings
+from meshmend.base.env import ONE_THREAD, Settings
 from meshmend.base.processes import Identity, name, running
 from meshmend.base.waiting import ExitWaiter
 from meshmend.errors import JobError
@@ -249,7 +249,7 @@ class Agent:
 
 def _start_cold(start: messages.Start, settings: Settings, path: Path) -> subprocess.Popen[bytes]:
     """Start a worker that has everything to load yet."""
-    environment = {**os.environ, **settings.environment(), "PYTHONUNBUFFERED": "1"}
+    environment = {**ONE_THREAD, **os.environ, **settings.environment(), "PYTHONUNBUFFERED": "1"}
     with path.open("ab") as output:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "meshmend.job.worker", *start.script],

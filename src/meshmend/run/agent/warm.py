@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from meshmend.base.clocks import WARM_PAUSE
+from meshmend.base.env import ONE_THREAD
 from meshmend.job.warm import assignment
 
 
@@ -46,8 +47,8 @@ class WarmProcesses:
         self._again = now + WARM_PAUSE
         command = [sys.executable, "-P", "-m", "meshmend.job.warm", *self.script]
         one = subprocess.Popen(
-            command, env={**os.environ, "PYTHONUNBUFFERED": "1"}, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, start_new_session=True,
+            command, env={**ONE_THREAD, **os.environ, "PYTHONUNBUFFERED": "1"}, stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         self._waiting.append(one)
 
