@@ -72,7 +72,7 @@ def test_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert EXAMPLES
     for page, text in EXAMPLES:
         if (page, text) not in TORCH:
-            exec(compile(text.replace("10_000", "50"), str(page), "exec"), {})  # a quick start lasts a minute
+            exec(compile(text.replace("30_000", "50"), str(page), "exec"), {})  # a quick start lasts a minute
     assert "1.889 B of at most 1.897 B (99.6 %)" in capsys.readouterr().out
     assert (tmp_path / "plan.svg").exists()
 
