@@ -797,6 +797,19 @@ KNOWN = [
         at_all(Case(steps=9), Fault(Kind.COURIER, 0, 0), Fault(Kind.SIGNAL, 0), begin=60, end=100, step=5),
         status=HALTED,
     ),
+    Known(
+        "A worker that was cut off before the last total of a job waited for it for ever",
+        (
+            Case(
+                policy="shrink", hosts=2, least=2, jobs=2, sums=2, seed=15123, exit=3.0, tail=2.0,
+                faults=(
+                    Fault(Kind.SLOW, 114, target=2, lasts=10.0), Fault(Kind.LAUNCHER, 170, after=15.0, lasts=0.5),
+                    Fault(Kind.CUT, 53, target=1, after=0.1, lasts=25.0),
+                ),
+            ),
+        ),
+        mutant=_patch(jobs, "RELEASE", 1e9),
+    ),
 ]  # fmt: skip
 
 

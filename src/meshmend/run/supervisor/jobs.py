@@ -7,8 +7,10 @@ beginning of the run: a new world is formed as soon as all are ready.
 
 from __future__ import annotations
 
+from meshmend.base.clocks import RELEASE
 from meshmend.job.protocol import has_majority
 from meshmend.run.supervisor.messages import Minority
+from meshmend.run.supervisor.observations import Cause
 from meshmend.run.supervisor.patience import Backoff, HangJudge
 from meshmend.run.supervisor.ranks import RankState
 from meshmend.run.supervisor.state import Turn
@@ -25,6 +27,9 @@ def mind_jobs(turn: Turn) -> None:
         # It was still loading when the job that it opens now ended, and could not be told.
         if rank.raw.ready and rank.raw.job < run.job and not rank.raw.left:
             turn.release(rank, run.job - 1)
+            # One that trains in that job and never had the others' last total waits for it in vain.
+            if rank.released is not None and turn.now - rank.released > RELEASE:
+                turn.kill(rank, Cause.CUT_OFF)
 
 
 def _begin(turn: Turn, job: int) -> None:
