@@ -77,6 +77,31 @@ def test_a_refused_state_leaves_the_last_one(kind: type[TreeState]) -> None:
     framework.commit((jnp.ones(4),))
 
 
+@pytest.mark.parametrize(
+    "state, said",
+    [
+        ({"a": jnp.ones(5), "b": jnp.ones(2)}, "leaf 'a'"),
+        ({"a": jnp.ones(4), "b": jnp.ones(2, jnp.bfloat16)}, "leaf 'b'"),
+        ({"a": jnp.ones(4), "c": jnp.ones(2)}, "without leaf 'b'"),
+        ({"a": jnp.ones(4)}, "without leaf 'b'"),
+        ({"a": jnp.ones(4), "b": np.ones(2)}, "leaf 'b'"),
+    ],
+)
+def test_what_was_fine_often_is_still_looked_at(state: Any, said: str) -> None:
+    framework = JaxState({"a": jnp.zeros(4), "b": jnp.zeros(2)})
+    for value in range(3):
+        good = {"a": jnp.full(4, value, jnp.float32), "b": jnp.full(2, value, jnp.float32)}
+        framework.commit((good,))
+        assert [name for name, _ in framework.leaves()] == ["a", "b"] and framework.shared is good
+    with pytest.raises(mm.JobError, match=said):
+        framework.commit((state,))
+    donated = {"a": jnp.ones(4), "b": jnp.ones(2)}
+    donated["b"].delete()
+    with pytest.raises(mm.JobError, match="leaf 'b' of the committed state was donated"):
+        framework.commit((donated,))
+    np.testing.assert_array_equal(framework.leaves()[0][1], np.full(4, 2, np.float32))
+
+
 trees = st.dictionaries(
     st.sampled_from("abc"),
     st.one_of(
