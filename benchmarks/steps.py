@@ -13,8 +13,9 @@ other stands stopped; so whatever else the machine does slows both alike. Trust 
 In PyTorch `one` sums every gradient in place, as such loops do, and there are no `pieces`; a worker has one lane, where
 it has two or four in numpy and JAX.
 
-`lanes` is the time in the gradients' own computing, `update` that of the update, `other` the rest: packing, summing,
-waiting for the others, unpacking, the digest. A turn's ratio is that of its median step to that of `one` in the same
+`cpu` is the processor time of all processes of a loop, per step and worker; MPI spends it while it waits, too. `lanes`
+is the time in the gradients' own computing, `update` that of the update, `other` the rest: packing, summing, waiting for
+the others, unpacking, the digest. A turn's ratio is that of its median step to that of `one` in the same
 turn: the median over all turns is shown, and the quartiles.
 """
 
@@ -27,10 +28,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
+from meshmend.base.processes import TICK
 from meshmend.run.world.mpirun import ON_HOSTS, OPTIONS, mpirun
 
 HERE = Path(__file__).parent / "loops"
@@ -51,6 +55,9 @@ class Loop:
         self.times = Path(folder) / kind
         self.times.touch()
         self.turns: list[tuple[float, float]] = []
+        self.workers = workers
+        self.cpu: list[float] = []
+        """Milliseconds per step and worker, of each turn."""
         args = [framework, str(size), kind, str(self.times), str(workers)]
         of = "_torch.py" if framework == "torch" else ".py"
         root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
@@ -77,24 +84,33 @@ class Loop:
                 raise SystemExit(f"the loop {self.kind!r} ended:\n{self.log.read()}")
             time.sleep(0.02)
 
-    def signal(self, number: int) -> None:
-        """Send a signal to all its processes: a session of their own, and the launcher's workers, which have theirs."""
+    def processes(self) -> Iterator[tuple[int, list[str]]]:
+        """All its processes, and what the kernel says of them: those of its session, and the launcher's workers."""
         for process in Path("/proc").glob("[0-9]*"):
-            try:
-                parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
-                if self.main.pid in (os.getsid(int(process.name)), parent):
-                    os.kill(int(process.name), number)
-            except (ProcessLookupError, FileNotFoundError):
-                continue
+            with suppress(ProcessLookupError, FileNotFoundError):
+                stat = (process / "stat").read_text().rpartition(")")[2].split()
+                if self.main.pid in (os.getsid(int(process.name)), int(stat[1])):
+                    yield int(process.name), stat
+
+    def signal(self, number: int) -> None:
+        """Send a signal to all of them."""
+        for process, _ in self.processes():
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
+
+    def spent(self) -> float:
+        """Seconds of processor time that they have taken so far."""
+        return sum(int(stat[11]) + int(stat[12]) for _, stat in self.processes()) * TICK
 
     def turn(self, seconds: float) -> None:
         """Let it run for a while, two steps at least."""
-        begin, before = time.monotonic(), len(self.rows())
+        begin, before, spent = time.monotonic(), len(self.rows()), self.spent()
         self.signal(signal.SIGCONT)
         time.sleep(seconds)
         self.wait(before + 4)
         self.turns.append((begin, time.monotonic()))
         self.signal(signal.SIGSTOP)
+        self.cpu.append(1e3 * (self.spent() - spent) / (len(self.rows()) - before) / self.workers)
 
     def rows(self) -> list[list[float]]:
         """(begin, end, lanes, update) of every step."""
@@ -121,8 +137,11 @@ class Loop:
             self.main.wait()
 
 
-def turns_of(kinds: list[str], framework: str, size: int, workers: int, turns: int) -> list[list[np.ndarray]]:
-    """Loops that take turns: for each kind and turn (whole, lanes, update) of its steps."""
+Runs = tuple[list[np.ndarray], list[float]]
+
+
+def turns_of(kinds: list[str], framework: str, size: int, workers: int, turns: int) -> list[Runs]:
+    """Loops that take turns: for each kind and turn (whole, lanes, update) of its steps, and the processor's time."""
     loops: list[Loop] = []
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -133,20 +152,21 @@ def turns_of(kinds: list[str], framework: str, size: int, workers: int, turns: i
             for number in range(turns + len(SHORT)):
                 for loop in loops:
                     loop.turn(SHORT[number] if number < len(SHORT) else TURN[size])
-            return [loop.found()[len(SHORT) :] for loop in loops]
+            return [(loop.found()[len(SHORT) :], loop.cpu[len(SHORT) :]) for loop in loops]
         finally:
             for loop in loops:
                 loop.end()
 
 
-def row(kind: str, runs: list[np.ndarray], base: list[np.ndarray]) -> None:
+def row(kind: str, turns: Runs, base: list[np.ndarray]) -> None:
     """Print what came out for one kind."""
+    runs, cpu = turns
     whole, lanes, update = np.concatenate(runs).T
     low, middle, high = np.percentile(whole, [25, 50, 75])
     ratios = [np.median(rows[:, 0]) / np.median(other[:, 0]) for rows, other in zip(runs, base, strict=True)]
     least, ratio, most = np.percentile(ratios, [25, 50, 75])
     print(
-        f"{kind:8}{len(whole):6}{middle:9.1f} {low:7.1f}–{high:<7.1f}{np.median(lanes):8.1f}"
+        f"{kind:8}{len(whole):6}{middle:9.1f} {low:7.1f}–{high:<7.1f}{np.median(cpu):8.1f}{np.median(lanes):8.1f}"
         f"{np.median(update):8.1f}{np.median(whole - lanes - update):8.1f}   {ratio:.3f}  {least:.3f}–{most:.3f}",
         flush=True,
     )
@@ -155,11 +175,13 @@ def row(kind: str, runs: list[np.ndarray], base: list[np.ndarray]) -> None:
 def compare(framework: str, size: int, workers: int, turns: int, kinds: list[str]) -> None:
     """Each kind beside `one`."""
     print(f"\n{size} MB of float32 gradients, {framework}, {workers} processes, {turns} turns each")
-    print(f"{'':8}{'steps':>6}{'ms':>9} {'quartiles':>15}{'lanes':>8}{'update':>8}{'other':>8}   ratio  quartiles")
+    print(
+        f"{'':8}{'steps':>6}{'ms':>9} {'quartiles':>15}{'cpu':>8}{'lanes':>8}{'update':>8}{'other':>8}   ratio  quartiles"
+    )
     for kind in kinds:
         base, runs = turns_of(["one", kind], framework, size, workers, turns)
-        row("one", base, base)
-        row(kind, runs, base)
+        row("one", base, base[0])
+        row(kind, runs, base[0])
 
 
 def main() -> None:
