@@ -14,9 +14,9 @@ In PyTorch `one` sums every gradient in place, as such loops do, and there are n
 it has two or four in numpy and JAX.
 
 `cpu` is the processor time of all processes of a loop, per step and worker; MPI spends it while it waits, too. `lanes`
-is the time in the gradients' own computing, `update` that of the update, `other` the rest: packing, summing, waiting for
-the others, unpacking, the digest. A turn's ratio is that of its median step to that of `one` in the same
-turn: the median over all turns is shown, and the quartiles.
+is the time in the gradients' own computing, `update` that of the update, `other` the rest: packing, summing, waiting
+for the others, unpacking, the digest. A turn's ratio is that of its median step to that of `one` in the same turn: the
+median over all turns is shown, and the quartiles.
 """
 
 from __future__ import annotations
@@ -175,9 +175,8 @@ def row(kind: str, turns: Runs, base: list[np.ndarray]) -> None:
 def compare(framework: str, size: int, workers: int, turns: int, kinds: list[str]) -> None:
     """Each kind beside `one`."""
     print(f"\n{size} MB of float32 gradients, {framework}, {workers} processes, {turns} turns each")
-    print(
-        f"{'':8}{'steps':>6}{'ms':>9} {'quartiles':>15}{'cpu':>8}{'lanes':>8}{'update':>8}{'other':>8}   ratio  quartiles"
-    )
+    heads = "".join(f"{word:>8}" for word in ("cpu", "lanes", "update", "other"))
+    print(f"{'':8}{'steps':>6}{'ms':>9} {'quartiles':>15}{heads}   ratio  quartiles")
     for kind in kinds:
         base, runs = turns_of(["one", kind], framework, size, workers, turns)
         row("one", base, base[0])
