@@ -172,9 +172,9 @@ passes its own on."""
 ALONE = 15.0
 """How long a worker that got SIGTERM waits to hear that the run is halted; if it is not, the signal was meant for this
 worker alone. Above HOST_SILENCE: the launcher may just be waiting for an agent."""
-HEART = 2.0
+HEARTBEAT = 2.0
 """Between two beats of a launcher in the folder of its run."""
-HEART_STOPPED = 10.0
+HEARTBEAT_STOPPED = 10.0
 """How long a launcher on another host that wants to take over the run watches for a heartbeat of the old one."""
 READER = 5.0
 """How long the launcher, when it ends, waits for a reader of its output that takes nothing."""

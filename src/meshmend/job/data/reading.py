@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from xxhash import xxh3_64_hexdigest
 
-from meshmend.base.calls import takes
+from meshmend.base.signatures import takes
 from meshmend.errors import JobError
 from meshmend.job.data.cache import Cache
 from meshmend.job.data.cache_file import Place

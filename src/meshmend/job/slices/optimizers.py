@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from meshmend.base.calls import takes
+from meshmend.base.signatures import takes
 from meshmend.errors import JobError
 from meshmend.job.frameworks.arrays import leaves_of, rebuilt
 from meshmend.job.frameworks.elementwise import (
