@@ -97,6 +97,32 @@ def test_make_targets_and_links_exist() -> None:
             assert (page.parent / link).exists(), f"{page.name}: {link}"
 
 
+FOLDERS = ("src", "tests", "docs", "benchmarks", "examples")
+FILES = {path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
+EXAMPLES_OF_USERS = {"script.py", "program.py", "train.py", "xxhash.py"}
+"""Files that a user, or an attacker, may have."""
+
+
+def test_every_file_that_a_page_names_exists() -> None:
+    tails = {"/".join(parts[i:]) for parts in (name.split("/") for name in FILES) for i in range(len(parts))}
+    for page in PAGES:
+        for name in re.findall(r"(?<![\w/])[\w/]+\.py\b", page.read_text()):
+            made_up = "NAME" in name or name in EXAMPLES_OF_USERS
+            assert made_up or name.removeprefix("/") in tails, f"{page.name}: {name}"
+
+
+def test_the_map_names_every_folder_and_every_word_is_in_the_glossary() -> None:
+    page = (ROOT / "docs" / "how-it-works.md").read_text()
+    (drawn,) = re.findall(r"## The map\n.*?```text\n(.*?)```", page, re.DOTALL)
+    source = ROOT / "src" / "meshmend"
+    folders = {path.parent.name for depth in ("*", "*/*") for path in source.glob(f"{depth}/__init__.py")}
+    assert len(folders) > 40 and folders <= {*re.findall(r"(\w+)/", drawn)}
+    glossary = (ROOT / "docs" / "glossary.md").read_text().lower()
+    known = {word for words in re.findall(r"\*\*(.+?)\*\*", glossary) for word in words.split(", ")}
+    for word in re.findall(r"(?<![*\w])\*([a-z]+)\*(?!\*)", page.replace("*italics*", "")):
+        assert {word, word.removesuffix("s"), re.sub("ies$", "y", word)} & known, f"{word} is not in the glossary"
+
+
 def test_the_reference_is_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "docs")
     made = importlib.import_module("api_page")
