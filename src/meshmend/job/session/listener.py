@@ -44,7 +44,7 @@ class Listener:
         self._final = NEVER - 1
         """The round whose state is final."""
         self._midway = False
-        """Whether the main thread has come to another sum of a step: until its total is there, no state is final."""
+        """Whether the main thread has begun another sum of a step: until its total is there, no state is final."""
         self._joined = False
         """Whether this worker has taken the state that it was given, if it was given one."""
         self._export: Export | None = None
@@ -90,8 +90,8 @@ class Listener:
         with self._news:
             self._final = self.round - 1
 
-    def come(self) -> None:
-        """The main thread comes to a round. If the state is not final, it is within a step, and others need not wait.
+    def begin_round(self) -> None:
+        """The main thread begins a round. If the state is not final, it is within a step, and others need not wait.
 
         Whoever joins begins with the first sum of a step, so the state of the last commit would not help it either.
         """

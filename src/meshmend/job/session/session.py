@@ -216,7 +216,7 @@ class WorkerSession:
         if own.turn != turn:
             own.turn = turn
         while True:
-            self._listener.come()
+            self._listener.begin_round()
             question = self._asked()
             if question is None:
                 total, found, notes = self._take_total()
@@ -288,7 +288,7 @@ class WorkerSession:
 
     def _note_round(self, word: str, note: Note) -> Notes:
         """A round in which this worker brings a note instead of gradients."""
-        self._listener.come()  # after a sum that ended the job within a step, no state is final any more
+        self._listener.begin_round()  # after a sum that ended the job within a step, no state is final any more
         while True:
             question = self._asked()
             if question is None:
@@ -358,7 +358,7 @@ class WorkerSession:
     def leave(self) -> None:
         """No more steps: stay until all the others have the last total too."""
         side, buffers, here = self._side, self._segment.buffers, self._listener
-        here.come()
+        here.begin_round()
         while self.room.made and not side.is_over():  # without buffers, it came too late for any step
             self._wait(
                 lambda: (
