@@ -16,7 +16,10 @@ import pytest
 from meshmend import errors
 from meshmend.cli import main
 from meshmend.errors import MeshmendError
+from meshmend.run import console, news
+from meshmend.run.supervisor.messages import Signalled
 from meshmend.testbed import why_not
+from tests.run import test_console
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -144,6 +147,7 @@ INTERNAL = {
     ("job/shm/slices.py", "are those of another worker"): "the courier repairs its group instead",
     ("job/slices/holder.py", "were given for leaves of"): "job.share checks the weights before",
     ("job/slices/holder.py", "must be copied from a holder"): "an assertion of the plan of copies",
+    ("job/slices/holder.py", "none can be updated in round"): "an assertion of the protocol",
     ("job/warm.py", "an order that is none"): "the agent writes the orders, and starts a cold worker instead",
     ("run/agent/messages.py", "a line has more than"): "shown as `the agent on … sent an invalid message (…)`",
 }
@@ -187,16 +191,32 @@ def holds(text: str, quote: list[str]) -> bool:
     return True
 
 
-def test_every_error_has_a_row_in_troubleshooting() -> None:
+def quotes_of_troubleshooting() -> list[list[str]]:
+    """The messages in the first column of its tables, each as the parts between its values."""
     rows = [line for line in (ROOT / "docs" / "troubleshooting.md").read_text().splitlines() if line.startswith("|")]
-    quoted = [re.findall(r"`([^`]+)`", row) for row in rows]
+    quoted = [re.findall(r"`([^`]+)`", row.split(" | ")[0]) for row in rows]
     parts = [[part.strip().lower() for part in quote.split("…")] for row in quoted for quote in row]
-    quotes = [[part for part in some if len(part) > 2] for some in parts if sum(map(len, some)) > 5]
+    return [some for some in ([part for part in one if len(part) > 2] for one in parts) if sum(map(len, some)) > 5]
+
+
+def test_every_error_has_a_row_in_troubleshooting() -> None:
+    quotes = quotes_of_troubleshooting()
     messages = [*raised()]
     assert len(messages) > 500
     internal = {known for known in INTERNAL for file, text in messages if file == known[0] and known[1] in text}
     assert internal == INTERNAL.keys(), "INTERNAL has errors that are gone"
     for file, text in messages:
         if not any(file == known[0] and known[1] in text for known in INTERNAL):
-            shown = any(holds(text.lower(), quote) for quote in quotes if quote)
+            shown = any(holds(text.lower(), quote) for quote in quotes)
             assert shown, f"{file}: {text!r} has no row in docs/troubleshooting.md"
+
+
+def test_every_message_of_the_launcher_has_a_row_in_troubleshooting() -> None:
+    quotes, passed_on = quotes_of_troubleshooting(), (news.CourierSaid, news.ActionFailed)
+    said = [console.sentence(message) for message, _ in test_console.MESSAGES]
+    said += [console.announcement(message) for message, _ in test_console.NEWS if not isinstance(message, passed_on)]
+    said += [console.halt_reason(reason) for reason, _ in test_console.HALTS if not isinstance(reason, Signalled)]
+    said += [f"world 2 ({console.world_reason(reason)})" for reason, _ in test_console.WORLDS]
+    assert len(said) > 70
+    for text in said:
+        assert any(holds(text.lower(), quote) for quote in quotes), f"{text!r} has no row in docs/troubleshooting.md"
