@@ -114,6 +114,14 @@ def test_every_file_that_a_page_names_exists() -> None:
             assert made_up or name.removeprefix("/") in tails, f"{page.name}: {name}"
 
 
+def test_every_test_that_a_page_names_exists() -> None:
+    tests = [*(ROOT / "tests").rglob("*.py")]
+    made = {name for path in tests for name in (path.stem, *re.findall(r"def (test_\w+)", path.read_text()))}
+    for page in PAGES:
+        for name in re.findall(r"[`:](test_\w+)[`\[]", page.read_text()):
+            assert name in made or "NAME" in name, f"{page.name}: {name}"
+
+
 def test_the_map_names_every_folder_and_every_word_is_in_the_glossary() -> None:
     page = (ROOT / "docs" / "how-it-works.md").read_text()
     (drawn,) = re.findall(r"## The map\n.*?```text\n(.*?)```", page, re.DOTALL)

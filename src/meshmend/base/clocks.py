@@ -151,7 +151,7 @@ JOB_GRACE = 120
 RELEASE = 10.0
 """How long a worker that is no longer needed may take to leave when the last step is done; then it is killed."""
 HALT_SLICES = 20.0
-"""How long workers of a sharded job that have to stop go on, to save the same step. Below HALT and HALT_ALONE."""
+"""How long workers of a sharded job that must stop continue first, to save the same step. Below HALT and HALT_ALONE."""
 SLICES_WAIT = 10.0
 """How long one that writes the last checkpoint waits for another slice of the others."""
 COPIES_ROOM = 5.0
