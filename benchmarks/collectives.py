@@ -15,7 +15,7 @@ import time
 import numpy as np
 
 import meshmend as mm
-from meshmend.mesh.collectives.peers import pack_groups
+from meshmend.mesh.collectives.group_sums import pack_groups
 
 MESHES = (
     "8x8", "8x8 -2x2@2,2", "16x32 -4x2@6,12", "16x16 wrap=xy", "16x16 wrap=xy -2x2@4,4", "galaxy ~0.5@3,1:3,2",

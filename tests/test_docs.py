@@ -16,7 +16,10 @@ import pytest
 from meshmend import errors
 from meshmend.cli import main
 from meshmend.errors import MeshmendError
+from meshmend.run import console, news
+from meshmend.run.supervisor.messages import Signalled
 from meshmend.testbed import why_not
+from tests.run import test_console
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -97,6 +100,40 @@ def test_make_targets_and_links_exist() -> None:
             assert (page.parent / link).exists(), f"{page.name}: {link}"
 
 
+FOLDERS = ("src", "tests", "docs", "benchmarks", "examples")
+FILES = {path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
+EXAMPLES_OF_USERS = {"script.py", "program.py", "train.py", "xxhash.py"}
+"""Files that a user, or an attacker, may have."""
+
+
+def test_every_file_that_a_page_names_exists() -> None:
+    tails = {"/".join(parts[i:]) for parts in (name.split("/") for name in FILES) for i in range(len(parts))}
+    for page in PAGES:
+        for name in re.findall(r"(?<![\w/])[\w/]+\.py\b", page.read_text()):
+            made_up = "NAME" in name or name in EXAMPLES_OF_USERS
+            assert made_up or name.removeprefix("/") in tails, f"{page.name}: {name}"
+
+
+def test_every_test_that_a_page_names_exists() -> None:
+    tests = [*(ROOT / "tests").rglob("*.py")]
+    made = {name for path in tests for name in (path.stem, *re.findall(r"def (test_\w+)", path.read_text()))}
+    for page in PAGES:
+        for name in re.findall(r"[`:](test_\w+)[`\[]", page.read_text()):
+            assert name in made or "NAME" in name, f"{page.name}: {name}"
+
+
+def test_the_map_names_every_folder_and_every_word_is_in_the_glossary() -> None:
+    page = (ROOT / "docs" / "how-it-works.md").read_text()
+    (drawn,) = re.findall(r"## The map\n.*?```text\n(.*?)```", page, re.DOTALL)
+    source = ROOT / "src" / "meshmend"
+    folders = {path.parent.name for depth in ("*", "*/*") for path in source.glob(f"{depth}/__init__.py")}
+    assert len(folders) > 40 and folders <= {*re.findall(r"(\w+)/", drawn)}
+    glossary = (ROOT / "docs" / "glossary.md").read_text().lower()
+    known = {word for words in re.findall(r"\*\*(.+?)\*\*", glossary) for word in words.split(", ")}
+    for word in re.findall(r"(?<![*\w])\*([a-z]+)\*(?!\*)", page.replace("*italics*", "")):
+        assert {word, word.removesuffix("s"), re.sub("ies$", "y", word)} & known, f"{word} is not in the glossary"
+
+
 def test_the_reference_is_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "docs")
     made = importlib.import_module("api_page")
@@ -118,6 +155,7 @@ INTERNAL = {
     ("job/shm/slices.py", "are those of another worker"): "the courier repairs its group instead",
     ("job/slices/holder.py", "were given for leaves of"): "job.share checks the weights before",
     ("job/slices/holder.py", "must be copied from a holder"): "an assertion of the plan of copies",
+    ("job/slices/holder.py", "none can be updated in round"): "an assertion of the protocol",
     ("job/warm.py", "an order that is none"): "the agent writes the orders, and starts a cold worker instead",
     ("run/agent/messages.py", "a line has more than"): "shown as `the agent on … sent an invalid message (…)`",
 }
@@ -161,16 +199,32 @@ def holds(text: str, quote: list[str]) -> bool:
     return True
 
 
-def test_every_error_has_a_row_in_troubleshooting() -> None:
+def quotes_of_troubleshooting() -> list[list[str]]:
+    """The messages in the first column of its tables, each as the parts between its values."""
     rows = [line for line in (ROOT / "docs" / "troubleshooting.md").read_text().splitlines() if line.startswith("|")]
-    quoted = [re.findall(r"`([^`]+)`", row) for row in rows]
+    quoted = [re.findall(r"`([^`]+)`", row.split(" | ")[0]) for row in rows]
     parts = [[part.strip().lower() for part in quote.split("…")] for row in quoted for quote in row]
-    quotes = [[part for part in some if len(part) > 2] for some in parts if sum(map(len, some)) > 5]
+    return [some for some in ([part for part in one if len(part) > 2] for one in parts) if sum(map(len, some)) > 5]
+
+
+def test_every_error_has_a_row_in_troubleshooting() -> None:
+    quotes = quotes_of_troubleshooting()
     messages = [*raised()]
     assert len(messages) > 500
     internal = {known for known in INTERNAL for file, text in messages if file == known[0] and known[1] in text}
     assert internal == INTERNAL.keys(), "INTERNAL has errors that are gone"
     for file, text in messages:
         if not any(file == known[0] and known[1] in text for known in INTERNAL):
-            shown = any(holds(text.lower(), quote) for quote in quotes if quote)
+            shown = any(holds(text.lower(), quote) for quote in quotes)
             assert shown, f"{file}: {text!r} has no row in docs/troubleshooting.md"
+
+
+def test_every_message_of_the_launcher_has_a_row_in_troubleshooting() -> None:
+    quotes, passed_on = quotes_of_troubleshooting(), (news.CourierSaid, news.ActionFailed)
+    said = [console.sentence(message) for message, _ in test_console.MESSAGES]
+    said += [console.announcement(message) for message, _ in test_console.NEWS if not isinstance(message, passed_on)]
+    said += [console.halt_reason(reason) for reason, _ in test_console.HALTS if not isinstance(reason, Signalled)]
+    said += [f"world 2 ({console.world_reason(reason)})" for reason, _ in test_console.WORLDS]
+    assert len(said) > 70
+    for text in said:
+        assert any(holds(text.lower(), quote) for quote in quotes), f"{text!r} has no row in docs/troubleshooting.md"

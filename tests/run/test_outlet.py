@@ -12,7 +12,7 @@ from typing import TextIO
 
 import pytest
 
-from meshmend.base import packing
+from meshmend.base import log_files
 from meshmend.run import outlet
 from meshmend.run.outlet import ROOM, Outlet
 from tests.processes import wait_for
@@ -119,7 +119,7 @@ def test_a_file_of_weeks_is_packed_and_holds_every_line(tmp_path: Path, monkeypa
     """Also by the next launcher, if this one is killed before it came to that."""
     piece = 1 << 16
     monkeypatch.setattr(outlet, "FULL", piece)
-    monkeypatch.setattr(packing, "FULL", piece)
+    monkeypatch.setattr(log_files, "FULL", piece)
     path = tmp_path / "launcher.log"
     path.write_text("".join(LINES[:1000]))
     out = Outlet(path)

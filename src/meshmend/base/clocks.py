@@ -14,50 +14,50 @@ A user never has to set any of these. No constant detects hangs, but a worker's 
 
 from __future__ import annotations
 
-# ── polling intervals ──
+# ── polling intervals: who polls, and what for ──
 EXIT_POLL = 0.016
-"""A courier at its group and its worker while the worker computes: each look takes processor time from the worker."""
+"""A courier polls its group and its worker while that computes: each poll takes processor time from the worker."""
 EXIT_REST = 0.1
 """The same in long steps: an eighth of the time that the step takes already, at most this."""
 PEER_POLL = 0.001
-"""A courier at peers that are late for a collective."""
+"""A courier polls for members that are late for a collective."""
 WORLD_POLL = 0.002
-"""A courier at whether its world may begin."""
+"""A courier polls until its world may begin."""
 AGENT_POLL = 0.02
 """How often an agent or the launcher polls all processes; the exit of one wakes them immediately."""
 AGENT_REST = 0.15
 """The same while all workers make progress at a pace much slower than this. Below HANG_LAPSE."""
 OWNER_POLL = 0.5
-"""A worker at whether its agent is still there, and at its courier's questions if a doorbell was missed."""
+"""A worker checks that its agent is alive, and looks for questions of its courier whose doorbell it missed."""
 COURIER_LOOK = 0.25
-"""An agent at whether couriers are stopped."""
+"""An agent checks whether couriers are stopped."""
 MEMORY_LOOK = 1.0
-"""An agent at whether the run's shared memory was removed."""
+"""An agent checks whether the run's shared memory was removed."""
 STATE_POLL = 0.01
-"""A courier at a worker that exports its state."""
+"""A courier polls a worker that exports its state."""
 ROWS_POLL = 0.002
-"""A worker at rows of embedding tables that another one is about to update."""
+"""A worker polls for rows of embedding tables that another one is about to update."""
 SLICES_POLL = 0.02
-"""A worker at slices that others write."""
+"""A worker polls for slices that others write."""
 ROOM_POLL = 0.5
 """How often a process that has something to write checks a disk or a memory that was full."""
 LOCK_POLL = 0.001
-"""A process at the lock of a run whose folder another one removes. Far below EXIT_WAIT, its deadline."""
+"""A process polls the lock of a run whose folder another one is removing. Far below EXIT_WAIT, its deadline."""
 CACHE_POLL = 0.0002
-"""A worker at the lock of its host's cache of samples, which is held for microseconds."""
+"""A worker polls the lock of its host's cache of samples, which is held for microseconds."""
 ANSWER_POLL = 0.001
-"""The launcher at an agent on another host that carries out a command. Far below HOST_SILENCE, its deadline."""
+"""The launcher polls an agent on another host that carries out a command. Far below HOST_SILENCE, its deadline."""
 ACCEPT_RETRY = 0.01
 """Between two attempts to accept a connection where none is possible: there may be too many open files."""
 SOCKETS_POLL = 0.05
-"""The launcher at the sockets of a new mpirun. Far below SOCKETS_OPEN, until which it looks."""
+"""The launcher polls for the sockets of a new mpirun. Far below SOCKETS_OPEN, its deadline."""
 DEVICE_POLL = 0.005
-"""A worker at another one whose device memory it maps."""
+"""A worker polls another one whose device memory it maps."""
 SPIN = 0.003
-"""How long a process that sums on devices looks again and again for what others do, before it sleeps between looks. Its
-processor has nothing else to do, and the device does nothing meanwhile; only where a host has cores to spare."""
+"""How long a process that sums on devices spins before it sleeps between polls. Its processor has nothing else to do,
+and the device does nothing meanwhile; only where a host has cores to spare."""
 DEVICE_LOOK = 0.05
-"""How long one such question may take, before it is checked again whether the other one is alive. Below DEVICE_WAIT."""
+"""How long a worker waits for one answer before it checks again whether the other one is alive. Below DEVICE_WAIT."""
 ROOM_SAID = 2.0
 """How long a worker must have been unable to write before the launcher says so. Above ROOM_POLL."""
 UNWRITABLE = 60.0
@@ -151,7 +151,7 @@ JOB_GRACE = 120
 RELEASE = 10.0
 """How long a worker that is no longer needed may take to leave when the last step is done; then it is killed."""
 HALT_SLICES = 20.0
-"""How long workers of a sharded job that have to stop go on, to save the same step. Below HALT and HALT_ALONE."""
+"""How long workers of a sharded job that must stop continue first, to save the same step. Below HALT and HALT_ALONE."""
 SLICES_WAIT = 10.0
 """How long one that writes the last checkpoint waits for another slice of the others."""
 COPIES_ROOM = 5.0
@@ -172,9 +172,9 @@ passes its own on."""
 ALONE = 15.0
 """How long a worker that got SIGTERM waits to hear that the run is halted; if it is not, the signal was meant for this
 worker alone. Above HOST_SILENCE: the launcher may just be waiting for an agent."""
-HEART = 2.0
+HEARTBEAT = 2.0
 """Between two beats of a launcher in the folder of its run."""
-HEART_STOPPED = 10.0
+HEARTBEAT_STOPPED = 10.0
 """How long a launcher on another host that wants to take over the run watches for a heartbeat of the old one."""
 READER = 5.0
 """How long the launcher, when it ends, waits for a reader of its output that takes nothing."""
@@ -203,7 +203,7 @@ KILL_TEST = 60
 KILL_TEST_DELAY = 0.1
 """Sums are undisturbed for this long before the kill. Far below KILL_TEST."""
 KILL_TEST_POLL = 0.01
-"""The doctor at the results of the survivors."""
+"""The doctor polls for the results of the survivors."""
 KILL_TEST_EXIT = 1.0
 """How long mpirun may take to exit after the kill test; then it is killed."""
 DOCTOR_CHILD = 60.0

@@ -90,7 +90,7 @@ class Identity:
         try:
             file = os.pidfd_open(self.number)
         except OSError as error:
-            if error.errno == errno.ENOSYS:  # an old kernel: the moment since we looked has to do
+            if error.errno == errno.ENOSYS:  # an old kernel: accept the race since we looked
                 kill(self.number, how)
             return
         try:

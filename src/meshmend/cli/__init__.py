@@ -10,7 +10,7 @@ from importlib import import_module
 from cyclopts import CycloptsError
 
 from meshmend.cli.app import app
-from meshmend.cli.words import join_mesh, leave_script
+from meshmend.cli.arguments import join_mesh, leave_script
 from meshmend.errors import MeshmendError
 
 VERBS = {

@@ -42,4 +42,4 @@ def chaos(
     """
     from meshmend import run as launch
 
-    return launch.wreak(run, every=every, kinds=kinds.split(","), count=count, seed=seed)
+    return launch.inject_failures(run, every=every, kinds=kinds.split(","), count=count, seed=seed)

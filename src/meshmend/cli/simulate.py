@@ -86,7 +86,7 @@ def all_reduce(
 
     check_files(draw, trace, json)
     if (trace or draw) and "," in algorithm:
-        raise SimulateError("--trace and --draw show one flight: name a single --algorithm")
+        raise SimulateError("--trace and --draw show one simulation: name a single --algorithm")
     payload, net = read_bytes(nbytes), _network(link, bandwidth, latency, overhead, adds)
     if (fail is None) != (at is None):
         raise SimulateError("--fail and --at go together: what dies, and when, such as --fail 4x2@6,12 --at 300us")

@@ -77,7 +77,7 @@ def cubes(
         return read_duration(text, what, SimulateError) / HOUR
 
     if len(where.dims) != 3:
-        raise SimulateError(f"{where} is not built of cubes: give a mesh of three dimensions, as tpu7x-pod")
+        raise SimulateError(f"{where} is not built of cubes: give a mesh of three dimensions, such as tpu7x-pod")
     cost = hours(checkpoint_cost, "the cost of a checkpoint")
     often = failures * count(where, "host")
     costs = Costs(

@@ -80,7 +80,7 @@ def _play(folder: Path, run: str) -> int:
     print(f"1. undisturbed, in one process: python {' '.join(script)}", flush=True)
     alone = _undisturbed([sys.executable, *script], folder)
     if alone.status:
-        raise JobError(f"the undisturbed training ended with status {alone.status}, and what it said is above")
+        raise JobError(f"the undisturbed training ended with status {alone.status}; its output is above")
     words = ["run", "-n", str(WORKERS), "--name", run, *script]
     print(f"\n2. on {WORKERS} workers: meshmend {' '.join(words)}")
     print(
@@ -93,7 +93,7 @@ def _play(folder: Path, run: str) -> int:
     ):
         disturbed = _disturbed([sys.executable, "-m", "meshmend", *words], folder, run)
     if not disturbed.weights:
-        raise JobError(f"the training on workers ended with status {disturbed.status}, and what it said is above")
+        raise JobError(f"the training on workers ended with status {disturbed.status}; its output is above")
     print("\n3. what became of it\n", flush=True)
     wrong = _verdict(alone, disturbed, folder, run)
     print(f"\n{duration_text(time.monotonic() - begin)} in all. Look again: meshmend audit {run}")

@@ -34,8 +34,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from meshmend.base.calls import takes
 from meshmend.base.env import Settings
+from meshmend.base.signatures import takes
 from meshmend.errors import JobError
 from meshmend.job.config import JobConfig
 from meshmend.job.data.source import size_of

@@ -25,8 +25,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from meshmend.base.calls import takes
 from meshmend.base.env import Settings
+from meshmend.base.signatures import takes
 from meshmend.errors import JobError, NotFinite
 from meshmend.job.call_order import CallOrder
 from meshmend.job.checkpoints.checkpoints import DIVERGED

@@ -10,7 +10,7 @@ from meshmend.base.units import duration_text, plural, size_text
 from meshmend.errors import PlanError
 from meshmend.mesh import Mesh
 from meshmend.mesh.collectives import ALL_REDUCE, CollectivePlan, Tile, plan_collective
-from meshmend.mesh.collectives.gathered import reduce_then_gather
+from meshmend.mesh.collectives.all_gather import reduce_then_gather
 from meshmend.mesh.grid import Chip
 from meshmend.mesh.planners import ALGORITHMS
 from meshmend.mesh.planners.bound import bound

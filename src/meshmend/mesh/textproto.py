@@ -106,7 +106,7 @@ def _message(tokens: Iterator[str], end: str, depth: int) -> Message:
 
 def _values(first: str, tokens: Iterator[str], depth: int) -> list[Value]:
     if depth > DEEPEST:
-        raise MeshError(f"its brackets are more than {DEEPEST} deep, and no descriptor's are")
+        raise MeshError(f"its brackets are nested more than {DEEPEST} deep")
     if first in ("{", "<"):
         return [_message(tokens, "}" if first == "{" else ">", depth)]
     if first != "[":

@@ -105,7 +105,7 @@ class Audit:
         for row in rows:
             for by in row.sums:
                 if any(len(run) != 2 or min(run) < 0 for run in by):
-                    raise FormatError(f"step {row.begin}: by={by} is no list of [rank, how many lanes]")
+                    raise FormatError(f"step {row.begin}: by={by} is not a list of [rank, number of lanes]")
         counts = Counts.of(rows, ledger.data, end)
         skipped = sum(row.skipped for row in rows)
         return Account(

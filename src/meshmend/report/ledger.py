@@ -26,7 +26,7 @@ import numpy.typing as npt
 from meshmend.base.status import HALTED
 from meshmend.errors import JobError
 from meshmend.job.data.lanes import Lanes
-from meshmend.report.pieces import Piece, Pieces
+from meshmend.report.columns import Piece, Pieces
 from meshmend.telemetry import Committed, Ended, Epoch, Event, Opened, Skipped, Steps
 
 Line = Committed | Skipped

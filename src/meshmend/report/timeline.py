@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from meshmend.report.pieces import Pieces
+from meshmend.report.columns import Pieces
 from meshmend.telemetry import Committed, Epoch, Skipped, Steps
 
 Floats = npt.NDArray[np.float64]

@@ -1,6 +1,6 @@
 """`meshmend run` and its company: workers and couriers on one host or several, started, watched and kept going."""
 
-from meshmend.run.chaos import wreak as wreak
+from meshmend.run.chaos import inject_failures as inject_failures
 from meshmend.run.clusters import text_for as text_for
 from meshmend.run.clusters.hosts import parse_hosts as parse_hosts
 from meshmend.run.doctor.checks import findings as findings

@@ -16,8 +16,8 @@ from meshmend.run.spec import load_spec
 from meshmend.telemetry import UNKNOWN, Ended, Log, Part, Struck, folder_of, read
 
 
-def wreak(run: str, *, every: float, kinds: Sequence[str], count: int | None, seed: int) -> int:
-    """Strike until the run ends, or `count` times; return 0 if the run is still alive or succeeded."""
+def inject_failures(run: str, *, every: float, kinds: Sequence[str], count: int | None, seed: int) -> int:
+    """Inject failures until the run ends, or `count` of them; return 0 if the run is still alive or succeeded."""
     known = chaos_kinds()
     if not kinds or not set(kinds) <= set(known) or every <= 0:
         raise JobError(

@@ -2,8 +2,8 @@
 
 Every sentence of the launcher about a run in progress is here, made from a typed message of the supervisor
 (`supervisor/messages.py`) or its own (`news.py`); nothing depends on the wording. Couriers print a few lines themselves
-(`base/marked.py`), which are shown as they are. A sentence says what happened, to which worker, and what follows, so
-that it is clear at 3 a.m. and can be pasted into a search engine.
+(`base/courier_lines.py`), which are shown as they are. A sentence says what happened, to which worker, and what
+follows, so that it is clear at 3 a.m. and can be pasted into a search engine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a host announces itself to a run that goes on: a port of the launcher, and a note that says how to find it.
+"""Where a host announces itself to a live run: a port of the launcher, and a note that says how to find it.
 
 The note is in the run's folder, and only the run's user can read it (0600): it has the address, and the secret of the
 door, which each launcher makes anew. Whoever announces a host proves that it knows this secret; the launcher's answer

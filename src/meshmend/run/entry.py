@@ -16,7 +16,7 @@ from meshmend.run.clusters.hosts import Host
 from meshmend.run.console import Console, listed_processes, living_on
 from meshmend.run.doctor.checks import require_tolerance
 from meshmend.run.door import address, announce
-from meshmend.run.heart import beating, require_alone
+from meshmend.run.heartbeat import beating, require_alone
 from meshmend.run.hosts.newcomers import refusal
 from meshmend.run.journal import halted_before
 from meshmend.run.launcher import Launcher

@@ -2,7 +2,8 @@
 
 Nothing that a reader does may end a run or block it. A reader that is gone (EPIPE, EIO) gets nothing more. A thread
 waits for a reader that does not read (a stopped `less`, a terminal after Ctrl-S), so the launcher need not: lines queue
-up, lines that find no room are skipped with a note, and the file has them all, the oldest compressed (base/packing.py).
+up, lines that find no room are skipped with a note, and the file has them all, the oldest compressed
+(base/log_files.py).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TextIO
 
 from meshmend.base.clocks import READER
-from meshmend.base.packing import FULL, pack_away
+from meshmend.base.log_files import FULL, pack_away
 
 ROOM = 10_000
 """How many writes may wait for a reader."""
@@ -108,7 +109,7 @@ class Outlet:
     def _pack(self, size: int) -> None:
         """Compress a file that has become long, in a thread, so that the launcher does not wait."""
         if size // FULL > self._packed and self.path is not None and not (self._packer and self._packer.is_alive()):
-            self._packer = threading.Thread(target=pack_away, args=(self.path, size), name="packing", daemon=True)
+            self._packer = threading.Thread(target=pack_away, args=(self.path, size), name="log files", daemon=True)
             with contextlib.suppress(RuntimeError):  # no room for another thread: try later
                 self._packer.start()
                 self._packed = size // FULL

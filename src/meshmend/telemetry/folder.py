@@ -72,8 +72,8 @@ def check_name(run: str) -> None:
 def own(folder: Path) -> None:
     """Make the folder of a run; refuse it, or the folder of runs, where another user has put it in a place for all.
 
-    In /tmp, say, whoever makes `runs` first could have what a run writes go to any file of its user's. The rule is the
-    kernel's for links in such places (fs.protected_symlinks).
+    In /tmp, say, a user who makes `runs` first could redirect what a run writes to any file of the run's owner. The
+    rule is the kernel's for links in such places (fs.protected_symlinks).
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

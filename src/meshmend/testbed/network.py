@@ -140,7 +140,7 @@ class Testbed:
     def line(self, chip: Chip, *command: str) -> list[str]:
         """The words that run a command on a chip; the process that they become is the command's own."""
         if not self.mesh.alive[self.mesh.index(chip)]:
-            raise TestbedError(f"chip {chip_text(chip)} is dead: choose one of the {len(self.chips)} that live")
+            raise TestbedError(f"chip {chip_text(chip)} is dead: choose one of the {len(self.chips)} live chips")
         return namespaces.line(self.home, host(chip), *command)
 
     def mpirun(self, *command: str, head: Chip | None = None, options: Sequence[str] = ()) -> list[str]:

@@ -30,10 +30,10 @@ def become_root() -> None:
     try:
         said = subprocess.run(probe, capture_output=True, text=True)
     except FileNotFoundError:
-        raise TestbedError("a testbed needs root, or unshare of util-linux to do without") from None
+        raise TestbedError("a testbed needs root, or the program unshare of util-linux") from None
     if said.returncode:
         why = (said.stderr.strip().splitlines() or [f"status {said.returncode}"])[-1]
-        raise TestbedError(f"a testbed needs root (sudo), as user namespaces are not to be had here: {why}")
+        raise TestbedError(f"a testbed needs root (sudo), because this host allows no user namespaces: {why}")
     os.execvp(UNSHARE[0], [*UNSHARE, ENTER, "sh", sys.executable, "-m", "meshmend", *sys.argv[1:]])
 
 

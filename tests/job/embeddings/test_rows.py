@@ -129,5 +129,5 @@ def test_misuse_in_a_job_is_told() -> None:
             used.rows(data)
         job.commit(state)
         assert used.held == used.nbytes == 8 * 3 * 4
-    with mm.Job(data, batch=4, lanes=2) as job, pytest.raises(mm.JobError, match="anew for each job"):
+    with mm.Job(data, batch=4, lanes=2) as job, pytest.raises(mm.JobError, match="tables that belong to another job"):
         job.share(np.zeros(1, np.float32), tables=used)

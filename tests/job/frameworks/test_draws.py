@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import meshmend as mm
-from meshmend.base.calls import takes
+from meshmend.base.signatures import takes
 from meshmend.job.frameworks.draws import Draws
 
 X = np.ones((32, 3), np.float32)

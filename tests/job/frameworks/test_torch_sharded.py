@@ -118,7 +118,7 @@ class Unused(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     ("make", "said"),
     [
         (lambda net: mm.torch.ShardedOptimizer(net.parameters(), torch.optim.LBFGS), "raised"),
-        (lambda net: mm.torch.ShardedOptimizer(net.parameters(), torch.optim.Adafactor), "slices of a tensor"),
+        (lambda net: mm.torch.ShardedOptimizer(net.parameters(), torch.optim.Adafactor), "a tensor in slices"),
         (lambda net: mm.torch.ShardedOptimizer(net.parameters(), "adam"), "give a class"),
         (lambda net: mm.torch.ShardedOptimizer(net.parameters(), mm.lamb(0.1), lr=0.1), "lr="),
         (lambda net: mm.torch.ShardedOptimizer(net.parameters(), torch.optim.SGD, clip=-1), "norm=-1"),

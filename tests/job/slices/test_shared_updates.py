@@ -130,7 +130,7 @@ def broken(weights: Any, gradients: Any, state: Any) -> Any:
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"optimizer": mm.optimizer(init, norm_bound)}, "slices of a tensor"),
+        ({"optimizer": mm.optimizer(init, norm_bound)}, "a tensor in slices"),
         ({"optimizer": mm.optimizer(init, broken)}, "ZeroDivisionError"),
         ({"optimizer": "adam"}, "mm.optimizer"),
         ({"optimizer": ADAM, "buddies": -1}, "buddies=-1"),

@@ -11,8 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import meshmend as mm
-from meshmend.mesh.collectives import peers
-from meshmend.mesh.collectives.peers import pack_groups
+from meshmend.mesh.collectives import group_sums
+from meshmend.mesh.collectives.group_sums import pack_groups
 from tests.mesh.collectives.checks import crossing, expected, parts_for
 
 
@@ -119,7 +119,7 @@ def test_tiles_that_do_not_fit_are_refused_in_a_sentence(text: str, tile: tuple[
 
 
 def test_a_link_that_many_groups_share_has_a_part_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "FINEST", 5)
+    monkeypatch.setattr(group_sums, "FINEST", 5)
     plan = mm.plan("1x20", groups=mm.tile(1, 10))
     mm.verify(plan)
     assert plan.efficiency == pytest.approx(1)

@@ -129,7 +129,7 @@ DAMAGED: list[tuple[Any, str]] = [
     ("plan", "neither a plan nor a mesh"),
     ({}, "neither a plan nor a mesh"),
     (changed(meshmend="timetable"), "neither a plan nor a mesh"),
-    (changed(meshmend="schedule"), "the schedule is damaged (slot is no list of whole numbers)"),
+    (changed(meshmend="schedule"), "the schedule is damaged (slot is not a list of whole numbers)"),
     (changed(meshmend=["plan"]), "neither a plan nor a mesh"),
     (changed(format=2), "has format 2, but this version reads format 1"),
     (changed(format="1"), "has format '1'"),

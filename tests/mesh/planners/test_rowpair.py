@@ -117,8 +117,8 @@ def test_a_hole_costs_no_more_hops() -> None:
         ("1x8", r"^rowpair needs at least 2 rows and 2 columns, and 1x8 has .*: use ring or trees instead$"),
         ("8x1", r"^rowpair needs at least 2 rows and 2 columns, .*: use ring or trees instead$"),
         ("4x4 -1x1@1,1 -1x1@2,2", r"^rowpair needs a pair of rows without .* has none: use trees or ring instead$"),
-        ("8x4 wrap=x -1x4@2,0", r"rows 1 and 4 of .* do not meet .*: use trees or ring instead$"),
-        ("8x4 wrap=x -1x4@1,0", r"chip \(0, 0\) of .* reaches no pair .*: use trees or ring instead$"),
+        ("8x4 wrap=x -1x4@2,0", r"rows 1 and 4 of .* are not joined .*: use trees or ring instead$"),
+        ("8x4 wrap=x -1x4@1,0", r"chip \(0, 0\) of .* cannot reach a pair .*: use trees or ring instead$"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(text: str, message: str) -> None:

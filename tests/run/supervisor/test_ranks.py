@@ -81,14 +81,14 @@ def test_only_a_start_revives_and_a_worker_only_gets_further(signs: list[Sign]) 
         if before in GONE and state in ALIVE:
             assert sign is Sign.START
         if before in ALIVE and state in GONE:
-            assert sign in (Sign.ENDED, Sign.BURY) or (before, sign) == (RankState.STARTING, Sign.MISS)
+            assert sign in (Sign.ENDED, Sign.WRITE_OFF) or (before, sign) == (RankState.STARTING, Sign.MISS)
         again = (before, state) == (RankState.STANDBY, RankState.READY) or sign is Sign.NEXT_JOB
         if before in ALIVE and state in ALIVE and not again:
             assert FURTHER[state] >= FURTHER[before]
         if before is RankState.EXITING and state in ALIVE:
             assert state is RankState.EXITING
         if before is RankState.GIVEN_UP:
-            assert state is RankState.GIVEN_UP or sign in (Sign.START, Sign.BURY)
+            assert state is RankState.GIVEN_UP or sign in (Sign.START, Sign.WRITE_OFF)
 
 
 @given(st.sampled_from(RankState), st.sampled_from((*SEEN, Sign.ENDED)))
@@ -127,7 +127,7 @@ def test_no_sequence_that_an_agent_can_see_is_illegal(looks: list[RankSeen], wor
         if what == "kill" and rank.alive:
             rank.apply(Sign.KILL)
         elif what == "bury":
-            rank.apply(Sign.BURY)
+            rank.apply(Sign.WRITE_OFF)
             buried = True
     assert deaths <= 1
     assert rank.alive == (not deaths and not buried)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from meshmend.base.clocks import COURIER_START, TOGETHER, WORLD_POLL
-from meshmend.base.marked import print_marked
+from meshmend.base.courier_lines import print_marked
 from meshmend.base.processes import Identity
 from meshmend.base.units import workers
 from meshmend.errors import JobError
@@ -246,7 +246,7 @@ class Courier:
         self.faults.strike(point, self.segment.worker.step, self.segment.worker.turn)
 
     def differs(self) -> None:
-        """The members' states differ: write down what this worker's is, for whoever has to say where."""
+        """The members' states differ: write down this worker's digests, so that another courier can report where."""
         state = self.port.state(self.memory.done)
         if state is not None:
             self.differed = write_down(self.log, self.epoch, self.segment.rank, self.segment.worker.step, state)

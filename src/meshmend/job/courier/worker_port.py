@@ -54,7 +54,7 @@ class WorkerPort(WorkerMessages):
     def state(self, round: int, *, on_device: bool = False) -> npt.NDArray[np.uint8] | None:
         """Have the worker export its state after a round; it may first have to finish its update.
 
-        None if it comes to another sum of the same step instead.
+        None if it begins another sum of the same step instead.
         """
         self.side.ask_state(round, on_device=on_device)
         while (found := self.side.state()) is None:

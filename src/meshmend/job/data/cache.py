@@ -122,8 +122,8 @@ class Cache:
         if [(array.dtype, array.ndim) for array in arrays] != self._kinds:
             raise JobError(
                 f"sample {number} holds {[(str(a.dtype), a.ndim) for a in arrays]} (type, dimensions), other samples "
-                f"{[(str(dtype), ndim) for dtype, ndim in self._kinds]}; a cache needs the same of all: see to that in "
-                "a map before it"
+                f"{[(str(dtype), ndim) for dtype, ndim in self._kinds]}; a cache needs the same of all: convert them "
+                "in a map before it"
             )
         place = self._allocate(number, _size(arrays))
         if not place:

@@ -63,8 +63,8 @@ class CacheFile:
         head = np.frombuffer(os.pread(self._file, HEAD, 0), np.int64).tolist()
         if head[:4] != [MAGIC, self.like, self.count, self.room]:
             raise JobError(
-                f"the cache {name} that another worker has made is for other samples (of other types, or in another "
-                "room) than this worker's; all workers must make the same data"
+                f"the cache {name} was made by another worker, for samples of other types or with another size; all "
+                "workers must build the same data"
             )
         return self._file
 

@@ -75,10 +75,10 @@ class Data:
             raise JobError(f"cache got {room!r}; give room such as '20GB', and one cache per pipeline")
         if any(one.draws for one in self.recipe.maps):
             raise JobError(
-                "a map that takes random numbers stands before the cache; put it after, or draw once and keep"
+                "a map before the cache draws random numbers, which would be the same in every epoch; put it after"
             )
         if folder is not None and not Path(folder).is_dir():
-            raise JobError(f"cache got folder={str(folder)!r}, which is no folder; make it on every host first")
+            raise JobError(f"cache got folder={str(folder)!r}, which is not a folder; make it on every host first")
         return self._with(before=self.recipe.maps, maps=(), room=size, folder=None if folder is None else Path(folder))
 
     def pad(

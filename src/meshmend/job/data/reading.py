@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from xxhash import xxh3_64_hexdigest
 
-from meshmend.base.calls import takes
+from meshmend.base.signatures import takes
 from meshmend.errors import JobError
 from meshmend.job.data.cache import Cache
 from meshmend.job.data.cache_file import Place
@@ -149,7 +149,7 @@ class Reader:
                 if number != first:
                     self._bad[first] = number
                 return row
-        raise JobError(f"{MOST:,} samples in a row cannot be read, from sample {first} on; see to the data")
+        raise JobError(f"{MOST:,} samples in a row cannot be read, starting with sample {first}; check the data")
 
     def _say(self, error: BadSample) -> None:
         if error.number not in self._bad and len(self._bad) < NAMED:

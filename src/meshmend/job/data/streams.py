@@ -37,7 +37,7 @@ class Stream(Source):
                 "open(shard, position) that returns an iterator over that shard from that position on"
             )
         if not len(lengths) or min(lengths) < 0:
-            raise JobError(f"lengths={list(lengths)[:5]}: give the number of samples of each shard, for exact accounts")
+            raise JobError(f"lengths={list(lengths)[:5]}: give the number of samples of each shard, 0 or more")
         self._open = open_
         self._ends = np.cumsum(np.asarray(lengths, np.int64)).tolist()
         self._lock = threading.Lock()

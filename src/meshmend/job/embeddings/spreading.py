@@ -74,7 +74,7 @@ def _check(tables: EmbeddingTables, framework: Framework, config: JobConfig) -> 
     if not isinstance(tables, EmbeddingTables):
         raise JobError(f"job.share got a {type(tables).__name__} as tables: give it mm.EmbeddingTables(…)")
     if tables.holder is not None:
-        raise JobError("job.share got tables that another job has: make mm.EmbeddingTables anew for each job")
+        raise JobError("job.share got tables that belong to another job: make new mm.EmbeddingTables for each job")
     if not isinstance(framework, TreeState):
         raise JobError(
             "embedding tables need a state that is a tree of arrays in the host's memory for now (numpy, or JAX on the "

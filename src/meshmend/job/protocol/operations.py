@@ -71,7 +71,7 @@ class Cast:
     """The member at position `source` sends something to all. Result: whether it had nothing to send, on all of them.
 
     That is so for a state while its worker is within a step, between two sums: a newcomer, whose script begins with the
-    first sum of a step, could not go on from there.
+    first sum of a step, could not continue from there.
     """
 
     source: int

@@ -6,7 +6,7 @@ of their round has arrived, and a lane that no survivor is responsible for goes 
 
 Newcomers join between two steps. A step may have several sums, each a round, and only a worker's script knows with its
 next call whether the last round ended a step. So a member is asked for its state; if its worker turns out to be within
-a step, the others go on without the newcomers, and all agree again after the next round.
+a step, the others continue without the newcomers, and all agree again after the next round.
 """
 
 from __future__ import annotations

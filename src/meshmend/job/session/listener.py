@@ -6,7 +6,7 @@ also while the main thread computes. The rules of the lock, `_news`:
 * What both threads use is in here: the round, the export, which state is final. The main thread alone changes it, and
   holds the lock then; so it may read it without. The listener reads it with the lock.
 * Copies of slices are handed out, and slices are updated, with the lock.
-* An export keeps the lock: the main thread cannot go on to another round, and change the state, in the middle of one.
+* An export keeps the lock: the main thread cannot begin another round, and change the state, in the middle of one.
 * The device is served without it: that may wait for other workers, and `device/` has locks of its own.
 """
 
@@ -40,18 +40,18 @@ class Listener:
         self._side = WorkerSide(segment)
         self._news = threading.Condition()
         self.round = NEVER + 1
-        """The round that goes on, or comes next."""
+        """The current round, or between two rounds the next one."""
         self._final = NEVER - 1
         """The round whose state is final."""
         self._midway = False
-        """Whether the main thread has come to another sum of a step: until its total is there, no state is final."""
+        """Whether the main thread has begun another sum of a step: until its total is there, no state is final."""
         self._joined = False
         """Whether this worker has taken the state that it was given, if it was given one."""
         self._export: Export | None = None
         self.hand_out: Callable[[], None] = lambda: None
         """Gives copies of slices to other workers, in a sharded job."""
         self.stays: Callable[[], bool] = lambda: False
-        """Whether this worker has to go on although the run is halted, in a sharded job."""
+        """Whether this worker must continue although the run is halted, in a sharded job."""
         self._full_since: float | None = None
         """Since when there has been no room for copies of slices."""
         self._closed = False
@@ -90,8 +90,8 @@ class Listener:
         with self._news:
             self._final = self.round - 1
 
-    def come(self) -> None:
-        """The main thread comes to a round. If the state is not final, it is within a step, and others need not wait.
+    def begin_round(self) -> None:
+        """The main thread begins a round. If the state is not final, it is within a step, and others need not wait.
 
         Whoever joins begins with the first sum of a step, so the state of the last commit would not help it either.
         """

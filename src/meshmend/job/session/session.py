@@ -63,7 +63,7 @@ class Slices:
         return False
 
     def stays(self) -> bool:
-        """Whether this worker has to go on although the run is halted, to save the same step as the others."""
+        """Whether this worker must continue although the run is halted, to save the same step as the others."""
         return False
 
     def halt(self) -> None:
@@ -95,7 +95,7 @@ class WorkerSession:
         self.room = MessageRoom(self._segment, self.places, self._footer.size, lambda: self._listener.round)
         self._digest, self._step = Later.of(0), 0
         self._have: set[int] = set()
-        """The lanes in the part, of the round that goes on."""
+        """The lanes that the part of the current round holds."""
         self.pause, self._saving = Raised(self._own, "paused"), Raised(self._own, "saving")
         """Tells the agent that this worker may make no progress for long; one pause may lie within another."""
         self.save: Callable[[], bool] = lambda: True
@@ -124,7 +124,7 @@ class WorkerSession:
         self._slices = Slices()
         """Its part in sharded updates, if the job has them."""
         self._stays = self._listener.stays = lambda: self._slices.stays() or not self.holds()
-        """Whether this worker has to go on although the run is halted: to a state that it can save."""
+        """Whether this worker must continue although the run is halted, up to a state that it can save."""
 
     @property
     def first(self) -> bool:
@@ -216,7 +216,7 @@ class WorkerSession:
         if own.turn != turn:
             own.turn = turn
         while True:
-            self._listener.come()
+            self._listener.begin_round()
             question = self._asked()
             if question is None:
                 total, found, notes = self._take_total()
@@ -224,7 +224,7 @@ class WorkerSession:
                     if proposed is not None:
                         self.room.agree(proposed, notes)
                         proposed = None
-                    continue  # others had something to say first; what was computed is brought again
+                    continue  # others had notes, so this was no sum: bring the same part to the next round
                 if proposed is not None or not found.digests:
                     self.end("the couriers were replaced just as workers agreed on a sum, which is lost here")
                 self.account, self._since = found, None
@@ -288,7 +288,7 @@ class WorkerSession:
 
     def _note_round(self, word: str, note: Note) -> Notes:
         """A round in which this worker brings a note instead of gradients."""
-        self._listener.come()  # after a sum that ended the job within a step, no state is final any more
+        self._listener.begin_round()  # after a sum that ended the job within a step, no state is final any more
         while True:
             question = self._asked()
             if question is None:
@@ -358,7 +358,7 @@ class WorkerSession:
     def leave(self) -> None:
         """No more steps: stay until all the others have the last total too."""
         side, buffers, here = self._side, self._segment.buffers, self._listener
-        here.come()
+        here.begin_round()
         while self.room.made and not side.is_over():  # without buffers, it came too late for any step
             self._wait(
                 lambda: (

@@ -118,7 +118,7 @@ class Passing(Solo):
         """Raise: a job that is over has no more rounds."""
         del prepare, turn
         raise JobError(
-            f"job {self._job} of this run is done, and this worker, which came later, only passes through it; loop "
+            f"job {self._job} of this run is done, and this worker, which joined later, only passes through it; loop "
             "with job.steps or job.epochs, which have no more steps then"
         )
         yield 0  # makes it a generator, like the others

@@ -125,7 +125,7 @@ class RankFiles:
         file = os.open(self.path(suffix), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             if not os.fstat(file).st_size:
-                raise JobError(f"{self.path(suffix)} is no state of a worker: it is empty")
+                raise JobError(f"{self.path(suffix)} holds no state of a worker: it is empty")
             return np.frombuffer(mmap.mmap(file, 0, access=mmap.ACCESS_READ), np.uint8)
         finally:
             os.close(file)

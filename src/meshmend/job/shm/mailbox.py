@@ -45,7 +45,7 @@ The state, for another worker:
       state_given answers m? no: wait  ◄─ ring ── ● state_given: request m, round
       yes: maps the file
 
-Where the worker comes to another sum instead of a commit, it answers at once that there is no state (`midway`).
+If the worker begins another sum instead of a commit, it answers at once that there is no state (`midway`).
 
 The state, from another worker (a newcomer, before its first round):
 
@@ -54,7 +54,7 @@ The state, from another worker (a newcomer, before its first round):
       copied, done
     ● active = yes  ──────────── ring ────────► takes the given file if `given`, and begins after `done`
 
-If both workers have device memory of one kind, the arrays of the state do not come to the host. The worker that is
+If both workers have device memory of one kind, the arrays of the state bypass the host. The worker that is
 asked (`on_device`) copies them to a block of device memory that it lends, and the state file only says where they are.
 The newcomer maps that block while the couriers still agree on the membership, and the lender drops it when all have it:
 

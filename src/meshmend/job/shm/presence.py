@@ -64,7 +64,7 @@ def enter(run: str, *, make: bool = False) -> Path:
                 return folder
             os.close(file)
         time.sleep(LOCK_POLL)
-    raise JobError(f"{folder / LOCK} is held by a process that removes run {run!r}: end that process")
+    raise JobError(f"{folder / LOCK} is held by a process that is removing run {run!r}: continue or kill that process")
 
 
 def leave(run: str, patience: float = EXIT_WAIT) -> bool:

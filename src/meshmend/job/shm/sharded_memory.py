@@ -30,7 +30,7 @@ class ShardedMemory(SharedMemory, ShardedState):
 
     def __init__(self, segment: CourierSegment) -> None:
         super().__init__(segment)
-        self.wrong = frozenset()  # whoever comes after this courier finds it out again
+        self.wrong = frozenset()  # the next courier detects it again
 
     @property
     def met(self) -> Attempt:

@@ -308,7 +308,7 @@ def unpack_lanes(words: Sequence[int]) -> tuple[int, ...]:
     """The lanes of a bitmap, in order."""
     found = []
     for place, word in enumerate(words):
-        if word >> LANES_PER_WORD:  # a negative one would never come to an end
+        if word >> LANES_PER_WORD:  # a negative one would never end
             raise damaged(word, f"{LANES_PER_WORD} lanes")
         while word:
             low = word & -word

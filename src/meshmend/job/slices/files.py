@@ -189,13 +189,12 @@ def _about(holder: Holder) -> dict[str, Any]:
 def _check(about: Any, holder: Holder, path: Path) -> None:
     if not isinstance(about, dict) or "folder" not in about:
         raise JobError(
-            f"{path} is of a job that did not share its updates: resume with the script that wrote it, which has no "
-            "optimizer= in job.share"
+            f"{path} was written by a job without optimizer= in job.share: resume with the script that wrote it"
         )
     mine = _about(holder)
     if {name: about.get(name) for name in mine} != mine:
         theirs = f"{about.get('slices')} slices of {len(about.get('leaves') or ())} leaves"
         raise JobError(
-            f"{path} is of a state of {theirs}, but this job's has {mine['slices']} slices of {len(mine['leaves'])} "
+            f"{path} holds a state of {theirs}, but this job's has {mine['slices']} slices of {len(mine['leaves'])} "
             "leaves, or other sizes; resume with the script that wrote it"
         )

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from meshmend.base.calls import takes
+from meshmend.base.signatures import takes
 from meshmend.errors import JobError
 from meshmend.job.frameworks.arrays import leaves_of, rebuilt
 from meshmend.job.frameworks.elementwise import (
@@ -292,12 +292,12 @@ def checked(given: Any, slices: str | None = None) -> Sliced:
         return found
     if tensors:
         raise JobError(
-            "the optimizer gives other weights for one tensor after another than for all of them, as one does that "
-            "looks at the norm of all gradients; share the state without optimizer=, or use mm.clipped for clipping"
+            "the optimizer gives different weights when it updates tensors one by one, as optimizers do that use the "
+            "norm of all gradients; share the state without optimizer=, or use mm.clipped for clipping"
         )
     raise JobError(
-        "the optimizer gives other weights for slices of a tensor than for the whole, as one does that looks at norms "
-        'or matrices; give slices="tensors" to have no tensor cut, use mm.clipped, mm.lars or mm.lamb for norms, or '
+        "the optimizer gives different weights when it updates a tensor in slices, as optimizers do that use norms or "
+        'matrices; give slices="tensors" to have no tensor cut, use mm.clipped, mm.lars or mm.lamb for norms, or '
         "share the state without optimizer="
     )
 

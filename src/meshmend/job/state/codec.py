@@ -96,7 +96,7 @@ def decode(
     sizes = [dtype.itemsize * math.prod(one.shape) for one, dtype in zip(header.leaves, types, strict=True)]
     here = sum(size for size, place in zip(sizes, places, strict=True) if place < 0)
     if here != len(body):
-        raise _damaged(f"its arrays have {here} bytes, and {len(body)} came")
+        raise _damaged(f"its arrays have {here} bytes, and {len(body)} arrived")
     begin = 0
     found: list[tuple[str, Any]] = []
     for (name, shape, _), dtype, size, place in zip(header.leaves, types, sizes, places, strict=True):
@@ -113,7 +113,7 @@ def _opened(data: npt.NDArray[np.uint8]) -> tuple[Header, npt.NDArray[np.uint8]]
     """The header of a state that was received, and the bytes after it."""
     length = struct.unpack("<q", data[:8].tobytes())[0] if len(data) >= 8 else -1
     if not 0 <= length <= len(data) - 8:
-        raise _damaged(f"its header has {length} bytes, and {len(data)} came")
+        raise _damaged(f"its header has {length} bytes, and {len(data)} arrived")
     try:
         return checked(Header, loads(data[8 : 8 + length].tobytes())), data[8 + length :]
     except FormatError as error:

@@ -331,7 +331,7 @@ def _header(text: bytes, room: int, path: Path) -> Header:
     """Read a header; the arrays must fill the room after it, one after another, so that none needs more than that."""
     head = loads(text)
     if not isinstance(head, dict):
-        raise FormatError("its header is no object")
+        raise FormatError("its header is not a JSON object")
     notes = head.pop("__metadata__", None)
     theirs = notes.get("meshmend") if isinstance(notes, dict) else None
     if isinstance(theirs, str) and theirs.isdigit() and theirs != FORMAT:
@@ -348,5 +348,5 @@ def _header(text: bytes, room: int, path: Path) -> Header:
         place += leaf.nbytes
     about = loads(found.about)
     if place != room or not isinstance(about, dict):
-        raise FormatError(f"its arrays have {place} bytes of {room}, or what it says of the job is no object")
+        raise FormatError(f"its arrays fill {place} of {room} bytes, or its description of the job is no object")
     return Header(leaves, int(found.step), about)

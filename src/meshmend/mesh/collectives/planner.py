@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from meshmend.errors import PlanError
 from meshmend.mesh import Mesh
+from meshmend.mesh.collectives.all_gather import plan_all_gather, plan_reduce_scatter
+from meshmend.mesh.collectives.all_to_all import plan_all_to_all
 from meshmend.mesh.collectives.broadcast import plan_broadcast
 from meshmend.mesh.collectives.collective import ALL_REDUCE, COLLECTIVES
-from meshmend.mesh.collectives.exchanged import plan_all_to_all
-from meshmend.mesh.collectives.gathered import plan_all_gather, plan_reduce_scatter
+from meshmend.mesh.collectives.group_sums import plan_groups
 from meshmend.mesh.collectives.groups import Tile
-from meshmend.mesh.collectives.peers import plan_groups
 from meshmend.mesh.collectives.plan import CollectivePlan
-from meshmend.mesh.collectives.slow import around_slow_links
+from meshmend.mesh.collectives.slow_links import around_slow_links
 from meshmend.mesh.grid import Chip
 from meshmend.mesh.planners.trees import shallowest
 

@@ -143,7 +143,7 @@ def _collective_plan(mesh: Mesh, fields: dict[str, Any], columns: dict[str, Arra
 def _fraction(text: str) -> Fraction:
     """A bound above 0, as `str(Fraction)` writes it: `1e999999999` would fill the memory."""
     if not re.fullmatch(r"[0-9]{1,40}(/[0-9]{1,40})?", text) or not (found := Fraction(text)):
-        raise ValueError(f"the bound {text[:40]!r} is no fraction above 0")
+        raise ValueError(f"the bound {text[:40]!r} is not a fraction above 0")
     return found
 
 

@@ -49,7 +49,7 @@ def from_json(data: dict[str, Any]) -> Form:
 def _column(data: dict[str, Any], kind: str, name: str) -> Array:
     values, dtype = data.get(name), np.dtype(KINDS[kind].columns[name])
     if not isinstance(values, list) or not all(type(value) in _TYPES[dtype.kind] for value in values):
-        raise damaged(kind, f"{name} is no list of {_WORDS[dtype.kind]}")
+        raise damaged(kind, f"{name} is not a list of {_WORDS[dtype.kind]}")
     try:
         return np.array(values, dtype)
     except (OverflowError, ValueError) as error:
@@ -59,7 +59,7 @@ def _column(data: dict[str, Any], kind: str, name: str) -> Array:
 def _trees(data: dict[str, Any], kind: str, name: str, mesh: Mesh) -> Array:
     values = data.get(name)
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise damaged(kind, f"{name} is no list of trees")
+        raise damaged(kind, f"{name} is not a list of trees")
     try:
         return np.array([ways(value, mesh) for value in values], np.int8).reshape(-1, mesh.size)
     except ValueError as error:

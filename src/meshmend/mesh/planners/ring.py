@@ -293,7 +293,7 @@ def _checked(mesh: Mesh, chips: list[int]) -> npt.NDArray[np.int32]:
     order = np.array(chips, np.int32)
     linked = (mesh.neighbour[order] == np.roll(order, -1)[:, None]).any(1)
     if not linked.all() or not np.array_equal(np.sort(order), mesh.live):
-        raise AssertionError(f"the ring found on {mesh} is not one, which is a fault in meshmend: please report it")
+        raise AssertionError(f"meshmend found an invalid ring on {mesh}, which is a bug: please report it")
     return order
 
 

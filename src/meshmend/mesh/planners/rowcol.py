@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from meshmend.base.units import plural
 from meshmend.errors import PlanError
 from meshmend.mesh import Mesh
 from meshmend.mesh.grid import E, N, S, W
@@ -33,8 +34,8 @@ def rowcol(mesh: Mesh) -> Plan:
     """Half of the payload rows first, half columns first; only where nothing is dead."""
     if not mesh.intact:
         raise PlanError(
-            f"rowcol needs an intact mesh, and of {mesh} {len(mesh.dead_chips)} chips and "
-            f"{len(mesh.dead_links)} links between live chips are dead: use rowpair, trees or ring instead"
+            f"rowcol needs an intact mesh, but {mesh} has {plural(len(mesh.dead_chips), 'dead chip')} and "
+            f"{plural(len(mesh.dead_links), 'dead link')} between live chips: use rowpair, trees or ring instead"
         )
     halves = [_rows_first(mesh.rows, mesh.cols, mesh.wrap)]
     if mesh.rows > 1 and mesh.cols > 1:
@@ -49,7 +50,7 @@ def rowcol(mesh: Mesh) -> Plan:
 def rows_first(mesh: Mesh) -> Plan:
     """The half that goes along rows first, for the whole payload: columns carry little, so others may share them."""
     if not mesh.intact:
-        raise PlanError(f"rows first needs an intact mesh, and of {mesh} something is dead")
+        raise PlanError(f"rows first needs an intact mesh, but {mesh} has dead chips or links")
     up = _rows_first(mesh.rows, mesh.cols, mesh.wrap).reshape(-1, mesh.size)
     return make_plan(mesh, "rowcol", np.ones(len(up)), up, overlap=False)
 

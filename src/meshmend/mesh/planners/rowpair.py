@@ -53,7 +53,7 @@ class _Gap:
 def rowpair(mesh: Mesh) -> Plan:
     """Rings over pairs of rows, columns between pairs; chips of cut pairs hand over to the nearest whole pairs."""
     if mesh.rows < 2 or mesh.cols < 2:
-        raise PlanError(f"rowpair needs at least 2 rows and 2 columns, and {mesh} has less: use ring or trees instead")
+        raise PlanError(f"rowpair needs at least 2 rows and 2 columns, and {mesh} has fewer: use ring or trees instead")
     mesh.require_connected()
     pairs = _whole_pairs(mesh)
     if not len(pairs):
@@ -130,8 +130,8 @@ def _gap(mesh: Mesh, near: Ints, first: int, last: int) -> _Gap:
     stuck = np.flatnonzero((trees[0] < 0) & mesh.alive[block.start : block.stop])
     if len(stuck):
         raise PlanError(
-            f"rowpair does not go round wrapped columns, and else chip {mesh.chip(block[stuck[0]])} of {mesh} reaches "
-            "no pair of rows without a dead chip or link: use trees or ring instead"
+            f"rowpair does not use wrapped columns, and without them chip {mesh.chip(block[stuck[0]])} of {mesh} "
+            "cannot reach a pair of rows without a dead chip or link: use trees or ring instead"
         )
     routes = np.full((2, cols, len(block)), -1, np.int8)
     column = np.zeros((2, 2, cols), np.int64)
@@ -140,8 +140,8 @@ def _gap(mesh: Mesh, near: Ints, first: int, last: int) -> _Gap:
             routes[k], hops = _routes(near, block, found[k], starts)
             if hops.min() == NEVER:
                 raise PlanError(
-                    f"rowpair does not go round wrapped columns, and else rows {first - 1} and {last} of {mesh} do not "
-                    "meet across the hole between them: use trees or ring instead"
+                    f"rowpair does not use wrapped columns, and without them rows {first - 1} and {last} of {mesh} are "
+                    "not joined across the hole between them: use trees or ring instead"
                 )
             # What enters a ring from the side from which it comes to the exit need not go all the way round.
             column[k] = [_columns(hops == hops.min(), step) for step in ((1, -1), (-1, 1))[k]]

@@ -53,9 +53,9 @@ def verify_collective_plan(plan: CollectivePlan) -> None:
             raise VerifyError(f"{name} is not an array of {'numbers' if dtype == 'f' else 'integers'} of shape {shape}")
     _verify_groups(mesh, plan.group, kind)
     if not ((plan.root >= 0) & (plan.root < mesh.size)).all() or (plan.group[plan.root] < 0).any():
-        raise VerifyError("a flow's root is no chip that takes part")
+        raise VerifyError("a flow's root is not a chip that takes part")
     if not ((plan.share > 0) & (plan.share <= 1 + 1e-9)).all():
-        raise VerifyError("a flow's share is not above 0 and at most 1")
+        raise VerifyError("a flow's share must be above 0 and at most 1")
     _verify_shares(plan, kind)
     own = plan.group == plan.group[plan.root][:, None]
     is_root = np.arange(mesh.size) == plan.root[:, None]
@@ -179,14 +179,14 @@ def _verify_chunks(schedule: CollectiveSchedule, kind: Collective) -> None:
         known = (owner >= 0) & (owner <= group.max())
     if not known.all():
         chunk = int(np.argmin(known))
-        raise VerifyError(f"chunk {chunk} belongs to {owner[chunk]}, which is nobody who takes part", chunk=chunk)
+        raise VerifyError(f"chunk {chunk} belongs to {owner[chunk]}, which is not a chip that takes part", chunk=chunk)
     if not kind.personal and (to != -1).any():
         raise VerifyError(f"chunk {int(np.argmax(to != -1))} is for one chip only, and {kind.name} has no such chunks")
     if kind.personal:
         wrong = (to < 0) | (to >= len(group)) | (group[np.clip(to, 0, len(group) - 1)] < 0) | (to == owner)
         if wrong.any():
             chunk = int(np.argmax(wrong))
-            raise VerifyError(f"chunk {chunk} is for {to[chunk]}, which is no other chip that takes part", chunk=chunk)
+            raise VerifyError(f"chunk {chunk} is for {to[chunk]}, not another chip that takes part", chunk=chunk)
         place = np.full(len(group), -1)
         place[chips] = np.arange(len(chips))
         count = np.bincount(place[owner] * len(chips) + place[to], minlength=len(chips) ** 2)

@@ -47,7 +47,7 @@ def verify_staged_plan(plan: StagedPlan) -> None:
             raise VerifyError(f"flow {number} has no stages", flow=number)
         for stage in (*flow.stages, flow.down[None]):
             if stage.dtype.kind != "i" or stage.ndim != 2 or stage.shape[1:] != (mesh.size,) or not len(stage):
-                raise VerifyError(f"flow {number} has a stage that is no table of a way for every chip", flow=number)
+                raise VerifyError(f"flow {number} has a stage that does not name a way for every chip", flow=number)
         inside = mesh.alive
         words = (len(mesh.live) + 63) // 64
         holds = np.zeros((mesh.size, words), np.uint64)

@@ -12,8 +12,8 @@ from meshmend.report.document.blocks import Bars, Block, Bullets, Heading, Parag
 from meshmend.report.fold import Level
 from meshmend.report.history import History, JobHistory
 from meshmend.report.incidents import PHASES, Incident
+from meshmend.report.sentences import sentence
 from meshmend.report.text import LEVELS, summary
-from meshmend.report.words import sentence
 from meshmend.telemetry import Event, Repaired
 
 MOST = 100

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from meshmend.report.words import sentence
+from meshmend.report.sentences import sentence
 from meshmend.telemetry import (
     Committed,
     Died,

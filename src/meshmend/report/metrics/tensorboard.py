@@ -1,4 +1,4 @@
-"""A run's metrics for TensorBoard, from its ledger: the steps that count, each once, whoever wrote them and died."""
+"""A run's metrics for TensorBoard, from its ledger: each step that counts once, whichever worker wrote it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from meshmend.report.incidents import PHASES
-from meshmend.report.words import sentence
+from meshmend.report.sentences import sentence
 from meshmend.telemetry import Began, Committed, Event, Opened, Repaired, Saved, Skipped, Started, Steps
 
 LAUNCHER = 0

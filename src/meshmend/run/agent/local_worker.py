@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from meshmend.base.clocks import AGENT_ALERT, AGENT_REST, REPAIR, STACK_WAIT
-from meshmend.base.packing import FULL, pack_away
+from meshmend.base.log_files import FULL, pack_away
 from meshmend.base.processes import doing, handles, is_here, is_stopped, name
 from meshmend.base.schema import checked
 from meshmend.base.status import DONE, HALTED, KILLED

@@ -1,4 +1,4 @@
-"""A worker's output, cut into lines as it arrives. A long log is compressed (base/packing.py).
+"""A worker's output, cut into lines as it arrives. A long log is compressed (base/log_files.py).
 
 Long lines come in pieces, and progress bars once per second.
 

@@ -23,7 +23,7 @@ from meshmend.job.shm import MEMORY
 from meshmend.run.world.mpirun import ON_HOSTS, OPTIONS, mpirun
 
 PROCESSES, VICTIM = 3, 1
-MEMBER = "meshmend.run.doctor.mpi"
+MEMBER = "meshmend.run.doctor.kill_test_mpi"
 _LEFT = [rank for rank in range(PROCESSES) if rank != VICTIM]
 
 

@@ -1,4 +1,4 @@
-"""Hosts that join a run while it goes on: who asks for that, whether it is possible, and what the run remembers of it.
+"""Hosts that join a live run: who asks for that, whether it is possible, and what the run remembers of it.
 
 A host is announced at the door (door.py). If the run can have it, an agent is started there; once that has reported,
 the host is in `run.json`, so that every later launcher knows it, and then the supervisor hears of it.

@@ -81,7 +81,7 @@ def _see(turn: Turn) -> list[Rank]:
     for rank in run.ranks.values():
         seen = turn.seen.ranks.get(rank.number)
         if rank.host in known and rank.unseen(seen) and rank.ordered < turn.now and not starts:
-            rank.bury()  # its start never happened, and will not be ordered again
+            rank.write_off()  # its start never happened, and will not be ordered again
         elif seen is not None and seen.unstarted and rank.replaced is not None and rank.ordered < turn.now:
             mind_missed_start(turn, rank, seen.unstarted)
         elif rank.host in known and seen is None and rank.replaced is None:

@@ -84,7 +84,7 @@ def _lose(turn: Turn, host: str) -> None:
     members = _holders(turn)
     if run.phase is Phase.RESTARTING:
         members |= run.restarting  # workers that we killed ourselves still count towards a majority
-    gone = _bury(turn, host)
+    gone = _write_off(turn, host)
     turn.say(HostLost(host, tuple(sorted(gone))))
     untouched = run.world is not None and not gone & run.world.members.keys()  # all its workers were only starting
     if not run.over() and not untouched:
@@ -110,12 +110,12 @@ def _holders(turn: Turn) -> set[int]:
     return active | {*idle[: max(0, run.config.workers - len(active))]}
 
 
-def _bury(turn: Turn, host: str) -> set[int]:
+def _write_off(turn: Turn, host: str) -> set[int]:
     """Write off all workers of a host; return their ranks."""
     there = turn.run.on([host])
     turn.do(NoteHostLost(host, tuple(replace(rank.seen, rank=rank.number) for rank in there)))
     for rank in there:
-        rank.bury()
+        rank.write_off()
     return {rank.number for rank in there}
 
 
@@ -164,7 +164,7 @@ def _mind_expelled(turn: Turn) -> None:
     active = _holders(turn)
     hosts, sure = tuple(sorted(run.expelling)), all(run.expelled.values())
     for host in hosts:
-        gone = _bury(turn, host)
+        gone = _write_off(turn, host)
         if not run.expelled[host]:
             run.unsure |= active & gone
         active -= gone

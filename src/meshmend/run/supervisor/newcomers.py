@@ -1,4 +1,4 @@
-"""Hosts that are added while the run goes on: their workers are new ranks, which join the workers that train.
+"""Hosts that are added to a live run: their workers are new ranks, which join the workers that train.
 
 A host that was only just added must not cost the run anything. So it waits until the run has begun: before that, a
 worker that fails ends the run, because then all of them probably would.

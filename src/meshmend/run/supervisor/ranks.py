@@ -55,7 +55,7 @@ class Sign(Enum):
     KILL = auto()
     POSTPONE = auto()
     """Decided: start it, but only after the interrupted step."""
-    BURY = auto()
+    WRITE_OFF = auto()
     """Decided: its host is gone, and its worker no longer counts."""
     GIVE_UP = auto()
     MISS = auto()
@@ -84,7 +84,7 @@ TRANSITIONS: dict[tuple[RankState, Sign], RankState] = {
     **{(state, Sign.EXITS): _E for state in ALIVE},
     **{(state, Sign.KILL): _E for state in ALIVE},
     **{(state, Sign.ENDED): RankState.DEAD for state in ALIVE},
-    **{(state, Sign.BURY): RankState.DEAD for state in (*ALIVE, *GONE)},
+    **{(state, Sign.WRITE_OFF): RankState.DEAD for state in (*ALIVE, *GONE)},
     **{(state, Sign.START): _S for state in GONE},
     **{(state, sign): state for state in GONE for sign in (*_SEEN, Sign.ENDED, Sign.NEXT_JOB)},  # of an old worker
     (RankState.DEAD, Sign.POSTPONE): RankState.DUE,
@@ -177,9 +177,9 @@ class Rank:
         """Whether a start was ordered but not seen yet: this is the previous worker, or none."""
         return self.replaced is not None and (seen is None or seen.process in (0, self.replaced))
 
-    def bury(self) -> None:
-        """Write its worker off."""
-        self.apply(Sign.BURY)
+    def write_off(self) -> None:
+        """Stop counting on its worker, whose host is gone or whose start never happened."""
+        self.apply(Sign.WRITE_OFF)
         self.replaced = None
 
     def forget(self) -> None:

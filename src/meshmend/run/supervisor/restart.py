@@ -47,7 +47,7 @@ def mind_restart(turn: Turn) -> None:
     run.found = False
     end_world(turn)
     for rank in run.ranks.values():
-        rank.apply(Sign.BURY)
+        rank.apply(Sign.WRITE_OFF)
     if run.halt_reason is not None or run.stale >= RESTARTS:
         run.phase = Phase.RUNNING  # no worker is left, so the run will be finished
         if run.halt_reason is None:

@@ -183,7 +183,7 @@ def _abandon(turn: Turn) -> None:
 
 
 def _unready(turn: Turn, world: World) -> None:
-    """A world for newcomers did not come up: the one at work goes on, and another is tried with growing pauses."""
+    """A world for newcomers did not come up: the present one stays, and another is tried with growing pauses."""
     run = turn.run
     run.unready += 1
     run.prepare_at = turn.now + start_pause(run.unready)

@@ -60,7 +60,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         if len(self.mesh.dims) != 3 or any(side % 4 for side in self.mesh.dims) or not self.mesh.intact:
-            raise SimulateError(f"{self.mesh} is not built of whole cubes of 4x4x4: give such a mesh, as tpu7x-pod")
+            raise SimulateError(f"{self.mesh} is not built of whole cubes of 4x4x4: give one, such as tpu7x-pod")
         if not 1 <= self.needed <= self.cubes:
             raise SimulateError(f"{self.needed} cubes of {self.cubes}: give 1 to {self.cubes}")
         times = 0 < self.weeks < math.inf and 0 < self.repair < math.inf and 0 <= self.rate < math.inf

@@ -1,4 +1,4 @@
-"""Two views of a simulated flight.
+"""Two views of a simulated all-reduce: a heat map of the links, and a trace for Perfetto.
 
 The heat map has a row for each directed link, dark where it carried something all the time. The trace file is the JSON
 that Perfetto reads: a chip is a process, a link a track.

@@ -87,7 +87,7 @@ def calibrate(points: tuple[tuple[Line, float], tuple[Line, float]]) -> Rates:
     slowness = (one.fixed * right - other.fixed * left) / twist
     if fixed < -ROUNDING or slowness < 1 - ROUNDING:
         raise SimulateError(
-            f"steps of {duration_text(first)} and {duration_text(second)} cannot both be: they would need a fixed "
+            f"steps of {duration_text(first)} and {duration_text(second)} contradict each other: they need a fixed "
             f"time of {duration_text(fixed)} and {slowness:.3g} times the time at the peak rate"
         )
     return Rates(min(1.0, 1 / slowness), max(0.0, fixed))

@@ -1,7 +1,8 @@
 """One process of the kill test: three of them sum, one is killed in the middle, and the others must continue.
 
-`mpirun … python -m meshmend.run.doctor.mpi FOLDER`. Each survivor writes what it saw to FOLDER/RANK.json. It recovers
-as a courier does (`job/courier/mpi.py`): revoke, shrink, agree, sum again; in pieces, polling instead of spinning.
+`mpirun … python -m meshmend.run.doctor.kill_test_mpi FOLDER`. Each survivor writes what it saw to FOLDER/RANK.json. It
+recovers as a courier does (`job/courier/mpi.py`): revoke, shrink, agree, sum again; in pieces, polling instead of
+spinning.
 """
 
 from __future__ import annotations

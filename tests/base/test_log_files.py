@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from meshmend.base import packing
-from meshmend.base.packing import pack_away
+from meshmend.base import log_files
+from meshmend.base.log_files import pack_away
 
 PIECE = 1 << 16
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "FULL", PIECE)
+    monkeypatch.setattr(log_files, "FULL", PIECE)
 
 
 def everything(path: Path, packed: int) -> bytes:
@@ -48,7 +48,7 @@ def test_a_kill_in_the_middle_does_no_harm(tmp_path: Path, monkeypatch: pytest.M
     path, text = tmp_path / "worker-0.log", os.urandom(2 * PIECE + 5)
     path.write_bytes(text)
     with monkeypatch.context() as killing, pytest.raises(Killed):
-        killing.setattr(*((os, "replace") if lost == "replace" else (packing, "_give_back")), kill)
+        killing.setattr(*((os, "replace") if lost == "replace" else (log_files, "_give_back")), kill)
         pack_away(path, len(text))
     pack_away(path, len(text))
     assert everything(path, 2) == text
@@ -60,7 +60,7 @@ def test_a_kill_in_the_middle_does_no_harm(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_where_there_are_no_holes_the_file_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "_give_back", lambda *_: False)
+    monkeypatch.setattr(log_files, "_give_back", lambda *_: False)
     path, text = tmp_path / "worker-0.log", os.urandom(2 * PIECE)
     path.write_bytes(text)
     pack_away(path, len(text))

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from meshmend.base.processes import Identity
 from meshmend.errors import JobError
-from meshmend.run import heart
+from meshmend.run import heartbeat
 from meshmend.run.entry import attach, resume
-from meshmend.run.heart import NOTE, Note, beating, require_alone
+from meshmend.run.heartbeat import NOTE, Note, beating, require_alone
 from meshmend.run.spec import RunSpec
 
 FAR = Note(host="far", process=Identity(4711, 5, boot=1, space=1))
@@ -21,7 +21,7 @@ FAR = Note(host="far", process=Identity(4711, 5, boot=1, space=1))
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(heart, "HEART", 0.02)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT", 0.02)
     monkeypatch.chdir(tmp_path)
 
 

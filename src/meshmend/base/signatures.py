@@ -1,4 +1,4 @@
-"""What a function of the user's takes."""
+"""How many arguments a function of the user takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines that a courier prints for the user: marked, because Open MPI prints others into the same stream."""
+"""Lines that a courier prints for the user, marked because Open MPI prints others into the same stream."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The launcher's heartbeat, by which other hosts know that it is alive: a note in the run's folder.
 
 Within one host a lock shows that (job/shm/presence.py), but no other host sees it. So a launcher writes a note that
-identifies it, and a thread touches the note every `HEART` seconds. That needs no room on a full disk, and readers see
-it change without trusting any clock. A launcher that finds a note of another host watches it for a while before it
+identifies it, and a thread touches the note every `HEARTBEAT` seconds. That needs no room on a full disk, and readers
+see it change without trusting any clock. A launcher that finds a note of another host watches it for a while before it
 takes over.
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from meshmend.base.clocks import AGENT_POLL, HEART, HEART_STOPPED
+from meshmend.base.clocks import AGENT_POLL, HEARTBEAT, HEARTBEAT_STOPPED
 from meshmend.base.processes import Identity
 from meshmend.base.schema import checked, loads
 from meshmend.errors import FormatError, JobError
@@ -43,14 +43,14 @@ def beating(folder: Path, note: Note | None = None) -> Iterator[None]:
     path, ended = folder / NOTE, threading.Event()
 
     def beat() -> None:
-        while not ended.wait(HEART):
+        while not ended.wait(HEARTBEAT):
             with contextlib.suppress(OSError):  # the file system is unavailable for a moment
                 os.utime(path)
 
     with contextlib.suppress(OSError):  # a full disk is reported elsewhere, and must not prevent training
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(asdict(note or Note())))
-    thread = threading.Thread(target=beat, name="meshmend heart", daemon=True)
+    thread = threading.Thread(target=beat, name="meshmend heartbeat", daemon=True)
     thread.start()
     try:
         yield
@@ -62,7 +62,7 @@ def beating(folder: Path, note: Note | None = None) -> Iterator[None]:
 
 
 def require_alone(
-    run: str, folder: Path, patience: float = HEART_STOPPED, advice: str = "stop that launcher first"
+    run: str, folder: Path, patience: float = HEARTBEAT_STOPPED, advice: str = "stop that launcher first"
 ) -> None:
     """Refuse to take over a run whose launcher is alive on another host, with what to do then."""
     found = _look(folder)
