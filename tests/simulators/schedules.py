@@ -56,7 +56,7 @@ def faults_at(case: Case, at: int) -> list[Fault]:
     found = []
     for kind in Kind:
         if kind in (Kind.ADD, Kind.AGENT_STOP):
-            continue  # the one needs hosts that the case does not have: see `new_hosts`; the other: see `stopped_agents`
+            continue  # they have schedules of their own: see `new_hosts` and `stopped_agents`
         first = 0 if kind in (Kind.STALL, Kind.FULL) or case.apart else 1
         targets = range(case.workers + case.spares) if kind in ON_RANKS else range(1)
         if kind in ON_HOSTS:
