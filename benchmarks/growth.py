@@ -3,7 +3,9 @@
     python benchmarks/weeks.py growth [--steps 100000] [--workers 2]
     python benchmarks/weeks.py growth --worlds 1000 [--minutes M]        mpirun is killed again and again
 
-Growth is a line through the samples of the last two thirds: caches and pools fill up in the beginning.
+Growth is a line through the samples of the last two thirds: caches and pools fill up in the beginning. Where anything
+but the run's folder grows by more than `MOST` on that line, the status is 1. So a run must be long enough: a worker's
+memory grows once when its first file of events is compacted, some 25,000 steps after the start.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ with mm.Job(np.zeros(64), batch=4, lanes=4) as job:
 """
 SAMPLES, FEW = 60, 6
 STUCK = 120.0
+MOST = {"kB": 1024.0, "files": 2.0}
+"""What is no growth."""
 
 
 @dataclass
@@ -101,19 +105,26 @@ def watch(
     return samples
 
 
-def show(samples: list[Sample], what: str, per: int) -> None:
-    """A table: at the beginning of what counts, at the end, and how much more for each so many steps or worlds."""
+def show(samples: list[Sample], what: str, per: int) -> list[str]:
+    """A table: at the beginning of what counts, at the end, and how much more for each so many steps or worlds.
+
+    What has grown, in words.
+    """
     settled = samples[len(samples) // 3 :]
     at = [one.at for one in settled]
-    rows = []
+    rows, grown = [], []
     for name in settled[0].values:
         values = [one.values[name] for one in settled]
         slope = float(np.polyfit(at, values, 1)[0]) * per
+        more = slope / per * (at[-1] - at[0])
+        if more > MOST[name.rpartition(" ")[2]] and not name.startswith("run folder"):
+            grown.append(f"{name}: {more:+,.0f}")
         rows.append(
             [name, f"{samples[0].values[name]:,.0f}", f"{values[0]:,.0f}", f"{values[-1]:,.0f}", f"{slope:+.1f}"]
         )
     heads = [f"{len(samples)} samples", "first", f"at {at[0]:,.0f}", f"at {at[-1]:,.0f} {what}", f"per {per:,} {what}"]
     print(table(heads, rows))
+    return grown
 
 
 def growth(args: argparse.Namespace) -> None:
@@ -148,8 +159,12 @@ def growth(args: argparse.Namespace) -> None:
                 )
             if len(samples) < FEW:
                 sys.exit((Path(temporary) / "log").read_text()[-4000:] + f"\nonly {len(samples)} samples")
-            show(samples, "worlds" if args.worlds else "steps", 1000 if args.worlds else 100_000)
+            grown = show(samples, "worlds" if args.worlds else "steps", 1000 if args.worlds else 100_000)
             print(f"{time.monotonic() - began:.0f} s")
+            if samples[-1].at < (args.worlds or args.steps):
+                sys.exit(f"only {samples[-1].at:,.0f} of {args.worlds or args.steps:,}")
+            if grown:
+                sys.exit("GROWS: " + "; ".join(grown))
         finally:
             run.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
@@ -104,6 +104,31 @@ def damaged_bytes(draw: st.DrawFn, data: bytes) -> bytes:
     end = min(len(data), begin + draw(st.sampled_from([0, 1, 2, 8, 100, len(data)])))
     middle = draw(st.sampled_from([b"", data[begin:end] * 2, b"\0" * 9, b"9" * 5000, b"[" * 100_000, b"\xff", b"NaN"]))
     return data[:begin] + middle + data[end:]
+
+
+@st.composite
+def misshapen(draw: st.DrawFn, leaves: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """The arrays of a state, of which one is missing, or has another name, type or shape, or other numbers."""
+    found = list(leaves)
+    at = draw(st.integers(0, len(found) - 1))
+    name, array = found[at]
+    match draw(st.sampled_from(["missing", "name", "type", "flat", "short", "empty", "zeros"])):
+        case "missing":
+            del found[at]
+        case "name":
+            found[at] = draw(st.sampled_from(["other", f"{name}.more", *(other for other, _ in leaves)])), array
+            found = [*dict(found).items()]
+        case "type":
+            found[at] = name, array.astype(draw(st.sampled_from(["float32", "float64", "int8", "uint8", "int64"])))
+        case "flat":
+            found[at] = name, array.reshape(-1)
+        case "short":
+            found[at] = name, array.reshape(-1)[:-1]
+        case "empty":
+            found[at] = name, np.zeros(0, array.dtype)
+        case _:
+            found[at] = name, np.zeros_like(array)
+    return found
 
 
 @contextmanager

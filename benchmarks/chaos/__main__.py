@@ -88,15 +88,19 @@ def verdict(bed: Bed, torment: Torment, lives: list[object], seconds: float, sta
     print(table(["kind", "strikes", "recovered", "median s", "longest s"], rows))
     left = bed.left()
     odd = [life for life in lives if not life.expected]
+    fewer = [f"{torment.struck} failures of {torment.failures}"] if torment.struck < torment.failures else []
+    missing = [kind for kind in torment.kinds if not torment.tallies[kind].strikes]
     print(f"{torment.struck} failures in {seconds:.0f} s and {steps:,} steps; {len(lives)} launchers; status {status}")
     print(
         f"{'weights' if sharded else 'states'}: "
         + ("those of the undisturbed run, after every step" if step is None else f"differ after step {step}")
     )
     print("left behind: " + (", ".join(left) or "nothing"))
-    for what in [*torment.stuck, *(f"a launcher ended: {life}" for life in odd)]:
+    if missing:
+        print("never struck: " + ", ".join(missing))
+    for what in [*torment.stuck, *fewer, *(f"a launcher ended: {life}" for life in odd)]:
         print(f"NOT WELL: {what}")
-    return not (torment.stuck or odd or left or status or step is not None) and account.clean
+    return not (torment.stuck or fewer or odd or left or status or step is not None) and account.clean
 
 
 def seconds_of(values: list[float], share: float) -> str:

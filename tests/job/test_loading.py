@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,11 +11,16 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import meshmend as mm
 from meshmend.cli import main
 from meshmend.job.frameworks.arrays import TreeState
-from meshmend.job.state.safetensors import save
+from meshmend.job.frameworks.base import OBJECTS
+from meshmend.job.loading import export
+from meshmend.job.state.safetensors import latest, load, save
+from tests.strategies import damaged, misshapen, modest
 
 torch = pytest.importorskip("torch")
 TREE: dict[str, Any] = {
@@ -103,6 +109,66 @@ def test_what_cannot_be_exported_is_one_sentence(tmp_path: Path, capsys: Any) ->
     for run, out in (("none such", "x"), (str(path), str(tmp_path / "none" / "such"))):
         assert main(["export", run, out]) == 2
         assert capsys.readouterr().err.count("\n") == 1
+
+
+def judge(path: Path) -> None:
+    """Everything that reads a state gives a sentence, or an answer."""
+    for use in (
+        lambda: mm.load_checkpoint(path),
+        lambda: export(path, path.with_name("out")),
+        lambda: export(path, path.with_name("out"), every=True),
+    ):
+        try:
+            with modest():
+                use()
+        except mm.MeshmendError as error:
+            assert "\n" not in str(error) and len(str(error)) < 2000
+
+
+def torch_state() -> Any:
+    from meshmend.job.frameworks.torch import TorchState
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.25)
+    model(torch.ones(4, 3)).sum().backward()
+    optimizer.step()
+    return TorchState((model, optimizer))
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_state_that_is_not_as_it_says_is_a_sentence(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Of PyTorch objects, where what they are is described in the state, and of a tree; its checksum is right."""
+    state = data.draw(st.sampled_from([torch_state(), TreeState(TREE)]))
+    leaves = [(name, np.asarray(value)) for name, value in state.leaves()]
+    if OBJECTS in dict(leaves) and data.draw(st.booleans()):
+        text = json.dumps(data.draw(damaged(json.loads(bytes(dict(leaves)[OBJECTS]))))).encode()
+        leaves = [(name, np.frombuffer(text, np.uint8) if name == OBJECTS else value) for name, value in leaves]
+    else:
+        leaves = data.draw(misshapen(leaves))
+    path = save(tmp_path_factory.mktemp("run"), leaves, step=7, about={})
+    judge(path)
+    try:
+        state.adopt(load(path, state.template())[0])
+    except mm.MeshmendError as error:
+        assert "\n" not in str(error)
+
+
+def test_a_state_beside_embedding_tables_is_loaded_without_them(tmp_path: Path) -> None:
+    about = {"sharded": {"folder": "slices-00000007"}}  # what an index of tables says of its slices
+    path = save(tmp_path, TreeState(TREE).leaves(), step=7, about=about)
+    assert mm.load_checkpoint(path)["step"] == 3
+    assert main(["export", str(path), str(tmp_path / "out")]) == 0
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
+def test_what_is_no_file_is_passed_over_and_nobody_waits_for_it(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    path = save(tmp_path, TreeState(TREE).leaves(), step=7, about={})
+    make(tmp_path / "step-00000008.safetensors")
+    told: list[mm.FormatError] = []
+    assert latest(tmp_path, told.append) == path and "is not a file" in str(told[0])
 
 
 @pytest.fixture

@@ -49,6 +49,7 @@ def test_a_kill_changes_no_bit_of_the_tables(job: Job) -> None:
     job.faults = [mm.testing.Fault(rank=1, step=5, point="compute")]
     job.run("-n", "4", "--on-failure", "shrink", script=[SCRIPT, "steps=10", "share=0.8"])
     assert_as_alone(job, 3, "steps=10")
+    assert mm.load_checkpoint(job.path)["w"].shape == (3, 4), "the state without the tables"
     (account,) = [report.check(events) for events in report.jobs(read(job.path)).values()]
     assert account.slices[0] > 0 and account.single > 0, "the audit says for how long rows had one copy alone"
     assert "Slices with one copy alone: for" in report.render(account, [])

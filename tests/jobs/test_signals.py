@@ -77,6 +77,23 @@ def reachable(process: int) -> list[str]:
     return [where for where in ours if "%lo:" not in where and not where.startswith(("127.", "[::1]"))]
 
 
+def test_without_a_network_of_its_own_a_run_listens_on_loopback_alone(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where nobody may make a network namespace; here it has none since Open MPI's networks were chosen."""
+    monkeypatch.setenv("OMPI_MCA_btl_tcp_if_include", "lo")
+    job.start("-n", "2", script=(SCRIPT, "gate=5")).until("step 5")
+    everybody = processes(job.name)
+    ours = os.readlink("/proc/self/ns/net")
+    assert {os.readlink(f"/proc/{process}/ns/net") for process in everybody} == {ours}
+    wait_for(lambda: sum(len(ports(process)) for process in everybody) >= 3)  # mpirun's and its couriers'
+    wait_for(lambda: [where for process in everybody for where in reachable(process)] == [])
+    job.open_gate()
+    job.finish()
+    assert job.status == DONE, job.output
+    job.assert_clean()
+
+
 def test_a_run_survives_its_terminal(job: Job) -> None:
     """The terminal is closed: SIGHUP, and whatever is written there fails."""
     ours, theirs = pty.openpty()

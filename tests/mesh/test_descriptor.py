@@ -6,9 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import meshmend as mm
 from meshmend.mesh.descriptor import notation_of
+from meshmend.mesh.textproto import _TOKEN
+from tests.strategies import modest
 
 MESH = """
 # a Galaxy
@@ -123,3 +127,44 @@ def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
     for name, words in (("a.textproto", "not text"), ("none.textproto", "No such file")):
         with pytest.raises(mm.MeshError, match=words):
             mm.Mesh.parse(str(tmp_path / name))
+
+
+WRONG = [
+    "0", "-1", "100000", "999999999", "5" * 5000, "1e9", "nan", "é", "{", "}", "[", "]", ":", "<", ">", "''", "name",
+    "RING", "\"M0\"", "\"M1\"", "x: { a: 1 }", "{" * 5000,
+]  # fmt: skip
+"""What may stand in a descriptor where something else should."""
+FILES = [
+    joined([(0, 2, 1, 0, 2), (0, 5, 1, 3, 4)]),
+    joined([(0, 2, 1, 0, 4), (0, 5, 1, 3, 4), (0, 3, 2, 0, 4), (0, 4, 2, 1, 4), (0, 5, 2, 2, 4)], 3),
+    MESH.format(dims="8, 4", kinds="RING, LINE") + ONE,
+]
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None)
+def test_any_damage_is_a_sentence_or_a_mesh(data: st.DataObject) -> None:
+    words = [match.group() for match in _TOKEN.finditer(data.draw(st.sampled_from(FILES)))]
+    for _ in range(data.draw(st.integers(1, 3))):
+        at, of = (data.draw(st.integers(0, len(words) - 1)) for _ in range(2))
+        match data.draw(st.sampled_from(["change", "change", "change", "remove", "repeat", "cut"])):
+            case "change":
+                words[at] = data.draw(st.sampled_from(WRONG))
+            case "remove" if len(words) > 1:
+                del words[at]
+            case "repeat":
+                words[at:at] = words[of : of + data.draw(st.sampled_from([1, 5, 20]))]
+            case _:
+                words[at] = words[at][:-1]
+    try:
+        with modest():
+            found = notation_of("".join(words))
+    except mm.MeshError as error:
+        assert "\n" not in str(error) and len(str(error)) < 6000
+    else:
+        assert found.split()[0].replace("x", "").isdecimal()
+
+
+def test_a_mesh_of_many_chips_takes_no_memory_to_read() -> None:
+    with modest(1 << 20):
+        assert notation_of(MESH.format(dims="1000, 1000", kinds="") + ONE) == "1000x1000"

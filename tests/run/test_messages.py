@@ -35,6 +35,7 @@ from meshmend.run.hosts.remote import Remote
 from meshmend.run.secret import new_secret
 from meshmend.run.supervisor.observations import Cause, RankSeen, WorkerError
 from meshmend.telemetry import Epoch
+from tests.processes import wait_for
 from tests.run.test_agent import COMMANDS
 from tests.strategies import damaged, damaged_bytes, modest
 
@@ -112,6 +113,29 @@ def remote(tmp_path: Path, says: bytes) -> Iterator[Remote]:
     made = Remote(RUN, tmp_path, "far", str(script), new_secret())
     try:
         yield made
+    finally:
+        made.drop()
+        for thread in threading.enumerate():
+            if thread.name == "agent on far":
+                thread.join(WAIT)
+
+
+def test_an_agent_takes_no_modules_from_where_the_run_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is started there, and in a folder that everybody may write to they are another user's."""
+    shared, mark = tmp_path / "shared", tmp_path / "taken"
+    shared.mkdir()
+    for name in ("xxhash", "meshmend", "numpy", "sitecustomize"):
+        (shared / f"{name}.py").write_text(f"open({str(mark)!r}, 'a').write('taken')")
+    script = tmp_path / "agent"
+    script.write_text('#!/bin/sh\nexec sh -c "$2"\n')
+    script.chmod(0o700)
+    monkeypatch.chdir(shared)
+    made = Remote(RUN, tmp_path, "far", str(script), new_secret())
+    try:
+        wait_for(lambda: made.ready or made.closed)
+        assert made.ready and not mark.exists(), made.why()
     finally:
         made.drop()
         for thread in threading.enumerate():

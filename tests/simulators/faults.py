@@ -48,12 +48,14 @@ class Kind(Enum):
     LAUNCHER = auto()
     """The launcher is killed, and another one attaches, or never does."""
     SIGNAL = auto()
+    AGENT_STOP = auto()
+    """It is stopped: its line stays open, and says nothing more."""
     ADD = auto()
     """Nothing that fails: somebody adds the host of that number, with as many workers as it `lasts`."""
 
 
 ON_RANKS = (Kind.KILL, Kind.EXIT, Kind.RAISE, Kind.HANG, Kind.STOP, Kind.SLOW, Kind.COURIER, Kind.COURIER_STOP)
-ON_HOSTS = (Kind.STALL, Kind.FULL, Kind.AGENT, Kind.HOST, Kind.CUT, Kind.CUT_MPI)
+ON_HOSTS = (Kind.STALL, Kind.FULL, Kind.AGENT, Kind.AGENT_STOP, Kind.HOST, Kind.CUT, Kind.CUT_MPI)
 
 
 SIMULATED = {
@@ -164,6 +166,10 @@ def _strike_host(model: Model, fault: Fault, host: Host) -> None:
         case Kind.AGENT:
             for agent in list(host.agents):
                 agent.die()
+        case Kind.AGENT_STOP if not host.here:
+            for agent in list(host.agents):
+                agent.stopped = True
+            model.changed()
         case Kind.HOST:
             host.die()
             for mpirun in model.mpiruns:

@@ -57,7 +57,7 @@ class Host:
 
     def _see(self) -> None:
         for agent in self.agents:
-            if agent.alive:
+            if agent.alive and not agent.stopped:
                 agent.look()
         self.model.changed()
 
@@ -95,6 +95,7 @@ class Agent:
     def __init__(self, model: Model, host: Host) -> None:
         self.model, self.host = model, host
         self.alive = True
+        self.stopped = False
         self.seats: dict[int, Seat] = {}
         self.unstarted: set[int] = set()
         host.agents.append(self)
@@ -314,7 +315,7 @@ class Line(Remote):
     @property
     def connected(self) -> bool:
         up = self.place.up and self.place.line and not self.closed
-        return up and self.agent is not None and self.agent.alive
+        return up and self.agent is not None and self.agent.alive and not self.agent.stopped
 
     @property
     def lost(self) -> bool:
@@ -364,7 +365,7 @@ class Line(Remote):
 
     def drop(self) -> None:
         self.closed = True
-        if self.agent is not None and self.agent.alive:
+        if self.agent is not None and self.agent.alive and not self.agent.stopped:
             if self.place.up and self.place.line:
                 self.agent.die()
             else:

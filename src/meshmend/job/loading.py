@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from meshmend.job.checkpoints.folders import folder_of, jobs_of
 from meshmend.job.frameworks.arrays import adopted, leaves_of
 from meshmend.job.frameworks.base import OBJECTS
 from meshmend.job.slices.files import weights_in
-from meshmend.job.state.safetensors import KINDS, latest, load, path_of
+from meshmend.job.state.safetensors import KINDS, SIZES, latest, load, malformed, path_of
 from meshmend.job.state.tree import Leaves
 
 
@@ -33,7 +33,8 @@ def load_checkpoint(run: str | os.PathLike[str], name: str = "", *, job: int | N
     state_dicts ("model", "optimizer", …). Other jobs return nested dicts and lists of arrays or, with `like`, a tree of
     that shape.
     """
-    return _as_tree(_leaves(checkpoint_of(run, name, job)), like)
+    path = checkpoint_of(run, name, job)
+    return _as_tree(path, _leaves(path), like)
 
 
 def checkpoint_of(run: str | os.PathLike[str], name: str = "", job: int | None = None) -> Path:
@@ -60,19 +61,39 @@ def export(
 
     Of PyTorch objects it is the models' state_dicts, or with `every` all arrays; of a tree it is always all.
     """
-    leaves = _leaves(checkpoint_of(run, name, job))
+    path = checkpoint_of(run, name, job)
+    leaves = _leaves(path)
     rest = _objects(leaves)
     if rest is None or every:
         found = {key: (KINDS[array.dtype.name], array) for key, array in leaves if key != OBJECTS}
     else:
-        arrays, models = dict(leaves), [key for key in rest if key.rstrip("0123456789") == "model"]
-        found = {
-            key if len(models) == 1 else f"{model}.{key}": (KINDS[kind], arrays[leaf])
-            for model in models
-            for key, leaf, kind in _tensors(rest[model])
-        }
+        with _sound(path):
+            found = _models(rest, dict(leaves))
     size = _write(out, found, "pt" if rest is not None else "np")
     return len(found), size
+
+
+def _models(rest: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> dict[str, tuple[str, npt.NDArray[Any]]]:
+    """The tensors of the models among PyTorch objects, with the names that safetensors has for their types."""
+    found = {}
+    models = [key for key in rest if key.rstrip("0123456789") == "model"]
+    for model in models:
+        for key, leaf, dtype in _tensors(rest[model]):
+            kind, array = KINDS[dtype], arrays[leaf]
+            if SIZES[kind] != array.itemsize:
+                raise ValueError(f"{leaf} is no {dtype}")
+            found[key if len(models) == 1 else f"{model}.{key}"] = kind, array
+    return found
+
+
+@contextmanager
+def _sound(path: Path) -> Iterator[None]:
+    """Refuse a checkpoint that does not hold what it describes; its checksum is right."""
+    try:
+        yield
+    except (LookupError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise malformed(path, f"its arrays do not fit their description: {why}") from None
 
 
 def _write(out: Path, found: dict[str, tuple[str, npt.NDArray[Any]]], kind: str) -> int:
@@ -120,7 +141,7 @@ def _tensors(described: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
             yield from _tensors(one, f"{path}.{key}" if path else str(key))
 
 
-def _as_tree(leaves: Leaves, like: Any) -> Any:
+def _as_tree(path: Path, leaves: Leaves, like: Any) -> Any:
     if like is not None:
         arrays = dict(leaves)
         names = [name for name, _ in leaves_of(like)]
@@ -138,15 +159,17 @@ def _as_tree(leaves: Leaves, like: Any) -> Any:
                 "or read the file that `meshmend export` writes"
             ) from None
         arrays = dict(leaves)
-        return {name: restored(described, arrays) for name, described in rest.items()}
+        with _sound(path):
+            return {name: restored(described, arrays) for name, described in rest.items()}
     tree: dict[str, Any] = {}
-    for name, array in leaves:
-        *where, last = name.split(".")
-        place = tree
-        for word in where:
-            place = place.setdefault(word, {})
-        place[last] = array
-    return _lists(tree) if list(tree) != ["value"] else tree["value"]
+    with _sound(path):
+        for name, array in leaves:
+            *where, last = name.split(".")
+            place = tree
+            for word in where:
+                place = place.setdefault(word, {})
+            place[last] = array
+        return _lists(tree) if list(tree) != ["value"] else tree["value"]
 
 
 def _lists(tree: dict[str, Any] | npt.NDArray[Any]) -> Any:

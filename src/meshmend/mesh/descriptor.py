@@ -169,6 +169,11 @@ def _text(parts: list[tuple[_Mesh, Place]], cables: dict[tuple[Place, Place], in
     flat = max(len(part.dims) for part, _ in moved) == 2 and size[2] == 1
     if len(moved) > 1 and any(any(part.wrap) for part, _ in moved):
         raise MeshError("a mesh of several has a RING: rings inside a part of a larger grid cannot be planned for")
+    words = ["x".join(map(str, size[: 2 if flat else 3]))]
+    if any(moved[0][0].wrap):
+        words.append("wrap=" + "".join(axis for axis, ring in zip("xyz", moved[0][0].wrap, strict=False) if ring))
+    if len(moved) == 1:
+        return " ".join(words)
     owner: dict[Place, int] = {}
     for number, (part, at) in enumerate(moved):
         for chip in product(*(range(begin, begin + side) for begin, side in zip(at, (*part.dims, 1)[:3], strict=True))):
@@ -180,12 +185,7 @@ def _text(parts: list[tuple[_Mesh, Place]], cables: dict[tuple[Place, Place], in
     def name(chip: Place) -> str:
         return ",".join(map(str, chip[: 2 if flat else 3]))
 
-    words = ["x".join(map(str, size[: 2 if flat else 3]))]
-    if any(moved[0][0].wrap):
-        words.append("wrap=" + "".join(axis for axis, ring in zip("xyz", moved[0][0].wrap, strict=False) if ring))
     words += [f"-chip@{name(chip)}" for chip in product(*map(range, size)) if chip not in owner]
-    if len(moved) == 1:
-        return " ".join(words)
     for a in sorted(owner):
         for b in (_moved(a, tuple(int(axis == step) for axis in range(3))) for step in range(3)):
             if b not in owner:

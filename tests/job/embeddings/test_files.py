@@ -8,10 +8,12 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import meshmend as mm
 from meshmend.base.env import Settings
-from meshmend.errors import FormatError
+from meshmend.errors import FormatError, MeshmendError
 from meshmend.job.config import JobConfig
 from meshmend.job.embeddings.files import SliceFiles
 from meshmend.job.embeddings.holder import TableHolder
@@ -23,6 +25,8 @@ from meshmend.job.embeddings.shelf import Shelf
 from meshmend.job.frameworks.arrays import TreeState
 from meshmend.job.ledger import StepLedger
 from meshmend.job.slices.files import folder_of
+from meshmend.job.state.safetensors import load, save
+from tests.strategies import damaged, misshapen, modest
 
 SHAPE = Shape((50, 7, 300), 3, memory=1, seed=5)
 EVERY = np.arange(357)
@@ -57,7 +61,7 @@ def written(tmp_path: Path) -> tuple[TableHolder, SliceFiles]:
     saver = TableCheckpoints(Settings(run="mine", rank=0, folder=tmp_path), cast(Any, None), 1, holder)
     names = saver.write(3, frozenset(range(SHAPE.slices)))
     folder = folder_of(saver._folder, 3)
-    return holder, SliceFiles(folder, [names[number] for number in range(SHAPE.slices)], SHAPE.bounds)
+    return holder, SliceFiles(folder, [names[number] for number in range(SHAPE.slices)], SHAPE)
 
 
 def test_a_worker_that_joins_before_the_first_update_has_the_rows_of_the_checkpoint(
@@ -91,7 +95,7 @@ def test_rows_come_from_the_seed_where_there_is_no_checkpoint_and_from_others_af
 def test_a_file_that_is_missing_or_another_one_is_told(written: tuple[TableHolder, SliceFiles]) -> None:
     facts = written[1].facts()
     names = facts["names"]
-    swapped = SliceFiles.known({**facts, "names": [f"0000-{'0' * 16}", *names[1:]]}, SHAPE.bounds)
+    swapped = SliceFiles.known({**facts, "names": [f"0000-{'0' * 16}", *names[1:]]}, SHAPE)
     with pytest.raises(FormatError, match="slice 0 is missing"):
         swapped(EVERY[:2])
     (first,) = Path(facts["folder"]).glob(f"{names[0]}*")
@@ -99,3 +103,33 @@ def test_a_file_that_is_missing_or_another_one_is_told(written: tuple[TableHolde
     first.write_bytes(second.read_bytes())
     with pytest.raises(FormatError, match="slice 0 of"):
         written[1](EVERY[:2])
+
+
+@given(data=st.data(), of_index=st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_a_checkpoint_that_is_wrong_is_a_sentence(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, of_index: bool
+) -> None:
+    """Its checksums are right."""
+    made, settings = replica(), Settings(run="mine", rank=0, folder=tmp_path_factory.mktemp("run"))
+    saver, ledger = TableCheckpoints, StepLedger(None)
+    first = saver(settings, ledger, 1, made.holder)
+    first.names = first.write(3, frozenset(range(SHAPE.slices)))
+    identity = {"size": 357, "batch": 4}
+    assert first.now(made.framework, 3, {**identity, "grid": []})
+    index = first.last()
+    assert index is not None
+    path = index if of_index else data.draw(st.sampled_from(sorted(folder_of(index.parent, 3).iterdir())))
+    leaves, step, about = load(path, None)
+    if of_index and data.draw(st.booleans()):
+        about = data.draw(damaged(about))
+    else:
+        leaves = data.draw(misshapen(leaves))
+    save(path.parent, leaves, step=step, about=about, name=path.stem, sweep=False)
+    member = replica()
+    try:
+        with modest():
+            saver(settings, ledger, 1, member.holder).load(index, member.framework, identity)
+            assert member.holder.rows(EVERY).shape == (357, 3)
+    except MeshmendError as error:
+        assert "\n" not in str(error) and len(str(error)) < 2000

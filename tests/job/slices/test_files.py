@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from meshmend.errors import FormatError, JobError
+from meshmend.errors import FormatError, JobError, MeshmendError
 from meshmend.job.sharding import Holdings, placed
 from meshmend.job.slices.files import (
     are_there,
@@ -21,8 +23,9 @@ from meshmend.job.slices.files import (
 )
 from meshmend.job.slices.holder import Holder, SliceOptimizer
 from meshmend.job.slices.optimizers import of_slices
-from meshmend.job.state.safetensors import latest, save
+from meshmend.job.state.safetensors import latest, load, save
 from tests.job.slices.test_holder import ADAM, LEAVES, start, update
+from tests.strategies import damaged, misshapen, modest
 
 SLICES, STEP = 4, 7
 
@@ -151,3 +154,38 @@ def test_slices_that_are_not_what_the_index_says_are_refused(tmp_path: Path, har
         other.replace(victim)
     with pytest.raises(FormatError):
         resume(index, group(1)[0])
+
+
+def judge(index: Path) -> None:
+    for use in (lambda: resume(index, group(1)[0]), lambda: weights_in(index), lambda: drop_unnamed(index.parent, 0)):
+        try:
+            with modest():
+                use()
+        except MeshmendError as error:
+            assert "\n" not in str(error) and len(str(error)) < 2000
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_an_index_that_is_wrong_is_a_sentence(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Its checksum is right."""
+    folder = tmp_path_factory.mktemp("run")
+    index = write(folder, group(1))
+    leaves, step, about = load(index, None)
+    if data.draw(st.booleans()):
+        about = data.draw(damaged(about))
+    else:
+        leaves = data.draw(misshapen(leaves))
+    save(folder, leaves, step=step, about=about, sweep=False)
+    judge(index)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_slice_that_is_wrong_is_a_sentence(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    index = write(folder, group(1))
+    path = data.draw(st.sampled_from(sorted(folder_of(folder, STEP).iterdir())))
+    leaves, step, about = load(path, None)
+    save(path.parent, data.draw(misshapen(leaves)), step=step, about=about, name=path.stem, sweep=False)
+    judge(index)

@@ -269,7 +269,7 @@ def test_other_files_are_refused_or_ignored(tmp_path: Path) -> None:
 def test_one_that_may_not_be_read_is_no_reason_to_begin_anew(tmp_path: Path) -> None:
     save(tmp_path, state(), step=3, about={})
     with (
-        mock.patch.object(Path, "open", side_effect=PermissionError(errno.EACCES, "no")),
+        mock.patch("meshmend.job.state.safetensors.os.open", side_effect=PermissionError(errno.EACCES, "no")),
         pytest.raises(JobError, match="no permission to read"),
     ):
         latest(tmp_path)

@@ -27,6 +27,7 @@ from tests.simulators.schedules import (
     random_jobs,
     singles,
     singles_of_sums,
+    stopped_agents,
 )
 from tests.simulators.supervisor import simulate
 
@@ -107,6 +108,14 @@ def test_single_failures() -> None:
 def test_single_failures_in_steps_of_two_sums() -> None:
     for case in singles_of_sums(stride=607):
         check(simulate(case))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_agent_is_stopped_at_any_point(jobs: int) -> None:
+    for case in stopped_agents(stride=67, jobs=jobs):
+        outcome = simulate(case)
+        check(outcome)
+        assert outcome.status == DONE
 
 
 def test_pairs_of_failures() -> None:

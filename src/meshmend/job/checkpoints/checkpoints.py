@@ -16,7 +16,7 @@ from meshmend.errors import FormatError, JobError
 from meshmend.job.checkpoints.folders import folder_of
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.ledger import StepLedger
-from meshmend.job.state.safetensors import Background, about_of, latest, load, path_of, save
+from meshmend.job.state.safetensors import Background, about_of, latest, load, malformed, path_of, save
 from meshmend.telemetry import NO_ROOM, Saved
 
 T = TypeVar("T")
@@ -143,7 +143,7 @@ class Checkpoints:
             grid = GRID(about.get("grid"), "grid")
             GRIDS(about.get("more_grids", []), "more_grids")
         except FormatError as error:
-            raise FormatError(f"{path} is not a checkpoint of meshmend ({error}); choose another one") from None
+            raise malformed(path, error) from None
         framework.adopt(leaves)
         self._pace.began(step)
         return step, list(grid), about

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
+from meshmend.base.schema import Count, Rule
 from meshmend.errors import FormatError
-from meshmend.job.embeddings.shape import Floats, Ids
-from meshmend.job.state.safetensors import load, path_of
+from meshmend.job.embeddings.shape import Floats, Ids, Shape
+from meshmend.job.slices.files import FOLDER
+from meshmend.job.state.safetensors import load, malformed, path_of
 
 ROWS = "rows"
+NAME = re.compile(r"\d{4,10}-[0-9a-f]{16}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Index:
+    """What an index says of its tables."""
+
+    folder: Annotated[str, Rule("the name of a folder of slices", FOLDER.fullmatch)]
+    names: list[Annotated[str, Rule("the name of a slice", NAME.fullmatch)]]
+    rows: list[Count]
+    width: Count
+    memory: Count
 
 
 def name_of(number: int, rows: Floats) -> str:
@@ -25,8 +41,9 @@ def name_of(number: int, rows: Floats) -> str:
 class SliceFiles:
     """The files of all slices of one checkpoint: give rows of one slice. Few of them are kept in memory."""
 
-    def __init__(self, folder: Path, names: Sequence[str], bounds: Ids) -> None:
-        self._folder, self._names, self._bounds = folder.absolute(), names, bounds
+    def __init__(self, folder: Path, names: Sequence[str], shape: Shape) -> None:
+        self._folder, self._names, self._bounds = folder.absolute(), names, shape.bounds
+        self._width = shape.width + shape.memory
         self._read = lru_cache(maxsize=16)(self._whole)
 
     def __call__(self, rows: Ids) -> Floats:
@@ -39,9 +56,9 @@ class SliceFiles:
         return {"folder": str(self._folder), "names": [*self._names]}
 
     @classmethod
-    def known(cls, facts: dict[str, Any], bounds: Ids) -> SliceFiles:
+    def known(cls, facts: dict[str, Any], shape: Shape) -> SliceFiles:
         """The files that another worker has told."""
-        return cls(Path(facts["folder"]), facts["names"], bounds)
+        return cls(Path(facts["folder"]), facts["names"], shape)
 
     def _whole(self, number: int) -> Floats:
         path = path_of(self._folder, 0, self._names[number])
@@ -49,7 +66,10 @@ class SliceFiles:
             raise FormatError(
                 f"slice {number} is missing in {self._folder}, but its index is there: take another checkpoint"
             )
-        found: Floats = dict(load(path, None)[0])[ROWS]
+        found: Floats | None = dict(load(path, None)[0]).get(ROWS)
+        rows = self._bounds[number + 1] - self._bounds[number]
+        if found is None or found.dtype != np.float32 or found.shape != (rows, self._width):
+            raise malformed(path, f"it does not hold {rows} rows of {self._width} numbers")
         if name_of(number, found) != self._names[number]:
             raise FormatError(
                 f"slice {number} of {self._folder} is not the one that its index names: take another checkpoint"

@@ -173,7 +173,7 @@ class TableHolder:
         """Become a member that holds nothing yet."""
         self.shelf.keep(frozenset())
         self.placement, self.version, self.digests = placement, version, {}
-        self.first = self.shape.first if files is None else SliceFiles.known(files, self.shape.bounds)
+        self.first = self.shape.first if files is None else SliceFiles.known(files, self.shape)
 
     def said(self) -> list[tuple[int, int, int]]:
         """What this worker says of its slices: (slice, column, digest of the last change), for `Places.say`."""

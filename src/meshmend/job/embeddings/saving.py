@@ -18,10 +18,11 @@ from typing import Any
 
 from meshmend.base.clocks import HALT_SLICES
 from meshmend.base.env import Settings
-from meshmend.errors import JobError
+from meshmend.base.schema import checked
+from meshmend.errors import FormatError, JobError
 from meshmend.job.checkpoints.checkpoints import Checkpoints
 from meshmend.job.checkpoints.saving import Saver, State
-from meshmend.job.embeddings.files import ROWS, SliceFiles, name_of
+from meshmend.job.embeddings.files import ROWS, Index, SliceFiles, name_of
 from meshmend.job.embeddings.holder import TableHolder
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.ledger import StepLedger
@@ -30,11 +31,13 @@ from meshmend.job.session.solo import Solo
 from meshmend.job.shm.mailbox import WorkerSide
 from meshmend.job.shm.segment import WorkerSegment
 from meshmend.job.slices.files import SHARDED, drop_unnamed, folder_of
-from meshmend.job.state.safetensors import path_of, save
+from meshmend.job.state.safetensors import malformed, path_of, save
 from meshmend.job.state.values import from_bytes, to_bytes
 
 NAMES = "tables"
 """What an index says of its tables, among what it says of its job."""
+NONE = {"folder": "slices-00000000", "names": [], "rows": [], "width": 0, "memory": 0}
+"""That a job has none."""
 
 
 class TableCheckpoints(Checkpoints):
@@ -93,15 +96,18 @@ class TableCheckpoints(Checkpoints):
     ) -> tuple[int, list[int], dict[str, Any]]:
         """Adopt a checkpoint: see `Checkpoints.load`. Rows are read from its files until they are updated."""
         step, grid, about = super().load(path, framework, job)
-        shape, found = self._holder.shape, about.get(NAMES) or {}
-        mine = {"rows": list(shape.rows), "width": shape.width, "memory": shape.memory}
-        if {name: found.get(name) for name in mine} != mine or len(found.get("names", ())) != shape.slices:
+        shape = self._holder.shape
+        try:
+            found = checked(Index, about.get(NAMES, NONE))
+        except FormatError as error:
+            raise malformed(path, error) from None
+        theirs = tuple(found.rows), found.width, found.memory, len(found.names)
+        if theirs != (shape.rows, shape.width, shape.memory, shape.slices):
             raise JobError(
-                f"{path} was written by a job with {len(found.get('rows') or ())} embedding tables of other sizes or "
-                "another optimizer; resume with the script that wrote it"
+                f"{path} was written by a job with {len(found.rows)} embedding tables of other sizes or another "
+                "optimizer; resume with the script that wrote it"
             )
-        folder = Path(path).parent / str(found["folder"])
-        self._holder.resume(step, SliceFiles(folder, [str(name) for name in found["names"]], shape.bounds))
+        self._holder.resume(step, SliceFiles(Path(path).parent / found.folder, found.names, shape))
         return step, grid, about
 
 

@@ -13,19 +13,23 @@ a run resumes with any number of workers: each reads the weights of all slices, 
 
 from __future__ import annotations
 
+import math
+import re
 import shutil
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from meshmend.base.schema import Count, Rule, checked
 from meshmend.errors import FormatError, JobError
 from meshmend.job.reduction.base import Levels
 from meshmend.job.slices.holder import Digests, Holder, State, digest_of
-from meshmend.job.state.safetensors import about_of, load, path_of, save
+from meshmend.job.state.safetensors import about_of, load, malformed, path_of, save
 from meshmend.job.state.tree import Leaves
 
 WEIGHTS = "weights"
@@ -36,6 +40,18 @@ SHARDED = "sharded"
 Table = npt.NDArray[np.uint64]
 Snapshot = dict[int, tuple[Digests, Leaves]]
 """Copies of slices, with their digests."""
+FOLDER = re.compile(r"slices-\d{8,15}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Index:
+    """What an index says of its slices."""
+
+    folder: Annotated[str, Rule("the name of a folder of slices", FOLDER.fullmatch)]
+    slices: Count
+    leaves: list[Count]
+    weights: list[tuple[str, list[Count]]]
+    """The name and the shape of each tensor."""
 
 
 def folder_of(checkpoints: Path, step: int) -> Path:
@@ -108,7 +124,8 @@ def drop_unnamed(checkpoints: Path, before: int) -> None:
     named = set()
     for index in checkpoints.glob("*.safetensors"):
         with suppress(FormatError, JobError):
-            named.add((about_of(index).get(SHARDED) or {}).get("folder"))
+            sharded = about_of(index).get(SHARDED)
+            named.add(str(sharded.get("folder")) if isinstance(sharded, dict) else "")
     for folder in checkpoints.glob("slices-*"):
         number = folder.name.removeprefix("slices-")
         if folder.name not in named and number.isdecimal() and int(number) < before:
@@ -119,18 +136,13 @@ def resume(index: Path, holder: Holder) -> tuple[int, dict[str, Any], Table, Lev
     """Have a holder begin with a checkpoint: its step, what it says of its job, digests of all slices, grid, extras."""
     arrays, step, about = load(index, None)
     _check(about.get(SHARDED), holder, index)
-    found, folder = dict(arrays), index.parent / str(about[SHARDED]["folder"])
-    if not {"digests", "grid"} <= found.keys() or found["digests"].shape != (holder.slicing.count, 2):
-        raise FormatError(f"{index} does not hold the grid and the digests of {holder.slicing.count} slices")
-    digests: Table = found["digests"]
+    where, digests = _checked(about[SHARDED], arrays, index)
+    grid, folder = dict(arrays)["grid"], index.parent / where.folder
     names = _names(digests)
     weights = np.empty_like(holder.weights)
     for number, name in enumerate(names):
         read = _read(folder, holder, number, name)[WEIGHTS]
-        if digest_of(read) != int(digests[number, 0]):
-            raise FormatError(
-                f"slice {number} of {folder} is not the one that its index names: take another checkpoint"
-            )
+        _require_named(read, number, digests, folder)
         weights[holder.slicing.numbers(number)] = read
 
     def first(number: int) -> State:
@@ -138,23 +150,58 @@ def resume(index: Path, holder: Holder) -> tuple[int, dict[str, Any], Table, Lev
         return {name.removeprefix(MEMORY): array for name, array in read.items() if name != WEIGHTS}
 
     holder.resume(weights, first)
-    return step, about, digests, found["grid"], _extras(arrays)
+    return step, about, digests, grid, _extras(arrays)
 
 
 def weights_in(index: Path) -> Leaves | None:
-    """The weights of a checkpoint, by name; None where that is no index of slices."""
+    """The weights of a checkpoint, by name; None where its slices, if it has any, are not of weights."""
     arrays, _, about = load(index, None)
     sharded = about.get(SHARDED)
-    if not isinstance(sharded, dict):
+    if not isinstance(sharded, dict) or "weights" not in sharded:
         return None
-    folder = index.parent / str(sharded["folder"])
-    flat = np.concatenate(
-        [dict(load(path_of(folder, 0, name), None)[0])[WEIGHTS] for name in _names(dict(arrays)["digests"])]
-    )
-    sizes = [int(np.prod(shape, dtype=np.int64)) for _, shape in sharded["weights"]]
+    where, digests = _checked(sharded, arrays, index)
+    folder = index.parent / where.folder
+    slices = [_weights(folder, number, name) for number, name in enumerate(_names(digests))]
+    for number, read in enumerate(slices):
+        _require_named(read, number, digests, folder)
+    flat = np.concatenate(slices)
+    sizes = [math.prod(shape) for _, shape in where.weights]
+    if sum(sizes) != len(flat):
+        raise malformed(index, f"its tensors have {sum(sizes)} numbers, and its slices {len(flat)}")
     parts = np.split(flat, np.cumsum(sizes)[:-1])
-    weights = [(str(name), part.reshape(shape)) for (name, shape), part in zip(sharded["weights"], parts, strict=True)]
-    return [*weights, *_extras(arrays)]
+    return [
+        *((name, part.reshape(shape)) for (name, shape), part in zip(where.weights, parts, strict=True)),
+        *_extras(arrays),
+    ]
+
+
+def _checked(sharded: dict[str, Any], arrays: Leaves, index: Path) -> tuple[Index, Table]:
+    """What an index says of its slices, and the digests of all of them."""
+    found = dict(arrays)
+    try:
+        where = checked(Index, sharded)
+    except FormatError as error:
+        raise malformed(index, error) from None
+    kinds = {name: (found[name].dtype.name, found[name].ndim) for name in ("digests", "grid") if name in found}
+    if kinds != {"digests": ("uint64", 2), "grid": ("int16", 1)} or found["digests"].shape != (where.slices, 2):
+        raise malformed(index, f"it does not hold the grid and the digests of {where.slices} slices")
+    if not where.slices or not where.weights:
+        raise malformed(index, "it has no slices or no weights")
+    return where, found["digests"]
+
+
+def _weights(folder: Path, number: int, name: str) -> npt.NDArray[np.float32]:
+    """The weights of a slice, whatever else it holds."""
+    path = _path(folder, number, name)
+    read = dict(load(path, None)[0]).get(WEIGHTS)
+    if read is None or read.dtype != np.float32 or read.ndim != 1:
+        raise malformed(path, "it does not hold the weights of a slice")
+    return read
+
+
+def _require_named(weights: npt.NDArray[np.float32], number: int, digests: Table, folder: Path) -> None:
+    if digest_of(weights) != int(digests[number, 0]):
+        raise FormatError(f"slice {number} of {folder} is not the one that its index names: take another checkpoint")
 
 
 def _extras(arrays: Leaves) -> Leaves:
@@ -162,11 +209,15 @@ def _extras(arrays: Leaves) -> Leaves:
     return [(name, array) for name, array in arrays if name not in ("digests", "grid")]
 
 
-def _read(folder: Path, holder: Holder, number: int, name: str) -> dict[str, Any]:
+def _path(folder: Path, number: int, name: str) -> Path:
     path = path_of(folder, 0, name)
     if not path.exists():
         raise FormatError(f"slice {number} is missing in {folder}, but its index is there: take another checkpoint")
-    arrays, _, _ = load(path, _leaves(holder, number, holder.initial(number)))
+    return path
+
+
+def _read(folder: Path, holder: Holder, number: int, name: str) -> dict[str, Any]:
+    arrays, _, _ = load(_path(folder, number, name), _leaves(holder, number, holder.initial(number)))
     return dict(arrays)
 
 
@@ -193,7 +244,8 @@ def _check(about: Any, holder: Holder, path: Path) -> None:
         )
     mine = _about(holder)
     if {name: about.get(name) for name in mine} != mine:
-        theirs = f"{about.get('slices')} slices of {len(about.get('leaves') or ())} leaves"
+        leaves = about.get("leaves")
+        theirs = f"{about.get('slices')!r} slices of {len(leaves) if isinstance(leaves, list) else 0} leaves"
         raise JobError(
             f"{path} holds a state of {theirs}, but this job's has {mine['slices']} slices of {len(mine['leaves'])} "
             "leaves, or other sizes; resume with the script that wrote it"

@@ -19,6 +19,7 @@ import json
 import math
 import os
 import re
+import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -287,14 +288,23 @@ def _start(leaves: Leaves, notes: dict[str, str]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
+def malformed(path: str | Path, why: object) -> FormatError:
+    """The error for a file whose checksum is right, so that another program has written it like this."""
+    return FormatError(f"{path} is not a checkpoint of meshmend ({why}); choose another one")
+
+
 def _opened(path: Path) -> BufferedReader:
     try:
-        return path.open("rb")
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # nobody waits for a pipe in its place
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            return os.fdopen(file, "rb")
+        os.close(file)
     except PermissionError:
         # Not skipped as damaged ones are: the job would silently start from the beginning.
         raise JobError(f"no permission to read the checkpoint {path}; change its permissions") from None
     except OSError as error:
         raise FormatError(f"cannot open the checkpoint {path} ({error.strerror}); choose another one") from None
+    raise FormatError(f"cannot open the checkpoint {path} (it is not a file); choose another one")
 
 
 def _checked(file: BufferedReader, path: Path) -> Header:
@@ -319,8 +329,8 @@ def _checked(file: BufferedReader, path: Path) -> Header:
         return _header(text, size - 8 - length, path)
     except OtherFormat:
         raise
-    except FormatError as error:  # its checksum is right, so another program has written it like this
-        raise FormatError(f"{path} is not a checkpoint of meshmend ({error}); choose another one") from None
+    except FormatError as error:
+        raise malformed(path, error) from None
 
 
 class OtherFormat(FormatError):

@@ -133,8 +133,9 @@ class TorchState(Framework):
                     setattr(found, "_metadata", getattr(one.state_dict(), "_metadata", {}))  # noqa: B010
                 one.load_state_dict(found)
             except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
+                why = " ".join(str(error).split())  # PyTorch tells it in several lines
                 raise JobError(
-                    f"the received {name} does not fit this worker's ({error}); run the same script on all workers"
+                    f"the received {name} does not fit this worker's ({why}); run the same script on all workers"
                 ) from error
         self.commit()
         for name, mine in self.leaves():
