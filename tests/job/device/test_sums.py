@@ -103,6 +103,21 @@ def test_memory_of_another_size_cannot_be_mapped_and_new_memory_is_mapped_again(
     assert not members[0].sums.why
 
 
+def test_a_total_of_buffers_that_were_replaced_is_not_made_from_the_new_ones(members: list[Member]) -> None:
+    """They are replaced in a round without sums; a member that missed its end is then given that round's total."""
+    summed(members)
+    for one in members:
+        one.courier.done(0)
+        one.sums.take(0)
+    one, *others = members
+    one.renew(SIZE + 500)
+    assert one.does(Task.EXPORT, 0) is ALL
+    assert not one.segment.buffers.total(0).any()
+    for other in others:
+        other.renew(SIZE + 500)
+    summed(members, 1)
+
+
 def test_a_worker_that_comes_too_late_for_a_total_says_so(members: list[Member]) -> None:
     summed(members)
     late, *others = members

@@ -64,6 +64,10 @@ class Neighbours:
         self.group = members
         return Outcome.DONE
 
+    def forget(self) -> None:
+        """Other buffers have been made here: the group meets again before it sums in them."""
+        self.group = ()
+
     def _reach(self, who: Who, nbytes: int) -> bool:
         """Have a member's block mapped; False if it is dead."""
         rank, birth = who

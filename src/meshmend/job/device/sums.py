@@ -55,6 +55,7 @@ class DeviceSums:
         """Have room for messages of this format, of which the first `size` numbers are summed here."""
         with self._lock:
             self._made = {}
+            self._neighbours.forget()
             self.own.make(wire, size)
 
     def use(self, wire: WireFormat) -> None:
