@@ -152,12 +152,12 @@ class DeviceSums:
     def _block_of(self, who: Who) -> Block:
         return self.own.block if who == self._neighbours.own else self._neighbours.block(who)
 
-    def _places(self, round: int, group: tuple[Who, ...]) -> tuple[Sequence[Place], bool]:
-        """The parts to be added up; or the totals, and that each has its own slice."""
+    def _places(self, round: int, group: tuple[Who, ...]) -> tuple[Sequence[Place], int]:
+        """The parts to be added up, and 0; or the totals, and how many numbers their slices divide."""
         blocks, layout = [self._block_of(who) for who in group], self.own.layout
         if is_direct(len(group)):
-            return [layout.part(block, round) for block in blocks], False
-        return [layout.total(block) for block in blocks], True
+            return [layout.part(block, round) for block in blocks], 0
+        return [layout.total(block) for block in blocks], layout.size
 
     def _gather(self, round: int, group: tuple[Who, ...]) -> None:
         """Have the whole total in this worker's own block."""
