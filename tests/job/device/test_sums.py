@@ -118,6 +118,19 @@ def test_a_total_of_buffers_that_were_replaced_is_not_made_from_the_new_ones(mem
     summed(members, 1)
 
 
+def test_a_part_can_be_brought_again_in_the_round_after_one_that_was_not_summed(members: list[Member]) -> None:
+    for one in members:
+        one.sums.own.part(1)[:] = 77  # of a round before
+        one.bring(0)
+        one.courier.done(0)
+        one.sums.own.keep(1)
+        one.sums.own.publish(1)
+    summed(members, 1)
+    for one in members:
+        one.courier.done(1)
+    assert all((one.sums.take(1) == part_of(0) + part_of(1) + part_of(2)).all() for one in members)
+
+
 def test_a_worker_that_comes_too_late_for_a_total_says_so(members: list[Member]) -> None:
     summed(members)
     late, *others = members

@@ -28,6 +28,8 @@ class OwnBlock:
         """Whether parts and totals go through the host, because the framework's sums are there."""
         self._block: Block | None = None
         self._offer: Offer | None = None
+        self._brought = NEVER
+        """The round whose part was brought here last."""
         self._packings: dict[Reduction, Packing | None] = {}
         """One for each sum of a step."""
 
@@ -45,7 +47,7 @@ class OwnBlock:
                 self._block = None
             self.layout = BlockLayout(wire, size)
             # A process that has the old block mapped keeps what it holds.
-            self._segment.worker.adding = self._segment.worker.bringing = NEVER
+            self._segment.worker.adding = self._segment.worker.bringing = self._brought = NEVER
             self._block = self.memory.allocate(self.layout.nbytes)
             self.host = np.zeros(size, wire.kind.dtype) if self._staged else None
             """Where the framework puts parts and gets totals from, if that is the host's memory."""
@@ -87,7 +89,17 @@ class OwnBlock:
         """Return where this worker puts its part of a round from now on: others may still read an older one there."""
         if self._segment.worker.bringing != round:
             self._segment.worker.bringing = round
+        self._brought = round
         return self.layout.part(self.block, round)
+
+    def keep(self, round: int) -> None:
+        """Bring the last part again: notes took the place of the sum that it was for."""
+        before = self._brought
+        if before in (NEVER, round):
+            return
+        source, into = self.layout.part(self.block, before), self.bring(round)
+        if source != into:
+            self.memory.copy(into, source, self.layout.bytes_of(self.layout.size))
 
     def part(self, round: int) -> Any:
         """The same as an array, for frameworks that write to it themselves."""

@@ -141,6 +141,11 @@ class Places:
         own = self._segment.worker
         own.part_on_device = bool(own.device) and self._segment.courier.way in (Way.UNKNOWN, Way.DEVICE)
 
+    def keep(self, round: int) -> None:
+        """The lanes in the part so far belong to this round, whichever they were computed in."""
+        if (sums := self._used) is not None:
+            sums.own.keep(round)
+
     @property
     def _used(self) -> DeviceSums | None:
         return self._sums if self._segment.worker.part_on_device else None

@@ -232,7 +232,9 @@ class WorkerSession:
             self.mine = wanted = question.body.lanes
             if not self._have <= set(wanted) or question.body.afresh:
                 self._have = set()
-            if not self._have:
+            if self._have:
+                self.places.keep(question.body.round)
+            else:
                 self.places.choose()
             if not wanted and self.room.made:
                 self.places.bring_nothing(question.body.round)
