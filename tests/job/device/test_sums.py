@@ -123,7 +123,7 @@ def test_a_part_can_be_brought_again_in_the_round_after_one_that_was_not_summed(
         one.sums.own.part(1)[:] = 77  # of a round before
         one.bring(0)
         one.courier.done(0)
-        one.sums.own.keep(1)
+        one.sums.own.asked(1, keep=True)
         one.sums.own.publish(1)
     summed(members, 1)
     for one in members:
@@ -142,7 +142,53 @@ def test_a_worker_that_comes_too_late_for_a_total_says_so(members: list[Member])
         summed(others, round)
     with pytest.raises(Overtaken):
         late.sums.take(0)
-    assert late.does(Task.EXPORT, 0) is Outcome.GONE
+    with pytest.raises(Overtaken):
+        late.does(Task.EXPORT, 0)
+
+
+def test_a_total_can_be_exported_until_the_next_round_is_done_whoever_makes_that(members: list[Member]) -> None:
+    """The courier of one died before it knew of a round; it comes back when the others are in the next one."""
+    wanted = part_of(0) + part_of(1) + part_of(2)
+    summed(members)
+    others = members[1:]
+    for one in others:
+        one.courier.done(0)
+        assert (one.sums.take(0) == wanted).all()
+        one.courier.segment.courier.shrink = 1
+        one.sums.own.asked(1, keep=False)
+        one.bring(1)
+    summed(others, 1)
+    for one in others:
+        assert one.does(Task.EXPORT, 0) is ALL
+        assert (one.segment.buffers.total(0)[:SIZE] == wanted).all()
+
+
+def test_a_round_that_others_repeat_in_the_same_place_is_noticed(members: list[Member]) -> None:
+    """They had not finished it, and add the lanes of the one that had, whose courier is dead, to their own parts."""
+    wanted = part_of(0) + part_of(1) + part_of(2)
+    summed(members)
+    late, *others = members
+    late.courier.done(0)
+    for one in others:
+        one.courier.segment.courier.shrink = 1
+        one.sums.own.asked(0, keep=True)
+    assert (late.sums.take(0) == wanted).all(), "none has changed its part yet"
+    for one in others:
+        one.sums.own.part(0)[:] += part_of(0) / 2
+        one.sums.own.publish(0)
+    if is_direct(len(members)):
+        with pytest.raises(Overtaken):
+            late.sums.take(0)
+        with pytest.raises(Overtaken):
+            late.does(Task.EXPORT, 0)
+    else:
+        assert (late.sums.take(0) == wanted).all(), "nobody has touched the totals"
+    summed(others, 0)
+    for one in others:
+        one.courier.done(0)
+        assert (one.sums.take(0) == wanted).all(), "those that repeat it are no late ones"
+    with pytest.raises(Overtaken):
+        late.sums.take(0)
 
 
 def test_what_is_closed_is_given_back_and_can_be_had_again(members: list[Member]) -> None:
