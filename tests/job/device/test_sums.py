@@ -13,13 +13,14 @@ import pytest
 
 from meshmend.base.processes import Identity
 from meshmend.job.device import block_layout
+from meshmend.job.device.base import Block
 from meshmend.job.device.block_layout import is_direct
 from meshmend.job.device.passing import SUFFIX
 from meshmend.job.device.stand_in import StandIn
 from meshmend.job.device.sums import DeviceSums, Overtaken
 from meshmend.job.shm import create_as_agent, open_as_agent
 from meshmend.job.shm.records import Outcome, Task
-from tests.job.device.members import FOOTER, RUN, SIZE, Member, part_of
+from tests.job.device.members import FOOTER, RUN, SIZE, WIRE, Member, part_of
 from tests.job.shm.conftest import home as home
 
 ALL = Outcome.DONE
@@ -129,6 +130,25 @@ def test_a_part_can_be_brought_again_in_the_round_after_one_that_was_not_summed(
     for one in members:
         one.courier.done(1)
     assert all((one.sums.take(1) == part_of(0) + part_of(1) + part_of(2)).all() for one in members)
+
+
+class Dirty(StandIn):
+    """A device whose memory holds what others have left there."""
+
+    def allocate(self, nbytes: int) -> Block:
+        block = super().allocate(nbytes)
+        self.upload(np.full(nbytes, 0xAA, np.uint8), (block, 0))
+        return block
+
+
+def test_new_memory_brings_nothing(home: Path) -> None:
+    """A newcomer without lanes makes its block while it brings its first part."""
+    del home
+    one = Member(0)
+    one.sums = DeviceSums(one.segment, Dirty(), staged=False)
+    one.sums.make(WIRE, SIZE)
+    assert not any(one.sums.own.part(round).any() for round in range(2))
+    one.sums.close()
 
 
 def test_a_worker_that_comes_too_late_for_a_total_says_so(members: list[Member]) -> None:

@@ -53,6 +53,9 @@ class OwnBlock:
             own, self._brought = self._segment.worker, NEVER
             own.even_part = own.odd_part = own.even_total = own.odd_total = NEVER
             self._block = self.memory.allocate(self.layout.nbytes)
+            # Whoever has no lanes in the round that it makes it in brings nothing, and must not bring what was there.
+            self.memory.zero((self._block, 0), self.layout.nbytes)
+            self.memory.finish()
             self.host = np.zeros(size, wire.kind.dtype) if self._staged else None
             """Where the framework puts parts and gets totals from, if that is the host's memory."""
         if self._offer is None:
