@@ -37,8 +37,9 @@ between the barriers of the group, after `answered`:
                                                 reads the others' slices of the total from their device memory,
                                                 then their marks: a later one means that it came too late
 
-Slices and parts stay for two rounds, like any total. Their memory stays as long as any process has it mapped, even if its owner is
-dead, and all members have mapped it before the first sum of their group (MAP, asked and answered in the same way).
+Slices and parts stay for two rounds, like any total. Their memory stays as long as any process has it mapped, even if
+its owner is dead, and all members have mapped it before the first sum of their group (MAP, asked and answered in the
+same way).
 
 The state, for another worker:
 
