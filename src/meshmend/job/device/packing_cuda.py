@@ -31,6 +31,8 @@ class Tables:
         """`stream`: what reads them."""
         self._device, self._stream = device, stream
         self.at: dict[str, int] = {}
+        self._sent: dict[str, Table] = {}
+        """What was written last: a device that reads pageable memory by itself may still do so."""
         begins, size = {}, 0
         for name, array in arrays.items():
             begins[name], size = size, size + -(-array.nbytes // 256) * 256
@@ -41,8 +43,8 @@ class Tables:
 
     def write(self, name: str, array: Table) -> None:
         """Replace an array; what was started before still sees the old one."""
-        data = np.ascontiguousarray(array)
-        self._stream.copy(self.at[name], data.ctypes.data, data.nbytes)  # from pageable memory: copied at once
+        data = self._sent[name] = np.array(array, order="C")
+        self._stream.copy(self.at[name], data.ctypes.data, data.nbytes)
 
     def close(self) -> None:
         """Give the memory back."""
