@@ -30,15 +30,18 @@ class Part(DevicePart):
         return PlainPacking(StandIn(), reduction)
 
     def pack(self, packing: Packing, leaves: Addresses, *, first: bool) -> None:
+        del packing, leaves, first
         self.calls.append("pack")
 
     def fill(self, message: Any) -> None:
+        del message
         raise AssertionError("it packs")
 
     def pinned(self, size: int) -> np.ndarray:
         return np.zeros(size, np.float32)
 
     def follow(self, stream: int) -> None:
+        assert stream == 5
         self.calls.append("follow")
 
     def finish(self) -> None:
@@ -47,6 +50,7 @@ class Part(DevicePart):
 
 class Total(DeviceTotal):
     def unpack(self, packing: Packing, leaves: Addresses, *, check: bool) -> Outcome | None:
+        del check
         for address, size in zip(leaves, packing.sizes.tolist(), strict=True):
             np.ctypeslib.as_array((ctypes.c_float * size).from_address(address))[:] = 3
         return None
@@ -70,7 +74,7 @@ def test_the_host_waits_for_the_lane_before_the_last(monkeypatch: pytest.MonkeyP
     """And not for the last one, which the device would then compute while nothing else is launched."""
     tree, part = {"grad": torch.ones(4)}, Part()
     part.stream = 7  # type: ignore[assignment]
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: type("Stream", (), {"cuda_stream": 5}))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: type("Stream", (), {"cuda_stream": 5}))
     sums = TorchSums(Float32, tree, 4, torch.device("cpu"))
     for lane in range(3):
         sums.accumulate({"grad": torch.ones(4)}, part, first=lane == 0)
