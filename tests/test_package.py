@@ -67,8 +67,8 @@ LAW: dict[str, list[str]] = {
     ],
     "job/device": [
         "base", "packing_plain", "stand_in", "kernels", "packing_cuda", "digests", "cuda", "passing", "trial",
-        "block_layout", "own_block", "neighbours", "sums", "messages", "states", "host_memory", "choose", "registered",
-        "registered_buffers", "places", "failures",
+        "block_layout", "marks", "own_block", "neighbours", "sums", "messages", "states", "host_memory", "choose",
+        "registered", "registered_buffers", "places", "failures",
     ],
     "job/transport": [
         "base", "carrier", "crew", "shared_memory", "pipeline", "device_memory", "library_mpi", "mesh_mpi", "choose",

@@ -118,3 +118,32 @@ def test_workers_that_make_different_sums_are_told(job: Job, wrong: str, said: s
     job.run("-n", "2", script=[path])
     assert job.status not in (0, None) and said in " ".join(job.output.split()), job.output
     assert "Traceback" not in job.output, job.output
+
+
+LATE = """
+import hashlib
+import numpy as np
+import meshmend as mm
+data = np.random.default_rng(0).standard_normal((960, 8)).astype(np.float32)
+with mm.Job(data, batch=96, lanes=12, reduction="exact") as job:
+    state = job.share(np.zeros(8, np.float32))
+    job.gather(job.rank)
+    for step in job.steps(40):
+        state = state + np.float32(1e-3) * job.sum(lambda lane: np.tanh(lane + state).sum(0))
+        job.commit(state)
+print(f"weights {hashlib.sha256(state.tobytes()).hexdigest()[:16]}", flush=True)
+"""
+
+
+@pytest.mark.jobs
+@pytest.mark.parametrize("memory", ["off", "stand-in"])
+def test_a_newcomer_speaks_while_the_others_sum(job: Job, memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They bring what they have computed again in the next round, in device memory too."""
+    monkeypatch.setenv("MESHMEND_DEVICE_MEMORY", memory)
+    path = job.folder / "late.py"
+    path.write_text(LATE)
+    job.faults = [Fault(rank=1, step=4, point="compute"), Fault(rank=0, step=21, point="allreduce")]
+    job.run("-n", "3", "--spares", "2", "--on-failure", "spare", script=[path])
+    assert job.status == 0, job.output
+    assert weights(job.output) == {alone(path)}, job.output
+    job.assert_clean()

@@ -169,7 +169,7 @@ class Simulation(Interleaving):
         if round != segment.courier.done + 1:
             side.answer_device(request, Outcome.GONE)
             return
-        segment.worker.adding = round
+        segment.worker.even_total = round
         self.put(self.slices[round % 2], round, request.number)
         side.answer_device(request, Outcome.DONE)
 

@@ -22,8 +22,8 @@ from typing import Any
 from meshmend.base.clocks import ORPHAN, OWNER_POLL
 from meshmend.base.env import Settings
 from meshmend.errors import DeviceError, MeshmendError, NotFinite
+from meshmend.job.device.block_layout import layout_for
 from meshmend.job.device.failures import device_failure
-from meshmend.job.shm.buffers import BUFFERS
 from meshmend.job.shm.segment import WorkerSegment, open_as_worker
 from meshmend.job.signals import SHOW_STACK, WorkerSignals, halt_alone
 from meshmend.telemetry import PASSING, Log, Raised
@@ -74,7 +74,10 @@ def main(words: list[str]) -> None:
 
 def held(segment: WorkerSegment) -> int:
     """Bytes of device memory that this worker's own part and totals take."""
-    return BUFFERS * segment.buffers.wire.nbytes if segment.worker.device else 0
+    if not segment.worker.device:
+        return 0
+    wire = segment.buffers.wire
+    return layout_for(wire, wire.size, segment.agent.ranks).nbytes
 
 
 def shown(error: BaseException) -> str:

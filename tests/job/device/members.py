@@ -47,7 +47,8 @@ class Member:
     """A worker and its courier; the worker answers when it is told to."""
 
     def __init__(self, rank: int) -> None:
-        create_as_agent(RUN, rank).agent.worker = Identity.of(os.getpid())
+        agent = create_as_agent(RUN, rank).agent
+        agent.worker, agent.ranks = Identity.of(os.getpid()), 3
         self.rank, self.segment = rank, open_as_worker(RUN, rank)
         self.sums = DeviceSums(self.segment, StandIn(), staged=False)
         self.renew()

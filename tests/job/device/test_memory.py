@@ -151,6 +151,11 @@ def test_every_kernel_is_there_for_as_many_parts_as_a_group_has_members() -> Non
     assert f"#define MOST {MOST_MEMBERS} " in kernels.SOURCE.read_text()
 
 
+def test_the_kernels_were_compiled_from_this_source() -> None:
+    """If not: `python -m meshmend.job.device.kernels`. What is behind the first line, the next test compares."""
+    assert kernels.module().startswith(kernels.header())
+
+
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc here to compile kernels.cu with")
 def test_the_kernels_are_those_of_the_source() -> None:
     """Whoever changes kernels.cu runs `python -m meshmend.job.device.kernels`."""

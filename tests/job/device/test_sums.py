@@ -13,13 +13,14 @@ import pytest
 
 from meshmend.base.processes import Identity
 from meshmend.job.device import block_layout
+from meshmend.job.device.base import Block
 from meshmend.job.device.block_layout import is_direct
 from meshmend.job.device.passing import SUFFIX
 from meshmend.job.device.stand_in import StandIn
 from meshmend.job.device.sums import DeviceSums, Overtaken
 from meshmend.job.shm import create_as_agent, open_as_agent
 from meshmend.job.shm.records import Outcome, Task
-from tests.job.device.members import FOOTER, RUN, SIZE, Member, part_of
+from tests.job.device.members import FOOTER, RUN, SIZE, WIRE, Member, part_of
 from tests.job.shm.conftest import home as home
 
 ALL = Outcome.DONE
@@ -103,6 +104,53 @@ def test_memory_of_another_size_cannot_be_mapped_and_new_memory_is_mapped_again(
     assert not members[0].sums.why
 
 
+def test_a_total_of_buffers_that_were_replaced_is_not_made_from_the_new_ones(members: list[Member]) -> None:
+    """They are replaced in a round without sums; a member that missed its end is then given that round's total."""
+    summed(members)
+    for one in members:
+        one.courier.done(0)
+        one.sums.take(0)
+    one, *others = members
+    one.renew(SIZE + 500)
+    assert one.does(Task.EXPORT, 0) is ALL
+    assert not one.segment.buffers.total(0).any()
+    for other in others:
+        other.renew(SIZE + 500)
+    summed(members, 1)
+
+
+def test_a_part_can_be_brought_again_in_the_round_after_one_that_was_not_summed(members: list[Member]) -> None:
+    for one in members:
+        one.sums.own.part(1)[:] = 77  # of a round before
+        one.bring(0)
+        one.courier.done(0)
+        one.sums.own.asked(1, keep=True)
+        one.sums.own.publish(1)
+    summed(members, 1)
+    for one in members:
+        one.courier.done(1)
+    assert all((one.sums.take(1) == part_of(0) + part_of(1) + part_of(2)).all() for one in members)
+
+
+class Dirty(StandIn):
+    """A device whose memory holds what others have left there."""
+
+    def allocate(self, nbytes: int) -> Block:
+        block = super().allocate(nbytes)
+        self.upload(np.full(nbytes, 0xAA, np.uint8), (block, 0))
+        return block
+
+
+def test_new_memory_brings_nothing(home: Path) -> None:
+    """A newcomer without lanes makes its block while it brings its first part."""
+    del home
+    one = Member(0)
+    one.sums = DeviceSums(one.segment, Dirty(), staged=False)
+    one.sums.make(WIRE, SIZE)
+    assert not any(one.sums.own.part(round).any() for round in range(2))
+    one.sums.close()
+
+
 def test_a_worker_that_comes_too_late_for_a_total_says_so(members: list[Member]) -> None:
     summed(members)
     late, *others = members
@@ -114,7 +162,53 @@ def test_a_worker_that_comes_too_late_for_a_total_says_so(members: list[Member])
         summed(others, round)
     with pytest.raises(Overtaken):
         late.sums.take(0)
-    assert late.does(Task.EXPORT, 0) is Outcome.GONE
+    with pytest.raises(Overtaken):
+        late.does(Task.EXPORT, 0)
+
+
+def test_a_total_can_be_exported_until_the_next_round_is_done_whoever_makes_that(members: list[Member]) -> None:
+    """The courier of one died before it knew of a round; it comes back when the others are in the next one."""
+    wanted = part_of(0) + part_of(1) + part_of(2)
+    summed(members)
+    others = members[1:]
+    for one in others:
+        one.courier.done(0)
+        assert (one.sums.take(0) == wanted).all()
+        one.courier.segment.courier.shrink = 1
+        one.sums.own.asked(1, keep=False)
+        one.bring(1)
+    summed(others, 1)
+    for one in others:
+        assert one.does(Task.EXPORT, 0) is ALL
+        assert (one.segment.buffers.total(0)[:SIZE] == wanted).all()
+
+
+def test_a_round_that_others_repeat_in_the_same_place_is_noticed(members: list[Member]) -> None:
+    """They had not finished it, and add the lanes of the one that had, whose courier is dead, to their own parts."""
+    wanted = part_of(0) + part_of(1) + part_of(2)
+    summed(members)
+    late, *others = members
+    late.courier.done(0)
+    for one in others:
+        one.courier.segment.courier.shrink = 1
+        one.sums.own.asked(0, keep=True)
+    assert (late.sums.take(0) == wanted).all(), "none has changed its part yet"
+    for one in others:
+        one.sums.own.part(0)[:] += part_of(0) / 2
+        one.sums.own.publish(0)
+    if is_direct(len(members)):
+        with pytest.raises(Overtaken):
+            late.sums.take(0)
+        with pytest.raises(Overtaken):
+            late.does(Task.EXPORT, 0)
+    else:
+        assert (late.sums.take(0) == wanted).all(), "nobody has touched the totals"
+    summed(others, 0)
+    for one in others:
+        one.courier.done(0)
+        assert (one.sums.take(0) == wanted).all(), "those that repeat it are no late ones"
+    with pytest.raises(Overtaken):
+        late.sums.take(0)
 
 
 def test_what_is_closed_is_given_back_and_can_be_had_again(members: list[Member]) -> None:

@@ -1,11 +1,14 @@
-"""Where parts and a total are in a worker's block of device memory.
+"""Where parts and totals are in a worker's block of device memory.
 
-    block   │ part of even rounds │ part of odd rounds │ total │        one per worker, mapped by all members
+    block   │ part of even rounds │ part of odd rounds │ total │ total of odd rounds │    one per worker, all map it
 
 Two parts, because in a small group (`is_direct`) each member adds up all parts by itself when a round is done: another
 one may have its total already, and bring its next part, which then must not be in the place of the last. It cannot
 bring the part after that before all have brought the next, and so have added up the last. In larger groups each member
 adds up one slice into its total, from where the others take it; all have taken it when they bring their next part.
+
+Two totals, where there may be a larger group: until a round is done, a member may be asked for the total of the round
+before, for one that missed it. In a small group that is made again, from parts; one place is enough to put it.
 """
 
 from __future__ import annotations
@@ -35,11 +38,12 @@ class BlockLayout:
 
     wire: WireFormat
     size: int
+    totals: int = 1
 
     @property
     def nbytes(self) -> int:
         """Of the whole block."""
-        return 3 * self._stride
+        return (2 + self.totals) * self._stride
 
     @property
     def _stride(self) -> int:
@@ -53,6 +57,11 @@ class BlockLayout:
         """The part of a round, from this number on."""
         return block, (round % 2) * self._stride + self.bytes_of(begin)
 
-    def total(self, block: Block, begin: int = 0) -> Place:
-        """The total, from this number on."""
-        return block, 2 * self._stride + self.bytes_of(begin)
+    def total(self, block: Block, round: int, begin: int = 0) -> Place:
+        """The total of a round, from this number on."""
+        return block, (2 + round % self.totals) * self._stride + self.bytes_of(begin)
+
+
+def layout_for(wire: WireFormat, size: int, ranks: int) -> BlockLayout:
+    """The layout of all blocks of a run that has so many workers at most."""
+    return BlockLayout(wire, size, 1 if is_direct(ranks) else 2)

@@ -103,7 +103,7 @@ extern "C" __global__ void pack_f32(Leaves leaves, u64 part) { pack<false>(leave
 extern "C" __global__ void pack_more_f32(Leaves leaves, u64 part) { pack<true>(leaves, part); }
 
 // Where the sum of a message's numbers is: in all parts, to be added up, or, if `slices` is not 0, in the part of the
-// member that has added the slice that the number is in (`slices`: the numbers of a message).
+// member that has added the slice that the number is in (`slices`: how many numbers the slices divide).
 template <typename Number, Number (*plus)(Number, Number)> struct Sums {
     const Parts &parts;
     u32 count;

@@ -1,11 +1,18 @@
 """The kernels that device memory needs, in the assembly language that every NVIDIA driver compiles when it loads it.
 
-`kernels.ptx` is made of `kernels.cu`, by whoever changes that: `python -m meshmend.job.device.kernels` runs nvcc. Users
-need neither a CUDA compiler nor a framework, and the bits of a sum depend on none.
+Whoever changes `kernels.cu` compiles it to `kernels.ptx`, with nvcc 12.0 or later:
+
+    python -m meshmend.job.device.kernels
+
+This runs `nvcc -ptx -arch=compute_75 -fmad=false -O3`, writes the oldest version of PTX that has all that is used in
+place of nvcc's own, and records the SHA-256 of `kernels.cu` in the first line. A test compares that with the source;
+where nvcc of the same release is installed, another one compiles the source again and compares all of it. Users need
+neither a CUDA compiler nor a framework, and the bits of a sum depend on none.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 from ctypes import Structure, c_double, c_int64, c_uint32, c_uint64
@@ -78,7 +85,12 @@ def compiled() -> str:
     done = subprocess.run([*COMPILER, "-o", "-", SOURCE.name], cwd=SOURCE.parent, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(done.stderr)
-    return re.sub(r"(?m)^\.version .*$", f".version {ISA}", done.stdout)
+    return header() + re.sub(r"(?m)^\.version .*$", f".version {ISA}", done.stdout)
+
+
+def header() -> str:
+    """The first line of `kernels.ptx`: which source it was compiled from."""
+    return f"// SHA-256 of {SOURCE.name}: {hashlib.sha256(SOURCE.read_bytes()).hexdigest()}\n"
 
 
 if __name__ == "__main__":

@@ -13,6 +13,9 @@ from meshmend.job.reduction.base import Reduction
 from meshmend.job.reduction.exact import Outcome as Against
 from meshmend.job.reduction.packing import Addresses, DevicePart, DeviceTotal, Packing
 
+LATE = "the others continued without this worker, and their device memory already holds later sums"
+"""Why a worker ends that is `Overtaken`."""
+
 
 class PartInBlock(DevicePart):
     """In this worker's block."""
@@ -74,4 +77,4 @@ class TotalInBlocks(DeviceTotal):
             self._late()
 
     def _late(self) -> NoReturn:
-        self._end("the others continued without this worker, and their device memory already holds later sums")
+        self._end(LATE)

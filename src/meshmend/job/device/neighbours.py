@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from meshmend.errors import DeviceError, JobError
 from meshmend.job.device.base import Block, Memory
+from meshmend.job.device.marks import mark, of_part, of_total
 from meshmend.job.device.passing import fetch
 from meshmend.job.shm.records import Outcome
 from meshmend.job.shm.segment import Segment, WorkerSegment, open_to_read
@@ -37,6 +38,8 @@ class Neighbours:
         self._mapped: dict[Who, Neighbour] = {}
         self.group: tuple[Who, ...] = ()
         """The members whose memory was last requested, itself included; empty if one of them is not mapped."""
+        self.membership = 0
+        """The number of that group (`marks.py`)."""
         self.why = ""
         """Why the memory of another member could not be mapped; "" if it could."""
 
@@ -49,7 +52,7 @@ class Neighbours:
         """The block of another member."""
         return self._mapped[who].block
 
-    def map(self, members: tuple[Who, ...], nbytes: int) -> Outcome:
+    def map(self, members: tuple[Who, ...], nbytes: int, membership: int) -> Outcome:
         """Map the blocks, of this many bytes, of all members that are not mapped yet."""
         self.why = ""
         if self.own not in members:
@@ -61,8 +64,12 @@ class Neighbours:
             except DeviceError as error:
                 self.why = str(error)
                 return Outcome.CANNOT
-        self.group = members
+        self.group, self.membership = members, membership
         return Outcome.DONE
+
+    def forget(self) -> None:
+        """Other buffers have been made here: the group meets again before it sums in them."""
+        self.group = ()
 
     def _reach(self, who: Who, nbytes: int) -> bool:
         """Have a member's block mapped; False if it is dead."""
@@ -93,10 +100,14 @@ class Neighbours:
         self._mapped[who] = Neighbour(block, about.generation, segment)
         return True
 
-    def overtaken(self, group: Iterable[Who], round: int, *, direct: bool) -> bool:
-        """Whether a member has begun to put something else in the place of this round's part, or of its total."""
+    def overtaken(self, group: Iterable[Who], round: int, membership: int, *, totals: int) -> bool:
+        """Whether a member has begun to put something else in the place of this round's part, or of its total.
+
+        `totals`: how many each has; 0 asks about parts.
+        """
+        ours = mark(round, membership)
         workers = [self._mapped[who].segment.worker for who in group if who != self.own]
-        return any(one.bringing >= round + 2 if direct else one.adding > round for one in workers)
+        return any((of_total(one, round % totals) if totals else of_part(one, round % 2)) > ours for one in workers)
 
     def keep(self, group: tuple[Who, ...] = ()) -> None:
         """Drop the mappings of all others."""

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from meshmend.job.device.base import Block, Memory, Place
-from meshmend.job.device.block_layout import BlockLayout
+from meshmend.job.device.block_layout import layout_for
+from meshmend.job.device.marks import mark, membership
 from meshmend.job.device.passing import About, Offer
 from meshmend.job.protocol import NEVER
 from meshmend.job.reduction.base import Reduction, WireFormat
@@ -28,6 +29,10 @@ class OwnBlock:
         """Whether parts and totals go through the host, because the framework's sums are there."""
         self._block: Block | None = None
         self._offer: Offer | None = None
+        self._brought = NEVER
+        """The round whose part was brought here last."""
+        self._membership = 0
+        """Of the group that the present part was asked for in."""
         self._packings: dict[Reduction, Packing | None] = {}
         """One for each sum of a step."""
 
@@ -43,10 +48,14 @@ class OwnBlock:
             if self._block is not None:
                 self._block.close()
                 self._block = None
-            self.layout = BlockLayout(wire, size)
+            self.layout = layout_for(wire, size, self._segment.agent.ranks)
             # A process that has the old block mapped keeps what it holds.
-            self._segment.worker.adding = self._segment.worker.bringing = NEVER
+            own, self._brought = self._segment.worker, NEVER
+            own.even_part = own.odd_part = own.even_total = own.odd_total = NEVER
             self._block = self.memory.allocate(self.layout.nbytes)
+            # Whoever has no lanes in the round that it makes it in brings nothing, and must not bring what was there.
+            self.memory.zero((self._block, 0), self.layout.nbytes)
+            self.memory.finish()
             self.host = np.zeros(size, wire.kind.dtype) if self._staged else None
             """Where the framework puts parts and gets totals from, if that is the host's memory."""
         if self._offer is None:
@@ -83,11 +92,36 @@ class OwnBlock:
             self._packings[reduction] = self.memory.packing(reduction)
         return self._packings[reduction]
 
+    def asked(self, round: int, *, keep: bool) -> None:
+        """The part of a round is wanted; `keep`: the lanes in the last part belong to it.
+
+        They are those of another round where notes took the place of its sum.
+        """
+        self._membership = membership(self._segment.courier)
+        before = self._brought
+        if not keep or before in (NEVER, round):
+            return
+        source, into = self.layout.part(self.block, before), self.bring(round)
+        if source != into:
+            self.memory.copy(into, source, self.layout.bytes_of(self.layout.size))
+
     def bring(self, round: int) -> Place:
         """Return where this worker puts its part of a round from now on: others may still read an older one there."""
-        if self._segment.worker.bringing != round:
-            self._segment.worker.bringing = round
+        own, now = self._segment.worker, mark(round, self._membership)
+        if round % 2 and own.odd_part != now:
+            own.odd_part = now
+        elif not round % 2 and own.even_part != now:
+            own.even_part = now
+        self._brought = round
         return self.layout.part(self.block, round)
+
+    def add_to(self, round: int, membership: int, begin: int) -> Place:
+        """The same for its total, from a number on."""
+        if round % self.layout.totals:
+            self._segment.worker.odd_total = mark(round, membership)
+        else:
+            self._segment.worker.even_total = mark(round, membership)
+        return self.layout.total(self.block, round, begin)
 
     def part(self, round: int) -> Any:
         """The same as an array, for frameworks that write to it themselves."""
@@ -97,7 +131,7 @@ class OwnBlock:
     def publish(self, round: int) -> None:
         """Finish the part on the device before the courier is told that it is complete."""
         if self.host is not None:
-            self.memory.upload(self.host, self.layout.part(self.block, round))
+            self.memory.upload(self.host, self.bring(round))
         self.memory.finish()
 
     def zero(self, round: int) -> None:

@@ -31,6 +31,8 @@ class Tables:
         """`stream`: what reads them."""
         self._device, self._stream = device, stream
         self.at: dict[str, int] = {}
+        self._sent: dict[str, Table] = {}
+        """What was written last: a device that reads pageable memory by itself may still do so."""
         begins, size = {}, 0
         for name, array in arrays.items():
             begins[name], size = size, size + -(-array.nbytes // 256) * 256
@@ -41,8 +43,8 @@ class Tables:
 
     def write(self, name: str, array: Table) -> None:
         """Replace an array; what was started before still sees the old one."""
-        data = np.ascontiguousarray(array)
-        self._stream.copy(self.at[name], data.ctypes.data, data.nbytes)  # from pageable memory: copied at once
+        data = self._sent[name] = np.array(array, order="C")
+        self._stream.copy(self.at[name], data.ctypes.data, data.nbytes)
 
     def close(self) -> None:
         """Give the memory back."""
@@ -92,10 +94,10 @@ class CudaPacking(Packing):
     def _launch(self, kernel: str, blocks: int, *arguments: Any) -> None:
         self._device.stream.launch(self._device.function(self._module, kernel), blocks, kernels.THREADS, arguments)
 
-    def _of(self, parts: Sequence[Place], *, sliced: bool) -> tuple[Any, ...]:
+    def _of(self, parts: Sequence[Place], *, sliced: int) -> tuple[Any, ...]:
         """How kernels are told where sums are."""
         pointers = kernels.Parts.of([pointer(part) for part in parts])
-        return pointers, ctypes.c_uint32(len(parts)), ctypes.c_uint64(self.size if sliced else 0)
+        return pointers, ctypes.c_uint32(len(parts)), ctypes.c_uint64(sliced)
 
     def close(self) -> None:
         """Give the tables back."""
@@ -116,7 +118,7 @@ class FloatPacking(CudaPacking):
         kernel = "pack_f32" if first else "pack_more_f32"
         self._launch(kernel, self._count, self._table("sources", leaves), ctypes.c_uint64(pointer(part)))
 
-    def unpack(self, parts: Sequence[Place], leaves: Addresses, *, sliced: bool, check: bool) -> Outcome | None:
+    def unpack(self, parts: Sequence[Place], leaves: Addresses, *, sliced: int, check: bool) -> Outcome | None:
         """One pass."""
         odd, found = self._odd.at["odd"] if check else 0, self._found
         if check:
@@ -176,7 +178,7 @@ class ExactPacking(CudaPacking):
         kernel, place = "pack_exact" if first else "pack_more_exact", ctypes.c_uint64(pointer(part))
         self._launch(kernel, self._blocks, self._table("sources", leaves), self._present(), place)
 
-    def unpack(self, parts: Sequence[Place], leaves: Addresses, *, sliced: bool, check: bool) -> Outcome | None:
+    def unpack(self, parts: Sequence[Place], leaves: Addresses, *, sliced: int, check: bool) -> Outcome | None:
         """One pass over the numbers, as if all is well, and two over the notes."""
         del check  # always
         grid, where, at = self._present(), self._of(parts, sliced=sliced), self._grid.at
@@ -201,11 +203,11 @@ class ExactPacking(CudaPacking):
         self._known_level, self._levels = self._exact.level, (then, now)
         return None if verdict == rules.GOOD else Outcome(None)
 
-    def _notes(self, parts: Sequence[Place], *, sliced: bool) -> Table:
+    def _notes(self, parts: Sequence[Place], *, sliced: int) -> Table:
         """The notes of the sum, on the host: it says which leaves stand against a round."""
         begin, digits = self._exact.size, self._exact.digits[0]
         total, one = np.zeros((2, self.size - begin), np.int32)
-        for part, mine in slices_of(parts, self.size) if sliced else [(part, slice(0, self.size)) for part in parts]:
+        for part, mine in slices_of(parts, sliced) if sliced else [(part, slice(0, self.size)) for part in parts]:
             here = slice(max(mine.start - begin, 0), max(mine.stop - begin, 0))
             self._device.stream.copy(one.ctypes.data, pointer(part) + 4 * begin, one.nbytes)
             self._device.stream.finish()

@@ -38,12 +38,12 @@ class PlainPacking(Packing):
             for leaf, array in enumerate(arrays):
                 self._grid.add(message, array, leaf)
 
-    def unpack(self, parts: Sequence[Place], leaves: Addresses, *, sliced: bool, check: bool) -> Outcome | None:
+    def unpack(self, parts: Sequence[Place], leaves: Addresses, *, sliced: int, check: bool) -> Outcome | None:
         """Add up, and copy."""
         total = np.empty(self.size, self._wire.kind.dtype)
         with np.errstate(all="ignore"):
             if sliced:
-                for part, one in slices_of(parts, self.size):
+                for part, one in slices_of(parts, sliced):
                     total[one] = self._view(part)[one]
             else:
                 self._wire.combine([self._view(part) for part in parts], total)

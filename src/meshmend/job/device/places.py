@@ -14,10 +14,10 @@ from meshmend.base.processes import cores_to_spare
 from meshmend.errors import DeviceError, MissingLibrary
 from meshmend.job.device.base import Memory
 from meshmend.job.device.choose import memory_of
-from meshmend.job.device.messages import PartInBlock, TotalInBlocks
+from meshmend.job.device.messages import LATE, PartInBlock, TotalInBlocks
 from meshmend.job.device.registered_buffers import RegisteredBuffers
 from meshmend.job.device.states import LentStates
-from meshmend.job.device.sums import DeviceSums
+from meshmend.job.device.sums import DeviceSums, Overtaken
 from meshmend.job.reduction.base import WireFormat
 from meshmend.job.shm.mailbox import WorkerSide
 from meshmend.job.shm.records import Outcome, Task, Way
@@ -141,6 +141,13 @@ class Places:
         own = self._segment.worker
         own.part_on_device = bool(own.device) and self._segment.courier.way in (Way.UNKNOWN, Way.DEVICE)
 
+    def asked(self, round: int, *, keep: bool) -> None:
+        """The part of a round is wanted; `keep`: with the lanes that it has so far, whichever round they were for."""
+        if not keep:
+            self.choose()
+        if self._sums is not None:
+            self._sums.own.asked(round, keep=keep and self._used is not None)
+
     @property
     def _used(self) -> DeviceSums | None:
         return self._sums if self._segment.worker.part_on_device else None
@@ -195,5 +202,7 @@ class Places:
                 self._side.answer_device(request, self._settled(request.body.task))
             elif self._sums is not None:
                 self._sums.serve()
+        except Overtaken:
+            self._end(LATE)
         except (DeviceError, OSError) as error:
             self._end(str(error))

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
 from meshmend.job.device.base import Block, Memory, Place
 from meshmend.job.device.block_layout import is_direct
+from meshmend.job.device.marks import membership
 from meshmend.job.device.neighbours import Neighbours, Who
 from meshmend.job.device.own_block import OwnBlock
 from meshmend.job.reduction.base import WireFormat, slices
@@ -33,6 +34,20 @@ class Overtaken(Exception):
     """The others have continued without this worker, and their device memory already holds other numbers."""
 
 
+class Made(NamedTuple):
+    """How a total was made."""
+
+    group: tuple[Who, ...]
+    """By whom; empty if it was not made here."""
+    membership: int = 0
+    """The number of that group."""
+
+    @property
+    def direct(self) -> bool:
+        """Whether each member adds up all parts."""
+        return is_direct(len(self.group))
+
+
 class DeviceSums:
     """The device memory of one worker, and of the members that it sums with."""
 
@@ -43,8 +58,8 @@ class DeviceSums:
         """Guards what is mapped. A thread that holds it may wait for other workers, which wait for this one's block."""
         self.own = OwnBlock(segment, memory, staged=staged)
         self._neighbours = Neighbours(segment, memory)
-        self._made: dict[int, tuple[Who, ...]] = {}
-        """The members that have added up slices of a round, for the last two such rounds."""
+        self._made: dict[int, Made] = {}
+        """For the last two rounds, if totals were taken, or slices added up: another group may have met since."""
 
     @property
     def why(self) -> str:
@@ -55,6 +70,7 @@ class DeviceSums:
         """Have room for messages of this format, of which the first `size` numbers are summed here."""
         with self._lock:
             self._made = {}
+            self._neighbours.forget()
             self.own.make(wire, size)
 
     def use(self, wire: WireFormat) -> None:
@@ -82,7 +98,9 @@ class DeviceSums:
         match wanted.task:
             case Task.MAP:
                 members = tuple(zip(wanted.members[::2], wanted.members[1::2], strict=False))
-                return self._neighbours.map(members, self.own.block.nbytes)
+                done = self._segment.courier.done
+                self._made = {number: made for number, made in self._made.items() if number <= done}
+                return self._neighbours.map(members, self.own.block.nbytes, membership(self._segment.courier))
             case Task.ADD:
                 return Outcome.GONE if over else self._add(wanted.round)
             case Task.LOWER:
@@ -95,91 +113,100 @@ class DeviceSums:
 
     def _add(self, round: int) -> Outcome:
         """Add up this member's slice of all parts."""
-        group, layout = self._neighbours.group, self.own.layout
+        made, layout = Made(self._neighbours.group, self._neighbours.membership), self.own.layout
+        group = made.group
         if not group:
             return Outcome.GONE
-        self._segment.worker.adding = round
         mine = slices(0, layout.size, len(group))[group.index(self._neighbours.own)]
         parts = [layout.part(self._block_of(who), round, mine.start) for who in group]
-        out = layout.total(self.own.block, mine.start)
+        out = self.own.add_to(round, made.membership, mine.start)
         self.memory.add(layout.wire, parts, out, mine.start, mine.stop - mine.start)
         self.memory.finish()
-        self._made = {number: made for number, made in self._made.items() if number == round - 1}
-        self._made[round] = group
+        self._note(round, made)
         return Outcome.DONE
 
+    def _note(self, round: int, made: Made) -> None:
+        self._made = {number: before for number, before in self._made.items() if number == round - 1}
+        self._made[round] = made
+
     def _export(self, round: int) -> Outcome:
-        """Copy a total to the host; a total of other buffers was not a sum."""
-        group = self._group(round)
-        if not group:
-            return Outcome.DONE
-        self._download(round, group, self._segment.buffers.total(round))
-        return Outcome.GONE if self._overtaken(round, group) else Outcome.DONE
+        """Copy a total to the host; a total of other buffers was not a sum.
+
+        `Overtaken` if that cannot be had any more: those that ask have repeated the round among themselves.
+        """
+        made = self._how(round)
+        if made.group:
+            self._download(round, made, self._segment.buffers.total(round))
+            self._check(round, made)
+        return Outcome.DONE
 
     # totals
 
     def unpack(self, round: int, packing: Packing, leaves: Addresses, *, check: bool) -> Against | None:
         """Write the total of a round that is done to leaves; see `Packing.unpack`."""
         with self._lock:
-            group = self._group(round)
-            places, sliced = self._places(round, group)
+            made = self._how(round)
+            places, sliced = self._places(round, made)
             against = packing.unpack(places, leaves, sliced=sliced, check=check)
-            self._taken(round, group)
+            self._taken(round, made)
             return against
 
     def take(self, round: int) -> Any:
         """The total of a round that is done, in one piece, where the framework wants it."""
         with self._lock:
-            group, host = self._group(round), self.own.host
+            made, host = self._how(round), self.own.host
             if host is not None:
-                self._download(round, group, host)
+                self._download(round, made, host)
             else:
-                self._gather(round, group)
-            self._taken(round, group)
-            return host if host is not None else self.own.view(self.own.layout.total(self.own.block))
+                self._gather(round, made)
+            self._taken(round, made)
+            return host if host is not None else self.own.view(self.own.layout.total(self.own.block, round))
 
     def release(self) -> None:
         """Release the others' memory after a round that was summed elsewhere."""
         with self._lock:
             self._neighbours.keep()
 
-    def _group(self, round: int) -> tuple[Who, ...]:
-        """The members that made the total of a round; empty if it was not made here."""
-        group = self._neighbours.group
-        return group if is_direct(len(group)) else self._made.get(round, ())
+    def _how(self, round: int) -> Made:
+        """How the total of a round is made: another group meets only after this one's has been taken."""
+        made = Made(self._neighbours.group, self._neighbours.membership)
+        return self._made.get(round, made if made.direct else Made(()))
 
     def _block_of(self, who: Who) -> Block:
         return self.own.block if who == self._neighbours.own else self._neighbours.block(who)
 
-    def _places(self, round: int, group: tuple[Who, ...]) -> tuple[Sequence[Place], bool]:
-        """The parts to be added up; or the totals, and that each has its own slice."""
-        blocks, layout = [self._block_of(who) for who in group], self.own.layout
-        if is_direct(len(group)):
-            return [layout.part(block, round) for block in blocks], False
-        return [layout.total(block) for block in blocks], True
+    def _places(self, round: int, made: Made) -> tuple[Sequence[Place], int]:
+        """The parts to be added up, and 0; or the totals, and how many numbers their slices divide."""
+        blocks, layout = [self._block_of(who) for who in made.group], self.own.layout
+        if made.direct:
+            return [layout.part(block, round) for block in blocks], 0
+        return [layout.total(block, round) for block in blocks], layout.size
 
-    def _gather(self, round: int, group: tuple[Who, ...]) -> None:
+    def _gather(self, round: int, made: Made) -> None:
         """Have the whole total in this worker's own block."""
-        places, sliced = self._places(round, group)
-        own, layout, total = self.own.block, self.own.layout, self.own.layout.total(self.own.block)
+        places, sliced = self._places(round, made)
+        own, layout, total = self.own.block, self.own.layout, self.own.layout.total(self.own.block, round)
         if not sliced:
             self.memory.add(layout.wire, places, total, 0, layout.size)
-        for (block, begin), one in zip(places, slices(0, layout.size, len(group)), strict=True) if sliced else ():
+        for (block, begin), one in zip(places, slices(0, sliced, len(places)), strict=True) if sliced else ():
             if block is not own:
                 at, nbytes = layout.bytes_of(one.start), layout.bytes_of(one.stop - one.start)
                 self.memory.copy((own, total[1] + at), (block, begin + at), nbytes)
         self.memory.finish()
 
-    def _download(self, round: int, group: tuple[Who, ...], out: npt.NDArray[Any]) -> None:
-        self._gather(round, group)
-        self.memory.download(self.own.layout.total(self.own.block), out[: self.own.layout.size])
+    def _download(self, round: int, made: Made, out: npt.NDArray[Any]) -> None:
+        self._gather(round, made)
+        self.memory.download(self.own.layout.total(self.own.block, round), out[: self.own.layout.size])
         self.memory.finish()
 
-    def _overtaken(self, round: int, group: tuple[Who, ...]) -> bool:
-        return self._neighbours.overtaken(group, round, direct=is_direct(len(group)))
-
-    def _taken(self, round: int, group: tuple[Who, ...]) -> None:
-        """The total has been read: was it still there? And drop the mappings of former members."""
-        if self._overtaken(round, group):
+    def _check(self, round: int, made: Made) -> None:
+        """What has been read was still there; or `Overtaken`."""
+        totals = 0 if made.direct else self.own.layout.totals
+        if self._neighbours.overtaken(made.group, round, made.membership, totals=totals):
             raise Overtaken
-        self._neighbours.keep(group)
+
+    def _taken(self, round: int, made: Made) -> None:
+        """The total has been read: was it still there? And drop the mappings of former members."""
+        self._check(round, made)
+        self._note(round, made)
+        self._neighbours.keep(made.group)

@@ -40,16 +40,15 @@ class PackedLanes:
     def pack(self, part: DevicePart, arrays: Any, addresses: dict[int, int], *, first: bool) -> None:
         """Have a lane packed: the addresses of the leaves on the device, and the arrays that are there."""
         assert self._packing is not None, "it takes lanes"
-        self._wait(part)
         part.pack(self._packing, self._all(addresses, 0), first=first)
         self._read = arrays
 
-    def put(self, leaf: int, numbers: Any, part: DevicePart) -> None:
+    def put(self, leaf: int, numbers: Any) -> None:
         """A leaf of the host, of the next lane to be packed."""
-        self._wait(part)  # the last lane's is read from the same place
         self._rooms[leaf][0][:] = np.asarray(numbers).reshape(-1)
 
-    def _wait(self, part: DevicePart) -> None:
+    def begin(self, part: DevicePart) -> None:
+        """Wait for the last lane, before the device is told to wait for the next one."""
         if self._read is not None:
             part.finish()
             self._read = None

@@ -42,11 +42,12 @@ class Packing(ABC):
         """Start to write a lane's leaves to a part; or to add them to it, if they are not the `first`."""
 
     @abstractmethod
-    def unpack(self, parts: Sequence[Place], leaves: Addresses, *, sliced: bool, check: bool) -> Outcome | None:
+    def unpack(self, parts: Sequence[Place], leaves: Addresses, *, sliced: int, check: bool) -> Outcome | None:
         """Write the sums of all parts to leaves, and wait for it; what stands against them, if anything does.
 
-        `sliced`: these are not parts to be added up, but totals, of which each holds its own slice. `check`: NaN and
-        Inf stand against a sum. If something does, the leaves may hold anything.
+        `sliced`: these are not parts to be added up, but totals, of which each holds its own slice of so many numbers
+        (those of the largest sum of a step); 0 for parts. `check`: NaN and Inf stand against a sum. If something does,
+        the leaves may hold anything.
         """
 
     def close(self) -> None:  # noqa: B027 (the host has nothing to give back)

@@ -232,8 +232,7 @@ class WorkerSession:
             self.mine = wanted = question.body.lanes
             if not self._have <= set(wanted) or question.body.afresh:
                 self._have = set()
-            if not self._have:
-                self.places.choose()
+            self.places.asked(question.body.round, keep=bool(self._have))
             if not wanted and self.room.made:
                 self.places.bring_nothing(question.body.round)
             own.inside = True

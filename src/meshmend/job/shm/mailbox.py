@@ -24,19 +24,22 @@ numbers have arrived, and the courier waits for the ones it needs. In the same w
 is ready, for a worker whose device copies it up meanwhile. What it has copied counts only if `attempt` is the same when
 the total is done: the number changes with every attempt at a total, and when a total comes in another way.
 
-If members sum in device memory, the parts and totals are there, and only the worker can add them up. Then a round
-has one more exchange, between the barriers of the group, after `answered`:
+If members sum in device memory, the parts and totals are there, and only workers can add them up. Before a worker
+writes to a part or a total, it writes the mark of that place (`device/marks.py`). In a small group, each adds up all
+parts when the round is done, and looks at the others' marks then. In a larger one, a round has one more exchange,
+between the barriers of the group, after `answered`:
 
-      device_wanted: ● d, ADD, round ── ring ─► adding = round
+      device_wanted: ● d, ADD, round ── ring ─► even_total or odd_total = the mark of the round
                                                 this member's slice of the total, in its device memory; complete
       device_done answers d? no: wait  ◄─ ring ── ● device_done: request d, outcome
       yes: second barrier; the footer of the total, into its buffer
       on_device = round, and then `done` as above
                                                 reads the others' slices of the total from their device memory,
-                                                then their `adding`: round + 2 there means that it came too late
+                                                then their marks: a later one means that it came too late
 
-A slice stays for two rounds like any total. Its memory stays as long as any process has it mapped, even if its owner is
-dead, and all members have mapped it before the first sum of their group (MAP, asked and answered in the same way).
+Slices and parts stay for two rounds, like any total. Their memory stays as long as any process has it mapped, even if
+its owner is dead, and all members have mapped it before the first sum of their group (MAP, asked and answered in the
+same way).
 
 The state, for another worker:
 

@@ -281,10 +281,14 @@ class WorkerRecord(Record):
     """The number of the `PartWanted` whose part is in the buffer; written after `copied`."""
     state_given = Mailbox(StateGiven)
     """Written after the state file."""
-    bringing = Int(NEVER)
-    """The round whose part its device memory got last, or is getting; written before anything of that part."""
-    adding = Int(NEVER)
-    """The round whose total its device memory holds or is getting; written before anything of the total."""
+    even_part = Int(NEVER)
+    """The mark (`device/marks.py`) of the part in its device memory of an even round; written before any of that."""
+    odd_part = Int(NEVER)
+    """The same of an odd round."""
+    even_total = Int(NEVER)
+    """The mark of the total there, or of its slice, that is of an even round, or of any if there is room for one."""
+    odd_total = Int(NEVER)
+    """The same of an odd round."""
     device_done = Mailbox(DeviceDone)
     """Written after the request is complete on the device."""
     summed_world = Int()

@@ -82,9 +82,10 @@ class JaxSums(DeviceAccumulator):
 
     def _pack(self, part: DevicePart, leaves: list[Any], *, first: bool) -> None:
         """Have one lane packed where others see it."""
+        self._packed.begin(part)
         there = [number for number, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
         for number in {*range(len(leaves))} - {*there}:
-            self._packed.put(number, leaves[number], part)
+            self._packed.put(number, leaves[number])
         arrays = _widened([leaves[number] for number in there])
         host.await_on(part.stream, arrays)
         addresses = {number: host.pointer(array) for number, array in zip(there, arrays, strict=True)}

@@ -101,8 +101,9 @@ class TorchSums(DeviceAccumulator):
 
     def _pack(self, part: DevicePart, leaves: list[Any], *, first: bool) -> None:
         """Have one lane packed where others see it."""
+        self._packed.begin(part)
         for number in self._here:
-            self._packed.put(number, leaves[number], part)
+            self._packed.put(number, leaves[number])
         for number in self._there:
             if not leaves[number].is_contiguous():
                 leaves[number] = leaves[number].contiguous()
@@ -116,7 +117,7 @@ class TorchSums(DeviceAccumulator):
         """The sums of a total, in the memory of the last lane's leaves where each has its own."""
         last, self._last = self._last, []
         addresses = {number: last[number].data_ptr() for number in self._there} if last else {}
-        if not self._apart(addresses):
+        if not last or not self._apart(addresses):
             sizes = [leaf.shape for leaf in self.layout.leaves]
             last = [torch.empty(size, dtype=torch.float32, device=self._device) for size in sizes]
             torch.cuda.current_stream(self._device).synchronize() if self._device.type == "cuda" else None
