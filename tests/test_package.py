@@ -14,7 +14,8 @@ import meshmend
 
 SOURCE = Path(meshmend.__file__).parent
 PUBLIC = {
-    "ALGORITHMS", "Bound", "Disconnected", "Flow", "FormatError", "LINKS", "LinkSpeed", "Mesh", "MeshError",
+    "ALGORITHMS", "Bound", "Disconnected", "Fabric", "Flow", "FormatError", "Graph", "LINKS", "LinkSpeed", "Mesh",
+    "MeshError",
     "MeshmendError", "MissingLibrary", "NoRing", "NotFinite", "PRESETS", "Plan", "Job", "COLLECTIVES", "CollectivePlan",
     "CollectiveSchedule", "CutBound", "Tile", "tile",
     "JobError", "PlanError", "Proof", "Schedule", "VerifyError", "bound", "load", "local",

@@ -28,7 +28,8 @@ else:
 MeshText = Annotated[
     str,
     Parameter(
-        help="ROWSxCOLS[xLAYERS] or a preset, then wrap=…, -ROWSxCOLS@ROW,COL, -chip@…, -link@…, -host@…, ~SPEED@…"
+        help="ROWSxCOLS[xLAYERS], a preset or links such as 0-1-2-0, then wrap=…, -ROWSxCOLS@ROW,COL, -chip@…, "
+        "-link@…, -host@…, ~SPEED@…"
     ),
 ]
 PAYLOAD = "102MB"
@@ -188,7 +189,7 @@ def _read_chip(text: str) -> tuple[int, ...]:
         return tuple(int(place) for place in text.split(","))
     except ValueError:
         raise PlanError(
-            f"cannot read the chip {text!r} in --root: give row,col or row,col,layer, such as 3,4"
+            f"cannot read the chip {text!r} in --root: give row,col or row,col,layer, such as 3,4, or on a graph its number"
         ) from None
 
 

@@ -105,7 +105,7 @@ def plan(
     best = next(other for other in found if other.time <= EQUAL * least)
     found.sort(key=lambda other: (other is not best, other.time))
     times = ", ".join(f"{other.label} {'over ' * other.over}{duration_text(other.time)}" for other in found)
-    in_stages = best_staged(on_grid(mesh, "staged=True needs"), nbytes, speed) if staged else None
+    in_stages = best_staged(on_grid(mesh, "staged=True needs", "leave it out"), nbytes, speed) if staged else None
     if in_stages is not None:
         time = staged_seconds(in_stages, nbytes, speed)
         if EQUAL * time < best.time:

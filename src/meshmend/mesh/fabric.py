@@ -36,7 +36,7 @@ class Broken(NamedTuple):
 
 @dataclass(frozen=True)
 class Fabric(Cabling):
-    """Chips and the links between them, of which some are dead or slow."""
+    """What a `Mesh` and a `Graph` have in common: chips and the links between them, some of them dead or slow."""
 
     dead_chips: frozenset[Chip] = frozenset()
     dead_links: frozenset[Link] = frozenset()
@@ -49,7 +49,7 @@ class Fabric(Cabling):
     def notation(self) -> str:
         """One line that names this network and no other; files hold it."""
 
-    @property
+    @cached_property
     def usual(self) -> tuple[Fraction, ...]:
         """The speed of the links in each way, where `slow` names no other."""
         return (Fraction(1),) * len(self.ways)
@@ -58,17 +58,17 @@ class Fabric(Cabling):
     def read(self, word: str) -> Broken:
         """What one word of the notation such as `-chip@3` kills or slows down."""
 
-    @property
+    @cached_property
     def rimless(self) -> bool:
         """Whether no chip lies at a rim, as on a torus: here, whether all live chips have equally many links."""
         return len(np.unique((self.neighbour[self.live] >= 0).sum(1))) == 1
 
-    @property
+    @cached_property
     def inwards(self) -> IntArray:
         """The live chips' places in `live`, from the rim inwards: here, those with the fewest links first."""
         return np.argsort((self.neighbour[self.live] >= 0).sum(1), kind="stable").astype(np.int32)
 
-    @property
+    @cached_property
     def middle(self) -> int:
         """A live chip from which the others are not far."""
         return int(self.live[self.inwards[-1]])

@@ -55,12 +55,12 @@ class Graph(Fabric):
     def __repr__(self) -> str:
         return f"Graph.parse({self.notation!r})"
 
-    @property
+    @cached_property
     def notation(self) -> str:
         """One line that names this graph and no other; files hold it."""
         return format_graph(self.joined, self.dead_chips, self.dead_links, dict(self.slow))
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Chips, dead ones included: the length of arrays over chips."""
         return len(self._around)

@@ -18,6 +18,7 @@ from meshmend.errors import MeshError, PlanError
 from meshmend.mesh.cabling import IntArray
 from meshmend.mesh.fabric import Broken, Fabric
 from meshmend.mesh.graph import Graph, graph_from
+from meshmend.mesh.graph_notation import is_graph
 from meshmend.mesh.grid import STEP, Grid, around_all
 from meshmend.mesh.notation import format_mesh, parse, read_hole, read_slow
 
@@ -38,6 +39,8 @@ class Mesh(Fabric, Grid):
     @classmethod
     def parse(cls, text: str) -> Mesh:
         """Read the notation, e.g. `16x32 -4x2@6,12` or `8x8x8 wrap=xyz -host@0,0,3 ~0.5@3,4,0:3,5,0`."""
+        if is_graph(text):
+            raise MeshError(f"{Graph.parse(text)} is a graph, and a grid is needed: give ROWSxCOLS, such as 16x32")
         grid, dead, slow = parse(text)
         try:
             axes = tuple(slow.axes.get(axis, Fraction(1)) for axis in range(len(grid.dims)))
@@ -63,22 +66,22 @@ class Mesh(Fabric, Grid):
     def __repr__(self) -> str:
         return f"Mesh.parse({str(self)!r})"
 
-    @property
+    @cached_property
     def notation(self) -> str:
         """One line that names this mesh and no other; files hold it."""
         return format_mesh(self, self.dead_chips, self.dead_links, self.axis_speed, dict(self.slow))
 
-    @property
+    @cached_property
     def usual(self) -> tuple[Fraction, ...]:
         """The speed of the links in each way, where `slow` names no other."""
         return tuple(self.axis_speed[STEP[way][0]] for way in range(len(self.ways)))
 
-    @property
+    @cached_property
     def rimless(self) -> bool:
         """Whether all sides are wrapped, so that no chip lies at a rim."""
         return all(wrapped for side, wrapped in zip(self.dims, self.wrap, strict=True) if side > 1)
 
-    @property
+    @cached_property
     def middle(self) -> int:
         """The live chip nearest to the middle."""
         off = sum(
@@ -86,7 +89,7 @@ class Mesh(Fabric, Grid):
         )
         return int(self.live[int(np.argmin(off))])
 
-    @property
+    @cached_property
     def inwards(self) -> IntArray:
         """The places of the live chips in `live`, from the rims inwards."""
         places = zip(self.positions(self.live), self.dims, self.wrap, strict=True)
@@ -110,8 +113,8 @@ class Mesh(Fabric, Grid):
         return Broken([], [], found.links)
 
 
-def on_grid(mesh: Fabric, what: str) -> Mesh:
+def on_grid(mesh: Fabric, what: str, instead: str) -> Mesh:
     """The mesh, or a `PlanError` if it is a graph: this needs rows and columns."""
     if isinstance(mesh, Mesh):
         return mesh
-    raise PlanError(f"{what} a grid of rows and columns, and {mesh} is a graph: use trees, which need none")
+    raise PlanError(f"{what} a grid of rows and columns, and {mesh} is a graph: {instead}")

@@ -40,7 +40,7 @@ def plan_collective(
         given = ",".join(map(str, root))
         raise PlanError(f"{collective} has no root to choose: leave --root out (given: {given})")
     if groups is not None:
-        grid = on_grid(mesh, "groups, which are positions of tiles, need")
+        grid = on_grid(mesh, "groups of peers need", "plan a sum of all chips")
         made = around_slow_links(grid, lambda mesh: plan_groups(mesh, groups))
         out = len(mesh.live) - len(made.members)
         peers = len(made.members) // made.groups

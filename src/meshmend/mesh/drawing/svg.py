@@ -125,7 +125,7 @@ def draw(plan: Drawn, path: str | None = None, *, flow: int = 0) -> str:
 
 
 def _elements(plan: Drawn, flow: int) -> Iterator[str]:
-    mesh = on_grid(plan.mesh, "pictures need")
+    mesh = on_grid(plan.mesh, "a picture needs", "print the plan instead")
     high, wide = _Grid(mesh, 1).sides
     cell = min(64, max(12, 900 // max(high, wide)))
     stub_y, stub_x = (cell // 4 * wrapped for wrapped in mesh.wrap[:2])

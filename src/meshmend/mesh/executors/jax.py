@@ -26,7 +26,6 @@ from jax import lax
 from jax.sharding import NamedSharding
 
 from meshmend.errors import PlanError
-from meshmend.mesh import on_grid
 from meshmend.mesh.executors import jax_cores
 from meshmend.mesh.executors.base import Executor, require_proof
 from meshmend.mesh.executors.jax_collectives import collective as collective
@@ -114,7 +113,7 @@ def allreduce(
     """
     if not isinstance(plan, Plan):
         raise PlanError("allreduce takes plans of trees: plan without staged=True, or use collective() for groups")
-    here = placed(on_grid(plan.mesh, "XLA executors need"), jax.devices() if devices is None else devices)
+    here = placed(plan.mesh, jax.devices() if devices is None else devices)
     line = jax.sharding.Mesh(np.array(here), (AXIS,))
     schedule = plan.schedule(chunks_of(plan) if chunks is None else chunks, hop=HOP, even=True)
     return _made(schedule, line, kernel)

@@ -22,7 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from meshmend.errors import PlanError
-from meshmend.mesh import on_grid
 from meshmend.mesh.collectives.plan import CollectivePlan
 from meshmend.mesh.collectives.schedule import CollectiveSchedule
 from meshmend.mesh.executors.base import require_proof
@@ -107,7 +106,7 @@ def collective(plan: CollectivePlan, devices: Sequence[Any] | None = None, *, ch
     """
     if not isinstance(plan, CollectivePlan):
         raise PlanError("collective takes plans of groups and of other collectives: use allreduce() for all chips")
-    here = placed(on_grid(plan.mesh, "XLA executors need"), jax.devices() if devices is None else devices)
+    here = placed(plan.mesh, jax.devices() if devices is None else devices)
     if len(here) != len(plan.mesh.live):
         raise PlanError(f"{len(here)} devices for {len(plan.mesh.live)} live chips: give one device of each chip")
     if chunks is None:

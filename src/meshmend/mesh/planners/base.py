@@ -39,7 +39,9 @@ class Planner:
 
     def __call__(self, mesh: Fabric, **options: Any) -> Plan:
         """The plan for a mesh, or a `PlanError` if the scheme does not exist on it."""
-        grid = mesh if isinstance(mesh, Mesh) or self.graphs else on_grid(mesh, f"{self.name} needs")
+        grid = (
+            mesh if isinstance(mesh, Mesh) or self.graphs else on_grid(mesh, f"{self.name} needs", "use trees instead")
+        )
         if isinstance(grid, Mesh) and len(grid.dims) not in self.dims:
             known = " and ".join(map(str, self.dims))
             raise PlanError(

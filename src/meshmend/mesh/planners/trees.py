@@ -41,8 +41,8 @@ SMALL = 128
 """Live chips up to which every one is tried as the root of a single tree: a few milliseconds."""
 DEPTH = 1.1
 """How deep trees may be at first, over the shallowest tree of the mesh; more only where the packing needs it."""
-HOP = 16
-"""What a hop costs a tree that is grown beside others; links that they have used more cost up to twice that."""
+HOP, DETOUR = 8, 10
+"""What a hop costs a tree that is grown beside others, and a hop over a link that they have used too much."""
 NEAR_BOUND = 0.995
 """The part of the bound that whole numbers of trees and uses must allow."""
 
@@ -105,7 +105,7 @@ def packed(mesh: Fabric, limit: Bound, flows: int | None) -> tuple[npt.NDArray[n
     if isinstance(mesh, Mesh):
         up = np.stack([grow(near, back, root, cost) for root, cost in bent_combs(mesh, count)])
     else:
-        up = _side_by_side(near, back, number, of_link, count, least[0, mesh.live])
+        up = _side_by_side(near, back, number, of_link, count)
     deepest = int(DEPTH * depths(mesh, least).max())
     over = balance(near, back, number, of_link, up, deepest)
     assert over == 0, f"{count} trees must fit the links of {mesh}: the bound or the exchanges are wrong"
@@ -166,26 +166,16 @@ def _strength(mesh: Fabric, room: npt.NDArray[np.int64]) -> Fraction:
     return Fraction(links, len(np.unique(part)) - 1)
 
 
-def _side_by_side(
-    near: Ints, back: Ints, number: Ints, room: Ints, count: int, least: npt.NDArray[np.int8]
-) -> npt.NDArray[np.int8]:
-    """Trees for a graph, one after another: shortest ways, each around the links that have been used the most."""
+def _side_by_side(near: Ints, back: Ints, number: Ints, room: Ints, count: int) -> npt.NDArray[np.int8]:
+    """Trees for a graph, one after another: shortest ways from roots all over, around the links that are used most."""
     use = np.zeros(len(room), np.int64)
-    roots = _central(near, least)
     up = []
     for tree in range(count):
-        ahead = use - room * tree // count
-        price = np.clip(HOP + ahead, HOP // 2, 2 * HOP)
-        up.append(grow(near, back, roots[tree % len(roots)], np.where(near >= 0, price[number], HOP)))
+        price = np.clip(HOP + use - room * tree // count, HOP, DETOUR)
+        up.append(grow(near, back, tree * len(near) // count, np.where(near >= 0, price[number], HOP)))
         chip = np.flatnonzero(up[-1] >= 0)
         use += np.bincount(number[chip, up[-1][chip]], minlength=len(room))
     return np.stack(up)
-
-
-def _central(near: Ints, tree: npt.NDArray[np.int8]) -> list[int]:
-    """The root of the shallowest tree, and the chips next to it."""
-    root = int(np.argmax(tree < 0))
-    return [root, *near[root][near[root] >= 0].tolist()]
 
 
 def spread(mesh: Fabric, up: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
