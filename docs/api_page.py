@@ -21,9 +21,9 @@ SECTIONS = {
         "RowOptimizer", "data", "on_first", "load_checkpoint", "torch", "testing",
     ],
     "Plans": [
-        "Mesh", "Graph", "Fabric", "plan", "spread_roots", "Plan", "Flow", "bound", "Bound", "tile", "Tile", "CollectivePlan",
-        "CollectiveSchedule", "CutBound", "COLLECTIVES", "verify", "Proof", "Schedule", "simulate", "LinkSpeed", "load",
-        "save", "local", "jax", "ALGORITHMS", "LINKS", "PRESETS",
+        "Mesh", "Graph", "Fabric", "plan", "spread_roots", "Plan", "Flow", "bound", "Bound", "tile", "Tile",
+        "CollectivePlan", "CollectiveSchedule", "CutBound", "COLLECTIVES", "verify", "Proof", "Schedule", "simulate",
+        "LinkSpeed", "load", "save", "local", "jax", "ALGORITHMS", "LINKS", "PRESETS",
     ],
 }  # fmt: skip
 
@@ -57,11 +57,8 @@ def _entry(name: str, value: Any) -> list[str]:
     if _is_error(value):
         return [f"### `{name}`\n", f"{_first(value)}\n"]
     if inspect.isclass(value):
-        rows = [
-            row
-            for member in vars(value)
-            if member[0] != "_" and member not in OWN_USE and (row := _member(member, value))
-        ]
+        members = [member for member in vars(value) if member[0] != "_" and member not in OWN_USE]
+        rows = [row for member in members if (row := _member(member, value))]
         return [f"### `{_call(name, value)}`\n", f"{_text(value)}\n", *([*rows, ""] if rows else [])]
     if callable(value):
         return [f"### `{_call(name, value)}`\n", f"{_text(value)}\n"]

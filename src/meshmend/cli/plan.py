@@ -189,7 +189,7 @@ def _read_chip(text: str) -> tuple[int, ...]:
         return tuple(int(place) for place in text.split(","))
     except ValueError:
         raise PlanError(
-            f"cannot read the chip {text!r} in --root: give row,col or row,col,layer, such as 3,4, or on a graph its number"
+            f"cannot read the chip {text!r} in --root: give row,col or row,col,layer, such as 3,4, or its number"
         ) from None
 
 

@@ -199,7 +199,7 @@ def _hole(hole: int | Chip | Link) -> Any:
     """A chip given as a number, and a link given as two."""
     if isinstance(hole, (int, np.integer)):
         return _chip(hole)
-    return tuple(map(_chip, hole)) if len(hole) == 2 else hole
+    return tuple(map(_chip, hole)) if np.shape(hole)[:1] == (2,) else hole
 
 
 def _listed(chips: Iterable[int]) -> str:

@@ -55,7 +55,7 @@ class Mesh(Fabric, Grid):
     def from_links(links: Iterable[tuple[Any, ...]] | Mapping[tuple[int, int], Any]) -> Graph:
         """A network that is no grid, from its links: pairs of chips, which are numbered from 0.
 
-        `[(0, 1), (1, 2), (2, 0)]`; with speeds as `{(0, 1): 0.5}` or `(0, 1, 0.5)`, parts of the fastest link's. Where
+        `[(0, 1), (1, 2), (2, 0)]`; with speeds as `{(0, 1): 0.5}` or `(0, 1, 0.5)`, parts of a whole link's. Where
         two chips are joined by several cables, give them as one link: two of four cables are a speed of 0.5.
         """
         return graph_from(links)

@@ -39,13 +39,12 @@ class Planner:
 
     def __call__(self, mesh: Fabric, **options: Any) -> Plan:
         """The plan for a mesh, or a `PlanError` if the scheme does not exist on it."""
-        grid = (
-            mesh if isinstance(mesh, Mesh) or self.graphs else on_grid(mesh, f"{self.name} needs", "use trees instead")
-        )
-        if isinstance(grid, Mesh) and len(grid.dims) not in self.dims:
+        if self.graphs and not isinstance(mesh, Mesh):
+            return self.make(mesh, **options)
+        instead = "use trees instead"
+        grid = on_grid(mesh, f"{self.name} needs", instead)
+        if len(grid.dims) not in self.dims:
             known = " and ".join(map(str, self.dims))
-            raise PlanError(
-                f"{self.name} plans for meshes of {known} dimensions, and {mesh} has {len(grid.dims)}: "
-                "use trees instead"
-            )
-        return self.make(mesh, **options)
+            has = f"{mesh} has {len(grid.dims)}"
+            raise PlanError(f"{self.name} plans for meshes of {known} dimensions, and {has}: {instead}")
+        return self.make(grid, **options)

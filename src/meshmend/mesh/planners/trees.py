@@ -43,6 +43,8 @@ DEPTH = 1.1
 """How deep trees may be at first, over the shallowest tree of the mesh; more only where the packing needs it."""
 HOP, DETOUR = 8, 10
 """What a hop costs a tree that is grown beside others, and a hop over a link that they have used too much."""
+ROOTS = 32
+"""Chips that are roots of a graph's first trees, at least; on large graphs those of the inner quarter are."""
 NEAR_BOUND = 0.995
 """The part of the bound that whole numbers of trees and uses must allow."""
 
@@ -105,7 +107,7 @@ def packed(mesh: Fabric, limit: Bound, flows: int | None) -> tuple[npt.NDArray[n
     if isinstance(mesh, Mesh):
         up = np.stack([grow(near, back, root, cost) for root, cost in bent_combs(mesh, count)])
     else:
-        up = _side_by_side(near, back, number, of_link, count)
+        up = _side_by_side(near, back, number, of_link, count, depths(mesh, least)[0, mesh.live])
     deepest = int(DEPTH * depths(mesh, least).max())
     over = balance(near, back, number, of_link, up, deepest)
     assert over == 0, f"{count} trees must fit the links of {mesh}: the bound or the exchanges are wrong"
@@ -166,13 +168,19 @@ def _strength(mesh: Fabric, room: npt.NDArray[np.int64]) -> Fraction:
     return Fraction(links, len(np.unique(part)) - 1)
 
 
-def _side_by_side(near: Ints, back: Ints, number: Ints, room: Ints, count: int) -> npt.NDArray[np.int8]:
-    """Trees for a graph, one after another: shortest ways from roots all over, around the links that are used most."""
+def _side_by_side(
+    near: Ints, back: Ints, number: Ints, room: Ints, count: int, off: npt.NDArray[np.int32]
+) -> npt.NDArray[np.int8]:
+    """Trees for a graph, one after another: shortest ways, around the links that have been used the most.
+
+    Roots are many, so that trees differ, and not far `off` the middle.
+    """
+    roots = np.argsort(off, kind="stable")[: max(ROOTS, len(off) // 4)]
     use = np.zeros(len(room), np.int64)
     up = []
     for tree in range(count):
         price = np.clip(HOP + use - room * tree // count, HOP, DETOUR)
-        up.append(grow(near, back, tree * len(near) // count, np.where(near >= 0, price[number], HOP)))
+        up.append(grow(near, back, int(roots[tree % len(roots)]), np.where(near >= 0, price[number], HOP)))
         chip = np.flatnonzero(up[-1] >= 0)
         use += np.bincount(number[chip, up[-1][chip]], minlength=len(room))
     return np.stack(up)
