@@ -18,10 +18,9 @@ from itertools import pairwise
 
 from meshmend.errors import MeshError
 from meshmend.mesh.cabling import Chip, Link, speed_text
+from meshmend.mesh.notation import FINEST
 
 GRAMMAR = "chips in a row such as 0-1-2-0, then -chip@CHIP, -link@CHIP:CHIP or ~SPEED@CHIP:CHIP"
-FINEST = 1000
-"""The largest denominator of a speed: thousandths of a link's full speed."""
 _NUMBER = r"[0-9]{1,9}"
 _ROW = re.compile(rf"{_NUMBER}(?:-{_NUMBER})+")
 _CHIP = re.compile(rf"-?chip@({_NUMBER})")

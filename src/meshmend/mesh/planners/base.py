@@ -41,10 +41,11 @@ class Planner:
         """The plan for a mesh, or a `PlanError` if the scheme does not exist on it."""
         if self.graphs and not isinstance(mesh, Mesh):
             return self.make(mesh, **options)
-        instead = "use trees instead"
-        grid = on_grid(mesh, f"{self.name} needs", instead)
+        grid = on_grid(mesh, f"{self.name} needs", "use trees instead")
         if len(grid.dims) not in self.dims:
             known = " and ".join(map(str, self.dims))
-            has = f"{mesh} has {len(grid.dims)}"
-            raise PlanError(f"{self.name} plans for meshes of {known} dimensions, and {has}: {instead}")
+            raise PlanError(
+                f"{self.name} plans for meshes of {known} dimensions, and {mesh} has {len(grid.dims)}: "
+                "use trees instead"
+            )
         return self.make(grid, **options)
