@@ -73,11 +73,11 @@ class Fabric(Cabling):
         """A live chip from which the others are not far."""
         return int(self.live[self.inwards[-1]])
 
-    def settle(self) -> None:
-        """Put what is dead and slow into its one form; a `MeshError` where it does not exist."""
+    def settle(self, size: str) -> None:
+        """Put what is dead and slow into its one form; a `MeshError` where there is no such thing."""
         chips = frozenset(self.inside(tuple(int(place) for place in chip)) for chip in self.dead_chips)
         if len(chips) == self.size:
-            raise MeshError(f"all {len(chips)} chips of the mesh are dead: at least one must be alive")
+            raise MeshError(f"all {len(chips)} chips of {size} are dead: at least one must be alive")
         links = frozenset(self.link(link) for link in self.dead_links)
         links = frozenset((a, b) for a, b in links if a not in chips and b not in chips)
         slow, usual = {self.link(link): Fraction(speed) for link, speed in self.slow}, self.usual

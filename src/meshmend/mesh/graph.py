@@ -37,7 +37,7 @@ class Graph(Fabric):
         _check(self.joined)
         pairs = ((int(min(pair)), int(max(pair))) for pair in self.joined)
         object.__setattr__(self, "joined", tuple(sorted(pairs)))
-        self.settle()
+        self.settle("this graph")
 
     @classmethod
     def parse(cls, text: str) -> Self:

@@ -34,7 +34,7 @@ class Mesh(Fabric, Grid):
         super().__post_init__()
         speeds = (*(Fraction(s) for s in self.axis_speed), *[Fraction(1)] * len(self.dims))[: len(self.dims)]
         object.__setattr__(self, "axis_speed", speeds)
-        self.settle()
+        self.settle(self.size_text)
 
     @classmethod
     def parse(cls, text: str) -> Mesh:
