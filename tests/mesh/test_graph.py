@@ -17,6 +17,7 @@ import meshmend as mm
 from meshmend import Disconnected, Graph, Mesh, MeshError, PlanError, VerifyError
 from meshmend.mesh import read_mesh
 from meshmend.mesh.collectives import COLLECTIVES
+from meshmend.mesh.executors.placement import placed
 from meshmend.mesh.files import binary
 from meshmend.mesh.planners.cost import seconds
 from meshmend.mesh.planners.floor import floor
@@ -276,6 +277,8 @@ def test_what_else_needs_a_grid_says_so(tmp_path: Path) -> None:
         mm.plan("0-1-2-0", 1e6, staged=True)
     with pytest.raises(PlanError, match=f"groups of peers need {needs}"):
         mm.plan("0-1-2-0", groups=mm.tile(2, 1))
+    with pytest.raises(PlanError, match=f"the XLA executor needs {needs}"):
+        placed(Graph.parse("0-1-2-0"), [None] * 3)
     with pytest.raises(PlanError, match=f"a picture needs {needs}"):
         mm.plan("0-1-2-0").draw(str(tmp_path / "plan.svg"))
 
