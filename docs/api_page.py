@@ -21,14 +21,16 @@ SECTIONS = {
         "RowOptimizer", "data", "on_first", "load_checkpoint", "torch", "testing",
     ],
     "Plans": [
-        "Mesh", "plan", "spread_roots", "Plan", "Flow", "bound", "Bound", "tile", "Tile", "CollectivePlan",
-        "CollectiveSchedule", "CutBound", "COLLECTIVES", "verify", "Proof", "Schedule", "simulate", "LinkSpeed", "load",
-        "save", "local", "jax", "ALGORITHMS", "LINKS", "PRESETS",
+        "Mesh", "Graph", "Fabric", "plan", "spread_roots", "Plan", "Flow", "bound", "Bound", "tile", "Tile",
+        "CollectivePlan", "CollectiveSchedule", "CutBound", "COLLECTIVES", "verify", "Proof", "Schedule", "simulate",
+        "LinkSpeed", "load", "save", "local", "jax", "ALGORITHMS", "LINKS", "PRESETS",
     ],
 }  # fmt: skip
 
-OWN_USE = ("TorchState", "is_dataset")
-"""Names in public modules that only meshmend itself uses."""
+OWN_USE = (
+    "TorchState", "is_dataset", "read", "settle", "left_of", "inside", "link", "way", "index", "chip",
+)  # fmt: skip
+"""Names in public modules and classes that only meshmend itself uses."""
 
 
 def public_names() -> list[str]:
@@ -55,7 +57,8 @@ def _entry(name: str, value: Any) -> list[str]:
     if _is_error(value):
         return [f"### `{name}`\n", f"{_first(value)}\n"]
     if inspect.isclass(value):
-        rows = [row for member in vars(value) if not member.startswith("_") and (row := _member(member, value))]
+        members = [member for member in vars(value) if member[0] != "_" and member not in OWN_USE]
+        rows = [row for member in members if (row := _member(member, value))]
         return [f"### `{_call(name, value)}`\n", f"{_text(value)}\n", *([*rows, ""] if rows else [])]
     if callable(value):
         return [f"### `{_call(name, value)}`\n", f"{_text(value)}\n"]

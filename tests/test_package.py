@@ -14,7 +14,8 @@ import meshmend
 
 SOURCE = Path(meshmend.__file__).parent
 PUBLIC = {
-    "ALGORITHMS", "Bound", "Disconnected", "Flow", "FormatError", "LINKS", "LinkSpeed", "Mesh", "MeshError",
+    "ALGORITHMS", "Bound", "Disconnected", "Fabric", "Flow", "FormatError", "Graph", "LINKS", "LinkSpeed", "Mesh",
+    "MeshError",
     "MeshmendError", "MissingLibrary", "NoRing", "NotFinite", "PRESETS", "Plan", "Job", "COLLECTIVES", "CollectivePlan",
     "CollectiveSchedule", "CutBound", "Tile", "tile",
     "JobError", "PlanError", "Proof", "Schedule", "VerifyError", "bound", "load", "local",
@@ -106,12 +107,13 @@ LAW: dict[str, list[str]] = {
     "report/document": ["blocks", "story", "write"],
     "report/page": ["mesh", "snapshot", "live", "document", "export", "kill", "app", "server"],
     "mesh": [
-        "numbering", "grid", "hole", "presets", "textproto", "descriptor", "notation", "random_holes", "ascii", "mesh",
-        "digest", "planners", "schedule", "collectives", "staged", "files", "proof", "executors", "exports", "drawing",
-        "choose",
+        "cabling", "numbering", "grid", "hole", "presets", "textproto", "descriptor", "notation", "random_holes",
+        "ascii", "fabric", "graph_notation", "graph", "mesh", "read", "digest", "planners", "schedule", "collectives",
+        "staged", "files", "proof", "executors", "exports", "drawing", "choose",
     ],
     "mesh/planners": [
-        "bound", "plan", "base", "packing", "cost", "floor", "trees", "ring", "rowpair", "rowcol", "roots", "files",
+        "bound", "plan", "base", "packing", "cost", "floor", "combs", "trees", "ring", "rowpair", "rowcol", "roots",
+        "files",
     ],
     "mesh/schedule": ["scheduler", "schedule"],
     "mesh/collectives": [

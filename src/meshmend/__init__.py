@@ -37,6 +37,8 @@ if _typing.TYPE_CHECKING:
     from meshmend.job.slices.optimizers import clipped as clipped
     from meshmend.job.slices.optimizers import optimizer as optimizer
     from meshmend.mesh import PRESETS as PRESETS
+    from meshmend.mesh import Fabric as Fabric
+    from meshmend.mesh import Graph as Graph
     from meshmend.mesh import Mesh as Mesh
     from meshmend.mesh.choose import plan as plan
     from meshmend.mesh.collectives import COLLECTIVES as COLLECTIVES
@@ -72,7 +74,7 @@ _NAMES = {
     "job.loading": ("load_checkpoint",),
     "job.slices.large_batch": ("WarmupDecay", "lamb", "lars"),
     "job.slices.optimizers": ("clipped", "optimizer"),
-    "mesh": ("Mesh", "PRESETS"),
+    "mesh": ("Fabric", "Graph", "Mesh", "PRESETS"),
     "mesh.choose": ("plan",),
     "mesh.collectives": ("COLLECTIVES", "CollectivePlan", "CollectiveSchedule", "CutBound", "Tile", "tile"),
     "mesh.files": ("load", "save"),

@@ -91,6 +91,9 @@ def planned(ran: Ran) -> str:
         (["tpu-v3-512", "-board@0,0", "--algorithm=trees"], "16x32 -2x2@0,0"),
         (["-2x2@2,2", "6x6"], "6x6 -2x2@2,2"),
         (["1x1"], "1x1"),
+        (["0-1-2-3-0", "0-2"], "0-1-2-0-3-2"),
+        (["--nbytes", "1MB", "0-1-2-3-0", "0-2", "1-3", "-chip@3", "~0.5@0:1"], "0-1-2-0-3-1 2-3 -chip@3 ~0.5@0:1"),
+        (["0-1-2-3-0 0-2", "-link@0:1", "--algorithm", "trees"], "0-1-2-0-3-2 -link@0:1"),
         (["4x4", "-4x1@0,1", "--largest"], "4x4 -4x2@0,0"),
     ],
 )
@@ -135,6 +138,18 @@ def test_payloads_have_units(run: Run, nbytes: str, says: str) -> None:
     ran = run("plan", "3x3", "--nbytes", nbytes)
     assert planned(ran)
     assert f"predicted for {says}: " in ran.out
+
+
+@pytest.mark.parametrize("name", ["plan.json", "plan.mm"])
+def test_a_graph_is_planned_verified_and_simulated(run: Run, name: str) -> None:
+    assert planned(run("plan", "0-1-2-3-4-0", "0-2", "-chip@4", "--json", name)) == "0-1-2-0-4-3-2 -chip@4"
+    ran = run("verify", name)
+    assert ran.code == 0 and ran.out.startswith("plan      right: ") and "schedule  right: " in ran.out
+    ran = run("simulate", "0-1-2-3-0", "0-2", "--fail", "chip@2", "--at", "1us")
+    assert ran.code == 0 and "chip@2 dies after 1 µs, 3 chips are left" in ran.out
+    refused(
+        run("plan", "0-1-2-0", "--algorithm", "ring"), "ring needs a grid of rows and columns, and 0-1-2-0 is a graph"
+    )
 
 
 def test_verify_proves_what_plan_wrote(run: Run) -> None:

@@ -15,7 +15,8 @@ from meshmend import Mesh, SimulateError, bound, cli, plan
 from meshmend.base.terminal import SILENT
 from meshmend.cli import simulate_fleet
 from meshmend.mesh.hole import KINDS, Piece, alike
-from meshmend.mesh.planners.trees import comb_algbw, reach
+from meshmend.mesh.planners.combs import comb_algbw
+from meshmend.mesh.planners.trees import reach
 from meshmend.simulator.fleet import Fleet, Outcome, Step, Study, Sweep, study, sweep
 from meshmend.simulator.fleet import speeds as speeds_module
 from meshmend.simulator.fleet.chip_hours import Cause
@@ -126,8 +127,8 @@ def test_what_a_packing_reaches_is_known_from_the_bound(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["8x8", "16x4", "8x8 wrap=y", "12x8 wrap=x"])
 def test_combs_in_closed_form(text: str) -> None:
+    from meshmend.mesh.planners.combs import combs
     from meshmend.mesh.planners.plan import make_plan
-    from meshmend.mesh.planners.trees import combs
 
     mesh = Mesh.parse(text)
     assert comb_algbw(mesh) == pytest.approx(make_plan(mesh, "trees", *combs(mesh)).algbw)

@@ -9,7 +9,9 @@ from meshmend.mesh import PRESETS
 
 FLAGS = ("-q", "--quiet", "-v", "--verbose")
 """Options of `meshmend run` without a value."""
-_MESH = re.compile(rf"(\d+(?:x\d+){{1,2}}|{'|'.join(PRESETS)})(\s.*)?")
+_ROW = re.compile(r"\d+(?:-\d+)+")
+"""Chips in a row, of which a graph may have several."""
+_MESH = re.compile(rf"(\d+(?:x\d+){{1,2}}|{_ROW.pattern}|{'|'.join(PRESETS)})(\s.*)?")
 _MESH_WORD = re.compile(r"-(\d+x|[a-z]+@).*|wrap=.*|~.*@.*")
 
 
@@ -40,5 +42,7 @@ def join_mesh(words: list[str]) -> list[str]:
     at = next((i for i, word in enumerate(rest) if _MESH.fullmatch(word)), before)
     if at < 1:
         return words
-    rest[at] = " ".join([rest[at], *holes])
-    return rest
+    end = at + 1
+    while _ROW.match(rest[at]) and end < len(rest) and _ROW.fullmatch(rest[end]):
+        end += 1
+    return [*rest[:at], " ".join([*rest[at:end], *holes]), *rest[end:]]

@@ -16,7 +16,7 @@ from meshmend.mesh.collectives import ALL_REDUCE, COLLECTIVES
 from meshmend.mesh.planners import ALGORITHMS, LINKS
 
 if TYPE_CHECKING:
-    from meshmend.mesh import Mesh
+    from meshmend.mesh import Fabric
     from meshmend.mesh.planners import Plan
 
     Algorithm = str
@@ -28,7 +28,8 @@ else:
 MeshText = Annotated[
     str,
     Parameter(
-        help="ROWSxCOLS[xLAYERS] or a preset, then wrap=…, -ROWSxCOLS@ROW,COL, -chip@…, -link@…, -host@…, ~SPEED@…"
+        help="ROWSxCOLS[xLAYERS], a preset or links such as 0-1-2-0, then wrap=…, -ROWSxCOLS@ROW,COL, -chip@…, "
+        "-link@…, -host@…, ~SPEED@…"
     ),
 ]
 PAYLOAD = "102MB"
@@ -91,12 +92,13 @@ def plan(
         traces (.et, a file per rank).
 
     """
-    from meshmend import Mesh, verify
+    from meshmend import verify
+    from meshmend.mesh import read_mesh
     from meshmend.mesh.choose import plan as make
     from meshmend.mesh.exports import export as write
     from meshmend.mesh.planners import spread_roots as with_roots_spread
 
-    where = Mesh.parse(mesh)
+    where = read_mesh(mesh)
     if random:
         where = where.fail_random(seed, **_counts(random))
     if largest:
@@ -142,7 +144,7 @@ def plan(
 
 
 def _plan_collective(
-    mesh: Mesh,
+    mesh: Fabric,
     collective: str,
     groups: str | None,
     root: str | None,
@@ -187,7 +189,7 @@ def _read_chip(text: str) -> tuple[int, ...]:
         return tuple(int(place) for place in text.split(","))
     except ValueError:
         raise PlanError(
-            f"cannot read the chip {text!r} in --root: give row,col or row,col,layer, such as 3,4"
+            f"cannot read the chip {text!r} in --root: give row,col or row,col,layer, such as 3,4, or its number"
         ) from None
 
 
@@ -204,13 +206,13 @@ def verify(file: str, *, chunks: int | None = None) -> int:
 
     """
     from meshmend import verify as prove
-    from meshmend.mesh import Mesh
+    from meshmend.mesh import Fabric
     from meshmend.mesh.collectives import CollectivePlan, CollectiveSchedule
     from meshmend.mesh.files import load
     from meshmend.mesh.schedule import Schedule
 
     made = load(file)
-    if isinstance(made, Mesh):
+    if isinstance(made, Fabric):
         raise PlanError(f"{file!r} holds the mesh {made}, not a plan: make one with meshmend plan MESH --json F")
     if isinstance(made, Schedule | CollectiveSchedule):
         if chunks is not None:

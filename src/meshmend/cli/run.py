@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from meshmend.cli.app import app, one_of
 from meshmend.errors import JobError
-from meshmend.mesh import Mesh
+from meshmend.mesh import read_mesh
 from meshmend.mesh.planners import ALGORITHMS
 from meshmend.run.clusters import SCHEDULERS
 from meshmend.run.supervisor import POLICIES
@@ -116,7 +116,7 @@ def run(
     if most is None and places:
         most = sum(place.slots for place in places)
     elif most is None and mesh:
-        most = len(Mesh.parse(mesh).live)
+        most = len(read_mesh(mesh).live)
     options: dict[str, Any] = {
         "workers": most, "least": least if min_workers is None else min_workers, "spares": spares, "warm": warm,
         "on_failure": on_failure, "hosts": places, "launch_agent": launch_agent, "every": checkpoint_every,

@@ -127,12 +127,12 @@ def _network(
 
 
 def _plans(what: str, algorithm: str, payload: float, net: Network) -> list[Plan]:
-    from meshmend import Mesh
     from meshmend import plan as make
+    from meshmend.mesh import read_mesh
 
     if what.endswith(".json"):
         return [load_plan(what)]
-    mesh = Mesh.parse(what)
+    mesh = read_mesh(what)
     return [make(mesh, payload, name.strip(), net.link) for name in algorithm.split(",")]
 
 

@@ -4,7 +4,8 @@
 │ │ │ │
 ·─x x ·
 
-Layers of a mesh of three dimensions stand one below the other, each under its number.
+Layers of a mesh of three dimensions stand one below the other, each under its number. Of a graph, which no map shows,
+the chips of each connected part are listed.
 """
 
 from __future__ import annotations
@@ -13,16 +14,21 @@ from typing import Any
 
 import numpy as np
 
+from meshmend.mesh.cabling import Cabling
 from meshmend.mesh.grid import E, Grid, S
 
+MANY = 16
+"""Chips of a part that are listed."""
 WIDE = 64
 """Meshes with more columns than this are drawn without their links."""
 
 
 def text_map(
-    mesh: Grid, *, components: bool = False, marks: dict[int, str] | None = None, links: bool | None = None
+    mesh: Cabling, *, components: bool = False, marks: dict[int, str] | None = None, links: bool | None = None
 ) -> str:
     """The map; `components` letters each connected part, `marks` puts a character on a chip."""
+    if not isinstance(mesh, Grid):
+        return "\n".join(f"{len(part)} chips: {_listed(part.tolist())}" for part in mesh.components[:8])
     symbol = np.where(mesh.alive, "·", "x").astype(object)
     if components:
         for number, part in enumerate(mesh.components):
@@ -53,3 +59,7 @@ def _lacks_links(mesh: Grid) -> bool:
     """Whether some link between two live chips is dead."""
     whole = Grid(mesh.rows, mesh.cols, mesh.wrap, layers=mesh.layers).neighbour
     return bool(((mesh.neighbour < 0) & (whole >= 0) & mesh.alive[:, None] & mesh.alive[whole]).any())
+
+
+def _listed(chips: list[int]) -> str:
+    return " ".join(map(str, chips[:MANY])) + " …" * (len(chips) > MANY)

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, overload
 
 from meshmend.base.units import duration_text, plural, size_text
 from meshmend.errors import PlanError
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric, on_grid, read_mesh
 from meshmend.mesh.collectives import ALL_REDUCE, CollectivePlan, Tile, plan_collective
 from meshmend.mesh.collectives.all_gather import reduce_then_gather
 from meshmend.mesh.grid import Chip
@@ -36,7 +36,7 @@ RESNET50 = 102e6
 
 @overload
 def plan(
-    mesh: Mesh | str,
+    mesh: Fabric | str,
     nbytes: float = RESNET50,
     algorithm: str = AUTO,
     link: str | LinkSpeed = "tpu-v3",
@@ -47,20 +47,20 @@ def plan(
 
 @overload
 def plan(
-    mesh: Mesh | str, nbytes: float = RESNET50, *, link: str | LinkSpeed = "tpu-v3", staged: Literal[True]
+    mesh: Fabric | str, nbytes: float = RESNET50, *, link: str | LinkSpeed = "tpu-v3", staged: Literal[True]
 ) -> Plan | StagedPlan: ...
 
 
 @overload
-def plan(mesh: Mesh | str, *, groups: Tile) -> CollectivePlan: ...
+def plan(mesh: Fabric | str, *, groups: Tile) -> CollectivePlan: ...
 
 
 @overload
-def plan(mesh: Mesh | str, *, collective: str, root: Chip | None = None) -> CollectivePlan: ...
+def plan(mesh: Fabric | str, *, collective: str, root: Chip | None = None) -> CollectivePlan: ...
 
 
 def plan(
-    mesh: Mesh | str,
+    mesh: Fabric | str,
     nbytes: float = RESNET50,
     algorithm: str = AUTO,
     link: str | LinkSpeed = "tpu-v3",
@@ -78,7 +78,7 @@ def plan(
     megabytes. It can be proved, simulated and run in numpy; other executors and exports take trees.
     """
     if isinstance(mesh, str):
-        mesh = Mesh.parse(mesh)
+        mesh = read_mesh(mesh)
     if not 0 < nbytes < math.inf:
         raise PlanError(f"nbytes={nbytes}: a payload has at least 1 byte and is finite")
     speed = link_speed(link)
@@ -105,7 +105,7 @@ def plan(
     best = next(other for other in found if other.time <= EQUAL * least)
     found.sort(key=lambda other: (other is not best, other.time))
     times = ", ".join(f"{other.label} {'over ' * other.over}{duration_text(other.time)}" for other in found)
-    in_stages = best_staged(mesh, nbytes, speed) if staged else None
+    in_stages = best_staged(on_grid(mesh, "staged=True needs", "leave it out"), nbytes, speed) if staged else None
     if in_stages is not None:
         time = staged_seconds(in_stages, nbytes, speed)
         if EQUAL * time < best.time:
@@ -134,7 +134,7 @@ def _on_the_clock(found: Found, nbytes: float, speed: LinkSpeed) -> Found:
     return found._replace(time=exact, over=False)
 
 
-def _candidates(mesh: Mesh) -> Iterator[tuple[str, Plan]]:
+def _candidates(mesh: Fabric) -> Iterator[tuple[str, Plan]]:
     for name, planner in ALGORITHMS.items():
         try:
             yield name, planner(mesh)

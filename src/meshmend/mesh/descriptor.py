@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from meshmend.errors import MeshError
-from meshmend.mesh.numbering import MOST_CHIPS
+from meshmend.mesh.cabling import MOST_CHIPS
 from meshmend.mesh.textproto import Message, count, count_in, message_in, messages, read, word_in, words
 
 ENDING = ".textproto"

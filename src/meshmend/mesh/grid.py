@@ -13,24 +13,24 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from meshmend.errors import MeshError
+from meshmend.mesh.cabling import Chip as Chip
+from meshmend.mesh.cabling import IntArray as IntArray
+from meshmend.mesh.cabling import Link as Link
+from meshmend.mesh.cabling import chip_text as chip_text
+from meshmend.mesh.cabling import frozen
 from meshmend.mesh.numbering import AXES as AXES
 from meshmend.mesh.numbering import FORWARD, Numbering
 from meshmend.mesh.numbering import SIDES as SIDES
 from meshmend.mesh.numbering import STEP as STEP
 from meshmend.mesh.numbering import WAYS as WAYS
 from meshmend.mesh.numbering import B as B
-from meshmend.mesh.numbering import Chip as Chip
 from meshmend.mesh.numbering import E as E
 from meshmend.mesh.numbering import F as F
-from meshmend.mesh.numbering import IntArray as IntArray
-from meshmend.mesh.numbering import Link as Link
 from meshmend.mesh.numbering import N as N
 from meshmend.mesh.numbering import S as S
 from meshmend.mesh.numbering import W as W
-from meshmend.mesh.numbering import chip_text as chip_text
 from meshmend.mesh.numbering import opposite as opposite
 
 
@@ -84,42 +84,6 @@ class Grid(Numbering):
         chip, way = np.nonzero(self.neighbour[:, forward] >= 0)
         return frozen(np.stack([chip, forward[way]], 1).astype(np.int32))
 
-    @cached_property
-    def directed_links(self) -> npt.NDArray[np.int64]:
-        """The numbers of the links, each way by itself."""
-        return frozen(np.flatnonzero(self.neighbour.ravel() >= 0))
-
-    def ends(self, chip: int, way: int) -> Link:
-        """The two chips that a link joins, the one it leaves first."""
-        return self.chip(chip), self.chip(self.neighbour[chip, way])
-
-    @cached_property
-    def alive(self) -> npt.NDArray[np.bool_]:
-        """Whether each chip lives."""
-        return frozen(np.ones(self.size, bool))
-
-    @cached_property
-    def live(self) -> IntArray:
-        """The live chips' indices, ascending."""
-        return frozen(np.flatnonzero(self.alive).astype(np.int32))
-
-    @cached_property
-    def components(self) -> tuple[IntArray, ...]:
-        """The connected parts of the live chips, largest first."""
-        part = np.where(self.alive, np.arange(self.size), -1)
-        ends = self.links[:, 0], self.neighbour[self.links[:, 0], self.links[:, 1]]
-        while True:
-            low = np.minimum(part[ends[0]], part[ends[1]])
-            new = part.copy()
-            np.minimum.at(new, ends[0], low)
-            np.minimum.at(new, ends[1], low)
-            new[self.live] = new[new[self.live]]
-            if np.array_equal(new, part):
-                break
-            part = new
-        parts = [frozen(np.flatnonzero(part == p).astype(np.int32)) for p in np.unique(part[self.live])]
-        return tuple(sorted(parts, key=lambda p: (-len(p), int(p[0]))))
-
 
 def around_all(grid: Grid) -> IntArray:
     """[chip, way]: the chip at the other end of every link of the grid, or -1."""
@@ -135,9 +99,3 @@ def around_all(grid: Grid) -> IntArray:
             there[tuple(rim)] = -1
         out[:, way] = there.ravel()
     return out
-
-
-def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The array, read-only: it is shared by everyone who asks for it."""
-    array.flags.writeable = False
-    return array

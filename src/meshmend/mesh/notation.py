@@ -23,6 +23,7 @@ from fractions import Fraction
 from typing import NamedTuple, NoReturn
 
 from meshmend.errors import MeshError
+from meshmend.mesh.cabling import speed_text as speed_text
 from meshmend.mesh.descriptor import ENDING, read_descriptor
 from meshmend.mesh.grid import AXES, SIDES, Chip, Grid, Link, chip_text
 from meshmend.mesh.hole import BLOCKS, BLOCKS_3D, block_at, blocks, chips_of, piece_of
@@ -205,9 +206,3 @@ def format_mesh(
     words += [f"~{speed_text(speed)}@{AXES[axis]}" for axis, speed in enumerate(axes) if speed != 1]
     words += [f"~{speed_text(speed)}@{chip_text(a)}:{chip_text(b)}" for (a, b), speed in sorted((slow or {}).items())]
     return " ".join(words)
-
-
-def speed_text(speed: Fraction) -> str:
-    """A speed as a decimal where that is exact, else as a fraction."""
-    text = f"{float(speed):g}"
-    return text if Fraction(text) == speed else str(speed)

@@ -1,4 +1,4 @@
-"""How chips, ways and links are numbered, in two or three dimensions.
+"""How the chips, ways and links of a grid are numbered, in two or three dimensions.
 
 A chip is named by (row, col) in the interface, or by (row, col, layer) where there are several layers, and by
 `(layer * rows + row) * cols + col` in arrays. A directed link is named by the chip it leaves and the way it goes:
@@ -7,8 +7,7 @@ A chip is named by (row, col) in the interface, or by (row, col, layer) where th
     W = 3     +     E = 1
             S = 2          B = 5   to the layer behind
 
-so that a tree, a load or a schedule is a plain array over chips or over links (`link_number`). A flat grid has the
-first four ways only.
+A flat grid has the first four ways only.
 """
 
 from __future__ import annotations
@@ -20,14 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import MeshError
-
-Chip = tuple[int, ...]
-"""A chip's (row, col), or (row, col, layer)."""
-Link = tuple[Chip, Chip]
-"""The two chips that a link joins."""
-IntArray = npt.NDArray[np.int32]
-Ints = npt.NDArray[Any]
-"""Chips, ways or link numbers, of any integer type."""
+from meshmend.mesh.cabling import MOST_CHIPS, Cabling, Chip, Ints, chip_text
 
 N, E, S, W, F, B = range(6)
 WAYS = "NESWFB"
@@ -38,8 +30,6 @@ AXES = "xyz"
 SIDES = ("rows", "cols", "layers")
 FORWARD = (E, S, B)
 """One of the two ways of every link, so that each link is counted once."""
-MOST_CHIPS = 2**20
-"""More than any machine has, and few enough that a mistyped size does not fill the memory."""
 _OPPOSITE = np.array([S, W, N, E, B, F], np.int8)
 
 
@@ -57,7 +47,7 @@ def opposite(way: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Numbering:
+class Numbering(Cabling):
     """`rows` x `cols` (x `layers`) chips and the links between them, by name and by number."""
 
     rows: int
@@ -102,19 +92,6 @@ class Numbering:
         """The sides as the notation has them."""
         return "x".join(map(str, self.dims))
 
-    @property
-    def link_numbers(self) -> int:
-        """The length of arrays over directed links, those that do not exist included."""
-        return len(self.ways) * self.size
-
-    def link_number(self, chip: Any, way: Any) -> Any:
-        """The number of the directed link that leaves a chip in this way; of arrays, an array."""
-        return len(self.ways) * chip + way
-
-    def link_source(self, link: Any) -> tuple[Any, Any]:
-        """(chip, way): where a directed link begins, and the way it goes; of an array, arrays."""
-        return link // len(self.ways), link % len(self.ways)
-
     def inside(self, chip: Chip) -> Chip:
         """The chip, or a `MeshError` if it lies outside the grid."""
         if len(chip) != len(self.dims):
@@ -141,17 +118,8 @@ class Numbering:
         layer, row = divmod(rest, self.rows)
         return (row, col) if self.layers == 1 else (row, col, layer)
 
-    def name(self, index: int) -> str:
-        """How a chip is written."""
-        return chip_text(self.chip(index))
-
     def positions(self, chips: npt.NDArray[np.integer[Any]] | None = None) -> tuple[npt.NDArray[Any], ...]:
         """Arrays of the rows and columns (and layers) of these chips, or of all."""
         rest, col = np.divmod(np.arange(self.size) if chips is None else chips, self.cols)
         layer, row = np.divmod(rest, self.rows)
         return (row, col, layer)[: len(self.dims)]
-
-
-def chip_text(chip: Chip) -> str:
-    """How the notation writes a chip: `row,col` or `row,col,layer`."""
-    return ",".join(map(str, chip))

@@ -8,7 +8,8 @@ import numpy as np
 
 from meshmend.base.units import agree, plural
 from meshmend.errors import MeshError
-from meshmend.mesh.grid import Chip, Grid, Link
+from meshmend.mesh.cabling import Cabling, Chip, Link
+from meshmend.mesh.grid import Grid
 from meshmend.mesh.hole import blocks, chips_of, count, piece
 
 
@@ -19,27 +20,36 @@ class Picked(NamedTuple):
     links: list[Link]
 
 
-def order(grid: Grid) -> tuple[str, ...]:
+def order(grid: Cabling) -> tuple[str, ...]:
     """What is killed first: the larger things, so that smaller ones are picked among what is left."""
-    return (*(f"{kind}s" for kind in reversed(blocks(grid))), "links")
+    return (*(f"{kind}s" for kind in reversed(_kinds(grid))), "links")
 
 
-def check(grid: Grid, seed: int, counts: dict[str, float]) -> None:
+def _kinds(grid: Cabling) -> tuple[str, ...]:
+    """What chips die in; only those on a grid share boards and hosts."""
+    return tuple(blocks(grid)) if isinstance(grid, Grid) else ("chip",)
+
+
+def check(grid: Cabling, seed: int, counts: dict[str, float]) -> None:
     """Raise a `MeshError` unless the seed and the names of what to kill make sense."""
     unknown = sorted(set(counts) - set(order(grid)))
     if unknown:
-        known = ", ".join(["chips", "links", *(f"{kind}s" for kind in blocks(grid) if kind != "chip")])
+        known = ", ".join(["chips", "links", *(f"{kind}s" for kind in _kinds(grid) if kind != "chip")])
         raise MeshError(f"cannot fail {', '.join(unknown)} at random: choose from {known}")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise MeshError(f"seed={seed!r}: a seed is a whole number from 0 up")
 
 
-def pick(grid: Grid, kind: str, number: float, random: np.random.Generator) -> Picked:
+def pick(grid: Cabling, kind: str, number: float, random: np.random.Generator) -> Picked:
     """Pick things of one kind among those wholly alive; an int is how many, a float under 1 which share of them."""
     if kind == "links":
         links = [grid.ends(chip, way) for chip, way in grid.links.tolist()]
         picked = random.permutation(len(links))[: _how_many(kind, number, len(links))]
         return Picked([], [links[i] for i in picked])
+    if kind == "chips":
+        picked = random.permutation(len(grid.live))[: _how_many(kind, number, len(grid.live))]
+        return Picked([grid.chip(int(grid.live[i])) for i in picked], [])
+    assert isinstance(grid, Grid), f"{kind} are blocks of a grid"
     every = (chips_of(grid, piece(grid, kind[:-1], i)) for i in range(count(grid, kind[:-1])))
     whole = [block for block in every if all(grid.alive[grid.index(chip)] for chip in block)]
     picked = random.permutation(len(whole))[: _how_many(kind, number, len(whole))]

@@ -7,7 +7,7 @@ import re
 import resource
 
 from meshmend.errors import JobError
-from meshmend.mesh import Mesh
+from meshmend.mesh import read_mesh
 from meshmend.mesh.choose import plan
 from meshmend.run.spec import RunSpec
 
@@ -50,7 +50,7 @@ def check_limits() -> None:
 
 def check_mesh(spec: RunSpec) -> None:
     """Refuse a mesh that does not have one live chip per worker, or for which this algorithm has no plan."""
-    mesh = Mesh.parse(spec.mesh)
+    mesh = read_mesh(spec.mesh)
     mesh.require_connected()
     chips = len(mesh.live)
     if chips != spec.workers:

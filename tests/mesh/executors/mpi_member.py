@@ -14,6 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 import meshmend as mm
+from meshmend.mesh import read_mesh
 from meshmend.mesh.executors.mpi import MeshSum
 from tests.processes import wait_for
 
@@ -23,7 +24,7 @@ def main(folder: str, cases: str) -> None:
     rank = world.Get_rank()
     wrong = []
     for number, (text, algorithm, chunks, size, dtype) in enumerate(json.loads(cases)):
-        mesh = mm.Mesh.parse(text)
+        mesh = read_mesh(text)
         chips = len(mesh.live)
         schedule = mm.plan(mesh, algorithm=algorithm).schedule(chunks)
         parts = np.random.default_rng(number).integers(-1000, 1000, (chips, size)).astype(dtype)

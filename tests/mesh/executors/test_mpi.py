@@ -15,7 +15,7 @@ RANKS = 9
 
 
 def cases() -> list[tuple[str, str, int, int, str]]:
-    """Meshes with and without holes, up to nine live chips, every algorithm that exists there."""
+    """Meshes and graphs with and without holes, up to nine live chips, every algorithm that exists there."""
     random = np.random.default_rng(7)
     meshes = [
         "1x1",
@@ -31,6 +31,8 @@ def cases() -> list[tuple[str, str, int, int, str]]:
         "2x2x2 -chip@0,1,0",
         "1x3x3 wrap=yz ~0.5@0,0,0:0,1,0",
         "3x3 ~0.75@0,0:0,1",
+        "0-1-2-3-0 0-2",
+        "0-1-2-3-4-5-6-7-0-4 1-5 2-6 3-7 -chip@5 ~0.5@0:4",
     ]
     meshes += [str(mm.Mesh(4, 3).fail_random(seed, chips=3).largest()) for seed in range(4)]
     found = []
@@ -63,6 +65,7 @@ COLLECTIVES = [
         ("3x3 -chip@1,1", 1000, "float32"),
         ("2x2x2 -chip@0,1,0", 0, "float32"),
         ("1x3x3 wrap=yz ~0.5@0,0,0:0,1,0", 77, "float64"),
+        ("0-1-2-3-0 0-2", 50, "float32"),
     ]
     for what in ("reduce_scatter", "all_gather", "broadcast", "all_to_all")
 ] + [

@@ -13,9 +13,10 @@ from meshmend import Mesh, PlanError, verify
 from meshmend.base.kernels import Kernel
 from meshmend.mesh.planners import packing
 from meshmend.mesh.planners.bound import bound, live_neighbours
+from meshmend.mesh.planners.combs import combs
 from meshmend.mesh.planners.packing import balance, grow, number_links
 from meshmend.mesh.planners.plan import depths, heights, make_plan, parents_of, ways
-from meshmend.mesh.planners.trees import combs, reach, shallowest, spread, trees
+from meshmend.mesh.planners.trees import reach, shallowest, spread, trees
 from tests.strategies import meshes
 
 

@@ -18,7 +18,7 @@ from meshmend.job.protocol import Failure
 from meshmend.job.shm.records import Way
 from meshmend.job.transport.base import PIECE, Group, Port, Transport, patient
 from meshmend.job.transport.carrier import Links
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric, read_mesh
 from meshmend.mesh.choose import plan
 from meshmend.mesh.executors.mpi import MeshSum
 from meshmend.mesh.planners import Plan
@@ -60,7 +60,7 @@ class Placing:
     """The mesh of a run, and the plans for the part of it that is left."""
 
     def __init__(self, mesh: str, algorithm: str) -> None:
-        self._mesh, self._algorithm = Mesh.parse(mesh), algorithm
+        self._mesh, self._algorithm = read_mesh(mesh), algorithm
         self.halfway: Callable[[], None] = lambda: None
         """Called in the middle of every sum."""
         self.links_down = Links().down
@@ -90,7 +90,7 @@ class Placing:
         schedule, proof = received
         return MeshMpi(MeshSum(own, schedule, chips, idle, self.halfway, proof, group.port.wire.combine), group.port)
 
-    def _left(self, group: Group) -> tuple[Mesh, list[int]]:
+    def _left(self, group: Group) -> tuple[Fabric, list[int]]:
         """The mesh without its dead chips and links, and the chip of each member."""
         mesh = self._mesh
         chips = [int(mesh.live[member.rank]) for member in group.members]
@@ -105,7 +105,7 @@ class Placing:
         )
         return left, chips
 
-    def _schedule(self, left: Mesh, nbytes: int) -> Schedule | None:
+    def _schedule(self, left: Fabric, nbytes: int) -> Schedule | None:
         try:
             found = self._plan(left)
         except Disconnected:
@@ -115,7 +115,7 @@ class Placing:
         print_marked(f"sums go over {left} by {found.algorithm}, {speed}")
         return schedule(found, max(len(found), min(MOST, nbytes // CHUNK)))
 
-    def _plan(self, mesh: Mesh) -> Plan:
+    def _plan(self, mesh: Fabric) -> Plan:
         """Plan with the requested algorithm, or with trees if a hole makes that impossible."""
         try:
             return plan(mesh, algorithm=self._algorithm)
@@ -123,7 +123,7 @@ class Placing:
             return plan(mesh, algorithm="trees")
 
 
-def _sent(comm: MPI.Comm, mesh: Mesh, made: Schedule | None) -> tuple[Schedule, Proof] | None:
+def _sent(comm: MPI.Comm, mesh: Fabric, made: Schedule | None) -> tuple[Schedule, Proof] | None:
     """The first member's schedule and its proof, as all members have them: one plans and proves for all.
 
     Planners and provers are slow to load. The others compute the digest of the table they received, which is quick,

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.base.kernels import kernel
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric
 from meshmend.mesh.collectives.bounds import gather_bound
 from meshmend.mesh.collectives.plan import CollectivePlan
 from meshmend.mesh.planners.bound import live_neighbours
@@ -28,22 +28,22 @@ ENOUGH = 256
 """Trees, at least: a mesh of few chips gets several for each, so that rounding costs little."""
 
 
-def plan_all_gather(mesh: Mesh) -> CollectivePlan:
+def plan_all_gather(mesh: Fabric) -> CollectivePlan:
     """Every chip gets the pieces of all chips."""
     return _plan(mesh, "all_gather", up=False)
 
 
-def plan_reduce_scatter(mesh: Mesh) -> CollectivePlan:
+def plan_reduce_scatter(mesh: Fabric) -> CollectivePlan:
     """Every chip gets its piece of the sum."""
     return _plan(mesh, "reduce_scatter", up=True)
 
 
-def reduce_then_gather(mesh: Mesh) -> Plan:
+def reduce_then_gather(mesh: Fabric) -> Plan:
     """An all-reduce that is a reduce-scatter and an all-gather, each chunk's broadcast right behind its reduction."""
     return make_plan(mesh, "scatter", np.ones(len(mesh.live)), spread(mesh, gathered(mesh, 1)))
 
 
-def _plan(mesh: Mesh, collective: str, *, up: bool) -> CollectivePlan:
+def _plan(mesh: Fabric, collective: str, *, up: bool) -> CollectivePlan:
     chips = len(mesh.live)
     each = -(-ENOUGH // chips)
     trees = spread(mesh, gathered(mesh, each))
@@ -55,7 +55,7 @@ def _plan(mesh: Mesh, collective: str, *, up: bool) -> CollectivePlan:
     return CollectivePlan(mesh, collective, group, share, root, ups, downs, len(root), gather_bound(mesh))
 
 
-def gathered(mesh: Mesh, each: int) -> Ways:
+def gathered(mesh: Fabric, each: int) -> Ways:
     """[tree, live chip]: the way to the parent, `each` trees for every live chip in turn."""
     near, _ = live_neighbours(mesh)
     units = mesh.units.reshape(mesh.size, -1)[mesh.live]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.base.kernels import kernel
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric
 from meshmend.mesh.collectives.bounds import exchange_bound
 from meshmend.mesh.collectives.plan import CollectivePlan
 from meshmend.mesh.planners.bound import live_neighbours
@@ -24,7 +24,7 @@ EACH = 2
 ROUNDS = 8
 
 
-def plan_all_to_all(mesh: Mesh) -> CollectivePlan:
+def plan_all_to_all(mesh: Fabric) -> CollectivePlan:
     """Every chip sends 1/N of its payload to each chip."""
     chips = len(mesh.live)
     near, back = live_neighbours(mesh)

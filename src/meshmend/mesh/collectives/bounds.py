@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from meshmend.base.kernels import kernel
 from meshmend.base.units import agree
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric, Mesh
 from meshmend.mesh.collectives.groups import Labels, Tile
 from meshmend.mesh.notation import speed_text
 from meshmend.mesh.planners.bound import live_neighbours, weakest_of
@@ -42,7 +42,7 @@ Chosen = npt.NDArray[np.bool_]
 class CutBound:
     """What no plan can exceed, in units of B."""
 
-    mesh: Mesh = field(repr=False)
+    mesh: Fabric = field(repr=False)
     fraction: Fraction | None
     """The bound; None where there is nothing to send."""
     part: npt.NDArray[np.int32] = field(repr=False)
@@ -56,19 +56,19 @@ class CutBound:
         return float("inf") if self.fraction is None else float(self.fraction)
 
 
-def nothing(mesh: Mesh) -> CutBound:
+def nothing(mesh: Fabric) -> CutBound:
     """The bound of a single chip."""
     return CutBound(mesh, None, np.where(mesh.alive, 0, -1).astype(np.int32), "one chip has nothing to send")
 
 
-def crossing(mesh: Mesh, part: npt.NDArray[np.int32]) -> Fraction:
+def crossing(mesh: Fabric, part: npt.NDArray[np.int32]) -> Fraction:
     """Links between parts, slow ones as the part of a link that they are."""
     chip, way = mesh.links.T
     cut = part[chip] != part[mesh.neighbour[chip, way]]
     return Fraction(int(mesh.units[mesh.link_number(chip[cut], way[cut])].sum()), mesh.whole)
 
 
-def broadcast_bound(mesh: Mesh, root: int) -> CutBound:
+def broadcast_bound(mesh: Fabric, root: int) -> CutBound:
     """The least cut between the root and any chip."""
     if len(mesh.live) == 1:
         return nothing(mesh)
@@ -76,12 +76,12 @@ def broadcast_bound(mesh: Mesh, root: int) -> CutBound:
     return _best(mesh, _sets(mesh, root, np.lexsort((size, value))[:1]), lambda links, _: links)
 
 
-def gather_bound(mesh: Mesh) -> CutBound:
+def gather_bound(mesh: Fabric) -> CutBound:
     """The least of the cuts around single chips and the least cuts between each chip and the middle."""
     n = len(mesh.live)
     if n == 1:
         return nothing(mesh)
-    root = _middle(mesh)
+    root = mesh.middle
     value, size = _cuts(mesh, root)
     tight = np.lexsort((size, value / np.maximum(1, n - size)))[:1]
     weak = mesh.live[[int(np.argmin(mesh.units.reshape(mesh.size, -1)[mesh.live].sum(1)))]]
@@ -89,7 +89,7 @@ def gather_bound(mesh: Mesh) -> CutBound:
     return _best(mesh, iter(sets), lambda links, inside: links * n / (n - inside))
 
 
-def exchange_bound(mesh: Mesh) -> CutBound:
+def exchange_bound(mesh: Fabric) -> CutBound:
     """The least of the cuts straight through the mesh, the cuts of `gather_bound`, and the sum of all distances."""
     n = len(mesh.live)
     if n == 1:
@@ -170,8 +170,10 @@ def _quotient(mesh: Mesh, part: Labels, parts: int) -> tuple[Ints, Ints, Ints]:
     return near, back, units
 
 
-def straight_sets(mesh: Mesh) -> Iterator[Chosen]:
-    """The chips between two planes across an axis, the first and the last row included."""
+def straight_sets(mesh: Fabric) -> Iterator[Chosen]:
+    """The chips between two planes across an axis, the first and the last row included; a graph has no planes."""
+    if not isinstance(mesh, Mesh):
+        return
     for axis, place in enumerate(mesh.positions()):
         side = mesh.dims[axis]
         for begin in range(side if mesh.wrap[axis] else 1):
@@ -179,13 +181,13 @@ def straight_sets(mesh: Mesh) -> Iterator[Chosen]:
                 yield mesh.alive & (place >= begin) & (place < end)
 
 
-def distances(mesh: Mesh) -> int:
+def distances(mesh: Fabric) -> int:
     """The sum of the hops between all ordered pairs of live chips."""
     near, _ = live_neighbours(mesh)
     return int(_all_distances(near))
 
 
-def _best(mesh: Mesh, sets: Iterator[Chosen], ratio: Callable[[Fraction, int], Fraction]) -> CutBound:
+def _best(mesh: Fabric, sets: Iterator[Chosen], ratio: Callable[[Fraction, int], Fraction]) -> CutBound:
     """The set with the least ratio, as a bound."""
     best: tuple[Fraction, Fraction, Chosen] | None = None
     for inside in sets:
@@ -205,14 +207,7 @@ def _best(mesh: Mesh, sets: Iterator[Chosen], ratio: Callable[[Fraction, int], F
     return CutBound(mesh, fraction, np.where(mesh.alive, inside, -1).astype(np.int32), reason)
 
 
-def _middle(mesh: Mesh) -> int:
-    """The live chip nearest to the middle."""
-    places = mesh.positions(mesh.live)
-    off = sum(np.abs(place - (side - 1) / 2) for place, side in zip(places, mesh.dims, strict=True))
-    return int(mesh.live[int(np.argmin(off))])
-
-
-def _cuts(mesh: Mesh, root: int) -> tuple[Ints, Ints]:
+def _cuts(mesh: Fabric, root: int) -> tuple[Ints, Ints]:
     """For each live chip the least cut between it and the root, and the chips on its side; the root's is infinite."""
     near, back = live_neighbours(mesh)
     units = mesh.units.reshape(mesh.size, -1)[mesh.live]
@@ -220,7 +215,7 @@ def _cuts(mesh: Mesh, root: int) -> tuple[Ints, Ints]:
     return value, size
 
 
-def _sets(mesh: Mesh, root: int, chips: Ints) -> Iterator[Chosen]:
+def _sets(mesh: Fabric, root: int, chips: Ints) -> Iterator[Chosen]:
     """The chips' sides of their least cuts."""
     near, back = live_neighbours(mesh)
     units = mesh.units.reshape(mesh.size, -1)[mesh.live]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.base.kernels import kernel
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric
 from meshmend.mesh.collectives.bounds import broadcast_bound, least_cuts
 from meshmend.mesh.collectives.plan import CollectivePlan
 from meshmend.mesh.planners.bound import live_neighbours
@@ -24,7 +24,7 @@ FINEST = 12
 """Trees that may share a whole link. Speeds that would need more are rounded down."""
 
 
-def plan_broadcast(mesh: Mesh, root: int) -> CollectivePlan:
+def plan_broadcast(mesh: Fabric, root: int) -> CollectivePlan:
     """Every chip gets the payload of the root."""
     limit = broadcast_bound(mesh, root)
     near, back = live_neighbours(mesh)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric
 from meshmend.mesh.collectives.bounds import CutBound
 from meshmend.mesh.collectives.collective import ALL_REDUCE, COLLECTIVES, Collective
 from meshmend.mesh.digest import digest_of, read_only
@@ -36,7 +36,7 @@ COLUMNS = ("group", "share", "root", "up", "down")
 class CollectivePlan:
     """Flows of one collective on one mesh; arrays hold one row per flow."""
 
-    mesh: Mesh
+    mesh: Fabric
     collective: str
     group: npt.NDArray[np.int32]
     """The group of each chip; -1 for chips that are dead or only forward."""
@@ -61,7 +61,7 @@ class CollectivePlan:
     @cached_property
     def digest(self) -> bytes:
         """What names this plan: equal for equal flows on equal meshes, and for no others."""
-        return digest_of(f"{self.mesh}|{self.collective}", [getattr(self, name) for name in COLUMNS])
+        return digest_of(f"{self.mesh.notation}|{self.collective}", [getattr(self, name) for name in COLUMNS])
 
     @property
     def kind(self) -> Collective:
@@ -159,7 +159,7 @@ class CollectivePlan:
         return draw(self, path, flow=flow)
 
 
-def subtree_sizes(mesh: Mesh, trees: Ways) -> npt.NDArray[np.int64]:
+def subtree_sizes(mesh: Fabric, trees: Ways) -> npt.NDArray[np.int64]:
     """[flow, chip]: chips of the subtree, the chip included; 0 at roots and at chips outside the tree."""
     parent, depth = parents_of(mesh, trees), depths(mesh, trees)
     sizes = (trees >= 0).astype(np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from meshmend.errors import PlanError
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric, on_grid
 from meshmend.mesh.collectives.all_gather import plan_all_gather, plan_reduce_scatter
 from meshmend.mesh.collectives.all_to_all import plan_all_to_all
 from meshmend.mesh.collectives.broadcast import plan_broadcast
@@ -17,7 +17,7 @@ from meshmend.mesh.collectives.slow_links import around_slow_links
 from meshmend.mesh.grid import Chip
 from meshmend.mesh.planners.trees import shallowest
 
-PLANNERS: dict[str, Callable[[Mesh], CollectivePlan]] = {
+PLANNERS: dict[str, Callable[[Fabric], CollectivePlan]] = {
     "reduce_scatter": plan_reduce_scatter,
     "all_gather": plan_all_gather,
     "all_to_all": plan_all_to_all,
@@ -28,7 +28,7 @@ MOST_CHIPS = 4096
 
 
 def plan_collective(
-    mesh: Mesh, collective: str, groups: Tile | None = None, root: Chip | None = None
+    mesh: Fabric, collective: str, groups: Tile | None = None, root: Chip | None = None
 ) -> CollectivePlan:
     """Plan any collective but an all-reduce over all chips, which has planners of its own."""
     kind = COLLECTIVES.find(collective)
@@ -40,7 +40,8 @@ def plan_collective(
         given = ",".join(map(str, root))
         raise PlanError(f"{collective} has no root to choose: leave --root out (given: {given})")
     if groups is not None:
-        made = around_slow_links(mesh, lambda mesh: plan_groups(mesh, groups))
+        grid = on_grid(mesh, "groups of peers need", "plan a sum of all chips")
+        made = around_slow_links(grid, lambda mesh: plan_groups(mesh, groups))
         out = len(mesh.live) - len(made.members)
         peers = len(made.members) // made.groups
         forward = f", and {out} live chips of broken tiles only forward" if out else ""

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import PlanError
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric
 from meshmend.mesh.collectives.collective import COLLECTIVES, Collective
 from meshmend.mesh.collectives.plan import CollectivePlan, flows_as_plan
 from meshmend.mesh.digest import digest_of, read_only
@@ -49,7 +49,7 @@ class CollectiveSchedule:
             object.__setattr__(self, name, read_only(getattr(self, name)))
 
     @property
-    def mesh(self) -> Mesh:
+    def mesh(self) -> Fabric:
         """Where it runs."""
         return self.table.mesh
 

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric
 from meshmend.mesh.collectives.plan import CollectivePlan
 
+Network = TypeVar("Network", bound=Fabric)
 NEAR = 0.95
 """The part of the bound from which on no other plan is tried."""
 TRIES = 4
 
 
-def around_slow_links(mesh: Mesh, make: Callable[[Mesh], CollectivePlan]) -> CollectivePlan:
+def around_slow_links(mesh: Network, make: Callable[[Network], CollectivePlan]) -> CollectivePlan:
     """The plan of the mesh, or a faster one that leaves its slowest links out."""
     best = make(mesh)
     for without in _without_slowest(mesh) if best.efficiency < NEAR else ():
@@ -30,10 +32,10 @@ def around_slow_links(mesh: Mesh, make: Callable[[Mesh], CollectivePlan]) -> Col
     return best
 
 
-def _without_slowest(mesh: Mesh) -> list[Mesh]:
+def _without_slowest(mesh: Network) -> list[Network]:
     """The mesh without the links of the slowest kind, then without those of the next, while it stays connected."""
     units = mesh.units[mesh.link_number(*mesh.links.T)]
-    out: list[Mesh] = []
+    out: list[Network] = []
     for most in np.unique(units)[:-1][:TRIES]:
         chip, way = mesh.links[units <= most].T
         ends = zip(chip.tolist(), mesh.neighbour[chip, way].tolist(), strict=True)

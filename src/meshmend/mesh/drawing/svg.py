@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from meshmend.base.theme import CHIP, DEAD_CHIP, DEAD_LINK, DOWN, IDLE, INK, LOAD, MUTED, PAPER, UP
 from meshmend.errors import PlanError
-from meshmend.mesh import Mesh
+from meshmend.mesh import Mesh, on_grid
 from meshmend.mesh.collectives.plan import CollectivePlan
 from meshmend.mesh.drawing.isometric import isometric
 from meshmend.mesh.drawing.marks import cross as _cross
@@ -125,7 +125,7 @@ def draw(plan: Drawn, path: str | None = None, *, flow: int = 0) -> str:
 
 
 def _elements(plan: Drawn, flow: int) -> Iterator[str]:
-    mesh = plan.mesh
+    mesh = on_grid(plan.mesh, "a picture needs", "print the plan instead")
     high, wide = _Grid(mesh, 1).sides
     cell = min(64, max(12, 900 // max(high, wide)))
     stub_y, stub_x = (cell // 4 * wrapped for wrapped in mesh.wrap[:2])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from meshmend.base.units import plural
-from meshmend.mesh import Mesh, text_map
+from meshmend.mesh import Fabric, Mesh, text_map
 from meshmend.mesh.collectives.plan import CollectivePlan
 from meshmend.mesh.planners.plan import Plan, Ways, largest_share
 
@@ -14,7 +16,7 @@ TALL = 40
 
 def describe(plan: Plan) -> str:
     """What `print(plan)` shows."""
-    lines = _map(plan.mesh, plan.up[0], int(plan.root[0]))
+    lines = _shown(plan.mesh, plan.up[0], int(plan.root[0]))
     flows = plural(len(plan), "flow")
     figures = {
         "mesh": _size(plan.mesh),
@@ -34,20 +36,28 @@ def describe(plan: Plan) -> str:
     )
     if plan.why:
         figures["why"] = plan.why
-    caption = f"flow 0 (of 0 to {len(plan) - 1}): each chip sends its part along the arrow, * is the root, x is dead"
-    if plan.mesh.layers > 1:
-        caption += " (↖ to the layer before, ↘ to the next)"
+    caption = f"flow 0 (of 0 to {len(plan) - 1}): "
+    if not isinstance(plan.mesh, Mesh):
+        caption += "each chip adds what comes from those behind the arrow, the root first"
+    else:
+        caption += "each chip sends its part along the arrow, * is the root, x is dead"
+        caption += " (↖ to the layer before, ↘ to the next)" * (plan.mesh.layers > 1)
     return "\n".join([*lines, caption, "", *(f"{name:<6} {text}" for name, text in figures.items())])
 
 
 def describe_collective(plan: CollectivePlan) -> str:
     """What `print(plan)` shows of another collective, or of groups."""
     tree = plan.up[0] if plan.kind.up else plan.down[0]
-    lines = _map(plan.mesh, tree, int(plan.root[0]))
-    caption = f"flow 0 (of 0 to {len(plan) - 1}): " + (
-        "parts go along the arrows to the root *"
-        if plan.kind.up
-        else "each chip gets from where its arrow points, * sends"
+    lines = _shown(plan.mesh, tree, int(plan.root[0]))
+    caption = f"flow 0 (of 0 to {len(plan) - 1}): "
+    caption += (
+        "a chip, and those behind it"
+        if not isinstance(plan.mesh, Mesh)
+        else (
+            "parts go along the arrows to the root *"
+            if plan.kind.up
+            else "each chip gets from where its arrow points, * sends"
+        )
     )
     if (plan.group < 0).any() or plan.groups > 1:
         caption += "; chips of other groups forward, . are not in this flow"
@@ -64,15 +74,33 @@ def describe_collective(plan: CollectivePlan) -> str:
     return "\n".join([*lines, caption, "", *(f"{name:<6} {text}" for name, text in figures.items() if text)])
 
 
-def _size(mesh: Mesh) -> str:
+def _size(mesh: Fabric) -> str:
     return f"{mesh}, {plural(len(mesh.live), 'live chip')} and {plural(len(mesh.links), 'live link')}"
 
 
-def _map(mesh: Mesh, tree: Ways, root: int) -> list[str]:
-    """The rows of the map with one tree as arrows."""
-    marks = {int(chip): ARROWS[tree[chip]] if tree[chip] >= 0 else "*" if chip == root else "." for chip in mesh.live}
-    lines = text_map(mesh, marks=marks, links=False).splitlines()
+def _shown(mesh: Fabric, tree: Ways, root: int) -> list[str]:
+    """One tree: the rows of a map with arrows, or of a graph, each chip with those that hang on it."""
+    if isinstance(mesh, Mesh):
+        marks = {
+            int(chip): ARROWS[tree[chip]] if tree[chip] >= 0 else "*" if chip == root else "." for chip in mesh.live
+        }
+        lines = text_map(mesh, marks=marks, links=False).splitlines()
+    else:
+        lines = _hanging(mesh, tree, root)
     if len(lines) > TALL:
         half = TALL // 2
         lines[half:-half] = [f"… {len(lines) - 2 * half} more rows …"]
+    return lines
+
+
+def _hanging(mesh: Fabric, tree: Ways, root: int) -> list[str]:
+    """`3 ← 0 5`, from the root on."""
+    children: dict[int, list[int]] = {}
+    for chip in np.flatnonzero(tree >= 0).tolist():
+        children.setdefault(int(mesh.neighbour[chip, tree[chip]]), []).append(chip)
+    lines, order = [], [root]
+    for chip in order:
+        if chip in children:
+            order += children[chip]
+            lines.append(f"{mesh.name(chip)} ← " + " ".join(map(mesh.name, children[chip])))
     return lines

@@ -29,7 +29,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec
 
 from meshmend.errors import PlanError
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric
 from meshmend.mesh.grid import opposite
 from meshmend.mesh.schedule import Schedule
 
@@ -57,7 +57,7 @@ class Programs:
     """[device, 1]: how many of them."""
     peers: Any
     """[device, 2, way]: the device that this way leads to, and the one that it comes from; -1 for none."""
-    mesh: Mesh
+    mesh: Fabric
     chunks: int
     axis: str
     interpret: Any

@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric
 from meshmend.mesh.executors import jax_cores
 from meshmend.mesh.executors.slots import HOP, ORDER, moves, neighbours, turns
 from meshmend.mesh.schedule import Schedule
@@ -42,7 +42,7 @@ class Tables:
     land: Any
     copy: Any
     slots: Any
-    mesh: Mesh
+    mesh: Fabric
     chunks: int
 
     @property

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from meshmend.errors import PlanError
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric, Mesh, on_grid
 from meshmend.mesh.grid import Chip
 
 
-def placed(mesh: Mesh, devices: Sequence[Any]) -> list[Any]:
+def placed(network: Fabric, devices: Sequence[Any]) -> list[Any]:
     """The devices of the live chips, in order of `mesh.live`; the two of a chip come one after the other."""
+    mesh = on_grid(network, "the XLA executor needs", "use mm.local or MPI ranks")
     live = [mesh.chip(i) for i in mesh.live]
     on_tpus = all(getattr(device, "platform", "") == "tpu" for device in devices)
     # Each place with its devices: one, or two on chips that show two cores.

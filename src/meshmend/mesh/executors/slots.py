@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import PlanError
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric
 from meshmend.mesh.grid import B, E, F, N, S, W
 from meshmend.mesh.schedule import Schedule
 
@@ -63,7 +63,7 @@ def moves(schedule: Schedule, capacity: int) -> Moves:
     return out
 
 
-def neighbours(mesh: Mesh, cores: int = 1) -> tuple[Pairs, ...]:
+def neighbours(mesh: Fabric, cores: int = 1) -> tuple[Pairs, ...]:
     """For each way, the pairs (from, to) of places among the live chips that a live link joins.
 
     With `cores` devices per chip, the places are those of the devices, chip by chip, and a core's neighbour is the same

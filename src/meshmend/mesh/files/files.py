@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from meshmend.errors import FormatError, MeshmendError
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric
 from meshmend.mesh.files import binary, text
 from meshmend.mesh.files.forms import KINDS, Thing, from_form, to_form
 from meshmend.mesh.planners import files as plan_files
@@ -23,7 +23,7 @@ def save(thing: Thing, path: str) -> None:
     if path.endswith(ENDING):
         data = binary.to_bytes(to_form(thing))
     else:
-        made = plan_files.to_json(thing) if isinstance(thing, Plan | Mesh) else text.to_json(to_form(thing))
+        made = plan_files.to_json(thing) if isinstance(thing, Plan | Fabric) else text.to_json(to_form(thing))
         data = json.dumps(made, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
     try:
         with open(path, "wb") as file:

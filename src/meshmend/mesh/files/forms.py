@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import FormatError, MeshmendError
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric, read_mesh
 from meshmend.mesh.collectives.bounds import CutBound
 from meshmend.mesh.collectives.plan import CollectivePlan
 from meshmend.mesh.collectives.schedule import CollectiveSchedule
 from meshmend.mesh.planners.plan import Plan
 from meshmend.mesh.schedule.schedule import Schedule
 
-Thing = Mesh | Plan | Schedule | CollectivePlan | CollectiveSchedule
+Thing = Fabric | Plan | Schedule | CollectivePlan | CollectiveSchedule
 Array = npt.NDArray[Any]
 FORMAT = 1
 WORDS = {
@@ -59,14 +59,14 @@ class Kind:
     """The type of each array, as numpy writes it; those of `trees` have a row per flow and a column per chip."""
     apart: Callable[[Any], dict[str, Any]]
     """The fields of a thing that are not simply its attributes."""
-    together: Callable[[Mesh, dict[str, Any], dict[str, Array]], Thing]
+    together: Callable[[Fabric, dict[str, Any], dict[str, Array]], Thing]
     trees: tuple[str, ...] = ()
 
 
 def to_form(thing: Thing) -> Form:
     """Take a thing apart."""
     name, kind = next((name, kind) for name, kind in KINDS.items() if isinstance(thing, kind.made))
-    special = {"mesh": str(thing if isinstance(thing, Mesh) else thing.mesh), **kind.apart(thing)}
+    special = {"mesh": (thing if isinstance(thing, Fabric) else thing.mesh).notation, **kind.apart(thing)}
     fields = {field: special[field] if field in special else getattr(thing, field) for field in kind.fields}
     columns = {
         column: special[column] if column in special else getattr(thing, column) for column in kind.columns
@@ -79,7 +79,7 @@ def from_form(form: Form) -> Thing:
     kind = KINDS[form.kind]
     fields = {name: field(form.fields, name, expected) for name, expected in kind.fields.items()}
     try:
-        mesh = Mesh.parse(fields["mesh"])
+        mesh = read_mesh(fields["mesh"])
         columns = {name: _column(form, kind, name, mesh) for name in kind.columns}
         return kind.together(mesh, fields, columns)
     except MeshmendError:
@@ -107,7 +107,7 @@ def damaged(kind: str, why: str) -> FormatError:
     return FormatError(f"the {kind} is damaged ({why}): create the file again")
 
 
-def _column(form: Form, kind: Kind, name: str, mesh: Mesh) -> Array:
+def _column(form: Form, kind: Kind, name: str, mesh: Fabric) -> Array:
     if name not in form.columns:
         raise damaged(form.kind, f"the column {name!r} is missing")
     array, dtype = form.columns[name], np.dtype(kind.columns[name])
@@ -126,12 +126,12 @@ def _bound_apart(plan: CollectivePlan) -> dict[str, Any]:
     return {"bound": "" if fraction is None else str(fraction), "reason": plan.bound.reason, "part": plan.bound.part}
 
 
-def _plan(mesh: Mesh, fields: dict[str, Any], columns: dict[str, Array]) -> Plan:
+def _plan(mesh: Fabric, fields: dict[str, Any], columns: dict[str, Array]) -> Plan:
     share, root, up, down = (columns[name] for name in _FLOWS)
     return Plan(mesh, fields["algorithm"], share, root, up, down, fields["overlap"], fields["why"])
 
 
-def _collective_plan(mesh: Mesh, fields: dict[str, Any], columns: dict[str, Array]) -> CollectivePlan:
+def _collective_plan(mesh: Fabric, fields: dict[str, Any], columns: dict[str, Array]) -> CollectivePlan:
     if len(columns["part"]) != mesh.size:
         raise ValueError(f"part has {len(columns['part'])} chips, the mesh {mesh.size}")
     fraction = _fraction(fields["bound"]) if fields["bound"] else None
@@ -147,7 +147,7 @@ def _fraction(text: str) -> Fraction:
     return found
 
 
-def _table(mesh: Mesh, fields: dict[str, Any], columns: dict[str, Array]) -> Schedule:
+def _table(mesh: Fabric, fields: dict[str, Any], columns: dict[str, Array]) -> Schedule:
     slot, link, chunk, copy = (columns[name] for name in _TRANSFERS)
     return Schedule(mesh, fields["chunks"], fields["hop"], slot, link, chunk, copy, fields["pace"])
 
@@ -194,6 +194,6 @@ KINDS: dict[str, Kind] = {
             _table(mesh, fields, columns),
         ),
     ),
-    "mesh": Kind(made=Mesh, fields={"mesh": str}, columns={}, apart=_nothing, together=lambda mesh, *_: mesh),
+    "mesh": Kind(made=Fabric, fields={"mesh": str}, columns={}, apart=_nothing, together=lambda mesh, *_: mesh),
 }  # fmt: skip
 """Every kind of thing that files hold."""

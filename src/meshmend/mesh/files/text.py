@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from meshmend.errors import FormatError
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric, read_mesh
 from meshmend.mesh.files.forms import FORMAT, KINDS, Array, Form, damaged
 from meshmend.mesh.planners.files import letters, ways
 
@@ -23,8 +23,9 @@ _WORDS = {"f": "numbers", "i": "whole numbers", "b": "true and false"}
 def to_json(form: Form) -> dict[str, Any]:
     """What is written, as plain lists and dictionaries."""
     trees = KINDS[form.kind].trees
+    ways_of = read_mesh(form.fields["mesh"]).ways
     columns = {
-        name: [letters(tree) for tree in column] if name in trees else column.tolist()
+        name: [letters(tree, ways_of) for tree in column] if name in trees else column.tolist()
         for name, column in form.columns.items()
     }
     return {"meshmend": form.kind, "format": FORMAT, **form.fields, **columns}
@@ -41,7 +42,7 @@ def from_json(data: dict[str, Any]) -> Form:
     kind = KINDS[name]
     columns = {column: _column(data, name, column) for column in kind.columns if column not in kind.trees}
     if kind.trees and isinstance(data.get("mesh"), str):
-        mesh = Mesh.parse(data["mesh"])
+        mesh = read_mesh(data["mesh"])
         columns |= {column: _trees(data, name, column, mesh) for column in kind.trees}
     return Form(name, data, columns)
 
@@ -56,7 +57,7 @@ def _column(data: dict[str, Any], kind: str, name: str) -> Array:
         raise damaged(kind, f"{name}: {error}") from None
 
 
-def _trees(data: dict[str, Any], kind: str, name: str, mesh: Mesh) -> Array:
+def _trees(data: dict[str, Any], kind: str, name: str, mesh: Fabric) -> Array:
     values = data.get(name)
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise damaged(kind, f"{name} is not a list of trees")

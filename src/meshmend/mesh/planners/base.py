@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshmend.errors import PlanError
-from meshmend.mesh.mesh import Mesh
+from meshmend.mesh import Fabric, Mesh, on_grid
 from meshmend.mesh.planners.plan import Plan
 
 
@@ -26,6 +26,8 @@ class Planner:
     """Where it was published, as an arXiv number; empty for our own."""
     dims: tuple[int, ...] = (2,)
     """Dimensions of the meshes that it can plan for."""
+    graphs: bool = False
+    """Whether it plans for graphs too, which have no rows and columns."""
     needs_intact: bool = False
     """Whether it exists only where nothing is dead."""
     through_switch: bool = False
@@ -35,12 +37,15 @@ class Planner:
     along_rows: Callable[[Mesh], Plan] | None = None
     """A variant that hardly loads the columns, so that several sums can share them; None where there is none."""
 
-    def __call__(self, mesh: Mesh, **options: Any) -> Plan:
+    def __call__(self, mesh: Fabric, **options: Any) -> Plan:
         """The plan for a mesh, or a `PlanError` if the scheme does not exist on it."""
-        if len(mesh.dims) not in self.dims:
+        if self.graphs and not isinstance(mesh, Mesh):
+            return self.make(mesh, **options)
+        grid = on_grid(mesh, f"{self.name} needs", "use trees instead")
+        if len(grid.dims) not in self.dims:
             known = " and ".join(map(str, self.dims))
             raise PlanError(
-                f"{self.name} plans for meshes of {known} dimensions, and {mesh} has {len(mesh.dims)}: "
+                f"{self.name} plans for meshes of {known} dimensions, and {mesh} has {len(grid.dims)}: "
                 "use trees instead"
             )
-        return self.make(mesh, **options)
+        return self.make(grid, **options)

@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from meshmend.base.kernels import kernel
 from meshmend.base.units import agree
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric
 from meshmend.mesh.notation import speed_text
 
 Ints = npt.NDArray[np.int64]
@@ -41,7 +41,7 @@ Ints = npt.NDArray[np.int64]
 class Bound:
     """`links / (parts - 1)`: what no plan on this mesh can pass, in units of B."""
 
-    mesh: Mesh = field(repr=False)
+    mesh: Fabric = field(repr=False)
     links: Fraction
     """Live links between the parts, slow ones as the part of a link that they are."""
     parts: int
@@ -87,7 +87,7 @@ class Bound:
 
 
 @lru_cache(4)
-def bound(mesh: Mesh) -> Bound:
+def bound(mesh: Fabric) -> Bound:
     """The exact bound: the least ratio over all partitions, and the partition that has it."""
     mesh.require_connected()
     n = len(mesh.live)
@@ -97,10 +97,10 @@ def bound(mesh: Mesh) -> Bound:
     return Bound(mesh, Fraction(links if n > 1 else 0, mesh.whole), int(labels.max()) + 1, labels)
 
 
-def weakest(mesh: Mesh, units: Ints) -> tuple[Ints, int]:
+def weakest(mesh: Fabric, units: Ints) -> tuple[Ints, int]:
     """The partition of the live chips with the least ratio, and its crossing links, each counted as `units[link]`."""
     near, back = live_neighbours(mesh)
-    inwards = _inwards(mesh)
+    inwards = mesh.inwards  # in any order the bound is the same; in this one the room that is looked for is near
     rank: Ints = np.full(len(near) + 1, -1)  # of -1, which is no chip, too
     rank[inwards] = np.arange(len(near))
     units = units.reshape(mesh.size, -1)[mesh.live][inwards]
@@ -123,17 +123,7 @@ def weakest_of(near: Ints, back: Ints, units: Ints) -> tuple[Ints, int]:
     return part, links
 
 
-def _inwards(mesh: Mesh) -> Ints:
-    """The live chips from the rims inwards: chips on rims have room for the units of those within.
-
-    In any order the bound is the same; in this one the room that the search looks for is near.
-    """
-    places = zip(mesh.positions(mesh.live), mesh.dims, mesh.wrap, strict=True)
-    apart = [np.minimum(place, side - 1 - place) for place, side, wrapped in places if not wrapped]
-    return np.argsort(np.min(apart, 0), kind="stable") if apart else np.arange(len(mesh.live))
-
-
-def live_neighbours(mesh: Mesh) -> tuple[Ints, Ints]:
+def live_neighbours(mesh: Fabric) -> tuple[Ints, Ints]:
     """`mesh.neighbour` over the live chips only, numbered without gaps, and the way that leads back over each link."""
     back = mesh.link_source(mesh.reverse.reshape(mesh.size, -1)[mesh.live])[1]
     return mesh.place[mesh.neighbour[mesh.live]].astype(np.int64), back.astype(np.int64)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from meshmend.base.registry import Registry
 from meshmend.errors import PlanError
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric
 from meshmend.mesh.planners.bound import live_neighbours
 from meshmend.mesh.planners.packing import grow
 from meshmend.mesh.planners.plan import Plan, depths, heights, there_and_back
@@ -101,7 +101,7 @@ def whole_shares(plan: Plan) -> int:
     return number if exact else 0
 
 
-def pace_for(mesh: Mesh, latency: float) -> int:
+def pace_for(mesh: Fabric, latency: float) -> int:
     """Slots for which a chunk occupies a whole link, so that all links and the latency take whole numbers of slots.
 
     `latency` is in chunk times. Where exact numbers would be large, nearly.
@@ -139,9 +139,9 @@ def seconds(plan: Plan, nbytes: float, link: str | LinkSpeed = "tpu-v3") -> floa
     )
 
 
-def _fade(mesh: Mesh, busy: float, phase: _Phase, hop: float) -> float:
+def _fade(mesh: Fabric, busy: float, phase: _Phase, hop: float) -> float:
     """The part of the drain that is left: on tori, where roots lie all over, large payloads hide it."""
-    if not all(wrapped for side, wrapped in zip(mesh.dims, mesh.wrap, strict=True) if side > 1) or not phase.drain:
+    if not mesh.rimless or not phase.drain:
         return 1.0
     across = busy / (phase.drain / DRAIN * hop)
     return min(1.0, max(0.15, 1 - (across - 1.4) / 3.2))
@@ -249,7 +249,7 @@ def _phase(plan: Plan, crossings: list[_Crossings], flow_hops: npt.NDArray[np.fl
     return _Phase(np.asarray(load[used], np.float64), wait.sum(0, dtype=np.float64)[used], flow_hops, drain)
 
 
-def diameter(mesh: Mesh) -> int:
+def diameter(mesh: Fabric) -> int:
     """The most hops between two chips, found by going to the farthest one twice: exact, or a hop or two short."""
     near, back = live_neighbours(mesh)
     farthest, hops = 0, 0

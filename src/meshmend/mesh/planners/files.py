@@ -1,4 +1,4 @@
-"""Plans and meshes as JSON, and back. A tree is a string of N E S W F B, one letter per chip, or `.` for none.
+"""Plans and meshes as JSON, and back. A tree is a string of ways, one letter per chip, or `.` for none.
 
 {"meshmend": "plan", "format": 1, "mesh": "2x2", "algorithm": "trees", …,
 "flows": [{"share": 0.5, "up": "S.NW", "down": "S.NW"}, …]}
@@ -13,31 +13,37 @@ from typing import Any
 import numpy as np
 
 from meshmend.errors import FormatError, MeshmendError
-from meshmend.mesh import WAYS, Mesh
+from meshmend.mesh import Fabric, read_mesh
 from meshmend.mesh.planners.plan import Plan, Ways
 
 FORMAT = 1
 
 
-def to_json(thing: Plan | Mesh) -> dict[str, Any]:
+def to_json(thing: Plan | Fabric) -> dict[str, Any]:
     """What is written, as plain lists and dictionaries."""
-    if isinstance(thing, Mesh):
-        return {"meshmend": "mesh", "format": FORMAT, "mesh": str(thing)}
+    if isinstance(thing, Fabric):
+        return {"meshmend": "mesh", "format": FORMAT, "mesh": thing.notation}
+    ways_of = thing.mesh.ways
     return {
         "meshmend": "plan",
         "format": FORMAT,
-        "mesh": str(thing.mesh),
+        "mesh": thing.mesh.notation,
         "algorithm": thing.algorithm,
         "overlap": thing.overlap,
         "why": thing.why,
         "flows": [
-            {"share": float(share), "root": list(thing.mesh.chip(root)), "up": letters(up), "down": letters(down)}
+            {
+                "share": float(share),
+                "root": list(thing.mesh.chip(root)),
+                "up": letters(up, ways_of),
+                "down": letters(down, ways_of),
+            }
             for share, root, up, down in zip(thing.share, thing.root, thing.up, thing.down, strict=True)
         ],
     }
 
 
-def from_json(data: Any) -> Plan | Mesh:
+def from_json(data: Any) -> Plan | Fabric:
     """Read what `to_json` made; anything else is a `FormatError` that says what is wrong."""
     if not isinstance(data, dict) or data.get("meshmend") not in ("plan", "mesh"):
         raise FormatError("this JSON holds neither a plan nor a mesh: make one with meshmend plan MESH --json F")
@@ -47,7 +53,7 @@ def from_json(data: Any) -> Plan | Mesh:
             "create the file again"
         )
     try:
-        mesh = Mesh.parse(data["mesh"])
+        mesh = read_mesh(data["mesh"])
         if data["meshmend"] == "mesh":
             return mesh
         flows = _field(data, "flows", list)
@@ -64,9 +70,6 @@ def from_json(data: Any) -> Plan | Mesh:
     return Plan(mesh, algorithm, share, root, up, down, overlap, why)
 
 
-_LETTERS = np.frombuffer((WAYS + ".").encode(), np.uint8)
-
-
 _KINDS = {str: "text", bool: "true or false", float: "a number", list: "a list"}
 
 
@@ -81,12 +84,12 @@ def _field(data: dict[str, Any], name: str, kind: type) -> Any:
     return value
 
 
-def letters(tree: Ways) -> str:
-    """A tree as text, one letter per chip."""
-    return _LETTERS[tree].tobytes().decode()
+def letters(tree: Ways, known: str) -> str:
+    """A tree as text, the letter of a way per chip."""
+    return np.frombuffer((known + ".").encode(), np.uint8)[tree].tobytes().decode()
 
 
-def ways(letters: str, mesh: Mesh) -> Ways:
+def ways(letters: str, mesh: Fabric) -> Ways:
     """A tree from its letters; a `ValueError` if they are none of this mesh."""
     values = np.frombuffer(letters.encode(), np.uint8)
     if len(values) != mesh.size:

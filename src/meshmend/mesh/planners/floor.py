@@ -20,12 +20,12 @@ import numpy.typing as npt
 
 from meshmend.base.kernels import kernel
 from meshmend.base.units import plural
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric, Mesh
 from meshmend.mesh.planners.bound import bound, live_neighbours
 from meshmend.mesh.planners.cost import LinkSpeed, link_speed
 
 ALL_CHIPS = 4096
-"""Live chips up to which every one is tried; of larger meshes with a hole, those with the fewest links."""
+"""Live chips up to which every one is tried; of larger graphs and meshes with a hole, those with the fewest links."""
 
 
 class Floor(NamedTuple):
@@ -35,7 +35,7 @@ class Floor(NamedTuple):
     reason: str
 
 
-def floor(mesh: Mesh, nbytes: float, link: str | LinkSpeed = "tpu-v3") -> Floor:
+def floor(mesh: Fabric, nbytes: float, link: str | LinkSpeed = "tpu-v3") -> Floor:
     """The least time that an all-reduce of `nbytes` over all live chips can take."""
     speed, limit = link_speed(link), bound(mesh)
     payload = nbytes / speed.bandwidth
@@ -54,9 +54,9 @@ def floor(mesh: Mesh, nbytes: float, link: str | LinkSpeed = "tpu-v3") -> Floor:
     return max(whole, heard)
 
 
-def farthest(mesh: Mesh) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def farthest(mesh: Fabric) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Chips, and the hops from each to the live chip that is farthest from it."""
-    if mesh.intact:
+    if mesh.intact and isinstance(mesh, Mesh):
         ends = [
             np.full(mesh.size, side // 2) if wrapped else np.maximum(place, side - 1 - place)
             for side, wrapped, place in zip(mesh.dims, mesh.wrap, mesh.positions(), strict=True)

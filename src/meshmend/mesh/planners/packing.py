@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.base.kernels import kernel
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric
 
 Ints = npt.NDArray[np.int64]
 Ways = npt.NDArray[np.int8]
@@ -30,7 +30,7 @@ ENOUGH = 1 << 15
 """Chips that a search looks at before it takes the best exchange so far: all that there are on small meshes."""
 
 
-def number_links(mesh: Mesh) -> Ints:
+def number_links(mesh: Fabric) -> Ints:
     """A number for each undirected link, looked up by [live chip, way] at both its ends; -1 where there is none."""
     number = np.full(mesh.link_numbers, -1, np.int64)
     there = mesh.link_number(mesh.links[:, 0], mesh.links[:, 1])

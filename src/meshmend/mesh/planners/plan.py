@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.base.kernels import kernel
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric, Mesh
 from meshmend.mesh.digest import digest_of, read_only
 from meshmend.mesh.grid import Chip
 from meshmend.mesh.planners.bound import Bound, bound
@@ -54,7 +54,7 @@ class Flow:
 class Plan:
     """Flows whose shares add up to 1, on one mesh with one hole. Arrays hold one row per flow."""
 
-    mesh: Mesh
+    mesh: Fabric
     algorithm: str
     share: Floats
     root: npt.NDArray[np.int32]
@@ -73,7 +73,7 @@ class Plan:
     @cached_property
     def digest(self) -> bytes:
         """What names this plan: equal for equal flows on equal meshes, and for no others."""
-        return digest_of(f"{self.mesh}|{self.overlap}", [getattr(self, name) for name in COLUMNS])
+        return digest_of(f"{self.mesh.notation}|{self.overlap}", [getattr(self, name) for name in COLUMNS])
 
     def __len__(self) -> int:
         return len(self.share)
@@ -168,8 +168,8 @@ class Plan:
 
         return draw(self, path, flow=flow)
 
-    def _repr_svg_(self) -> str:
-        return self.draw()
+    def _repr_svg_(self) -> str | None:
+        return self.draw() if isinstance(self.mesh, Mesh) else None  # a notebook then shows the text
 
 
 def _sums(place: npt.NDArray[np.integer], value: Floats, size: int) -> Floats:
@@ -177,7 +177,7 @@ def _sums(place: npt.NDArray[np.integer], value: Floats, size: int) -> Floats:
 
 
 def make_plan(
-    mesh: Mesh,
+    mesh: Fabric,
     algorithm: str,
     share: npt.ArrayLike,
     up: npt.ArrayLike,
@@ -203,7 +203,7 @@ def there_and_back(plan: Plan) -> bool:
     return bool(np.array_equal(plan.up, plan.down))
 
 
-def ways(mesh: Mesh, parent: npt.ArrayLike) -> Ways:
+def ways(mesh: Fabric, parent: npt.ArrayLike) -> Ways:
     """Trees given as parents' indices (-1 at roots and dead chips), turned into ways."""
     parents = np.atleast_2d(np.asarray(parent))
     out = np.full(parents.shape, -1, np.int8)
@@ -212,13 +212,13 @@ def ways(mesh: Mesh, parent: npt.ArrayLike) -> Ways:
     return out
 
 
-def parents_of(mesh: Mesh, trees: Ways) -> npt.NDArray[np.int32]:
+def parents_of(mesh: Fabric, trees: Ways) -> npt.NDArray[np.int32]:
     """Trees given as ways, turned into parents' indices (-1 at roots and dead chips)."""
     chips = np.arange(mesh.size)
     return np.where(trees >= 0, mesh.neighbour[chips, np.maximum(trees, 0)], -1).astype(np.int32)
 
 
-def depths(mesh: Mesh, trees: Ways) -> npt.NDArray[np.int32]:
+def depths(mesh: Fabric, trees: Ways) -> npt.NDArray[np.int32]:
     """Hops from each chip to its root (0 at roots and dead chips); a way that runs in a circle counts all chips."""
     return _depths(mesh.neighbour, trees)  # type: ignore[no-any-return]
 
@@ -248,7 +248,7 @@ def _depths(neighbour: npt.NDArray[np.int32], trees: Ways) -> npt.NDArray[np.int
     return depth
 
 
-def heights(mesh: Mesh, trees: Ways) -> npt.NDArray[np.int32]:
+def heights(mesh: Fabric, trees: Ways) -> npt.NDArray[np.int32]:
     """Hops from each chip to the farthest one below it."""
     return _heights(parents_of(mesh, trees), depths(mesh, trees))  # type: ignore[no-any-return]
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from meshmend.base.kernels import kernel
 from meshmend.errors import VerifyError
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric
 from meshmend.mesh.collectives.collective import COLLECTIVES, Collective
 from meshmend.mesh.collectives.plan import CollectivePlan
 from meshmend.mesh.collectives.schedule import CollectiveSchedule
@@ -69,7 +69,7 @@ def _kind(name: str) -> Collective:
     return COLLECTIVES[name]
 
 
-def _verify_groups(mesh: Mesh, group: npt.NDArray[np.int32], kind: Collective) -> None:
+def _verify_groups(mesh: Fabric, group: npt.NDArray[np.int32], kind: Collective) -> None:
     dead = (group >= 0) & ~mesh.alive
     if dead.any():
         chip = int(np.argmax(dead))
@@ -98,7 +98,7 @@ def _verify_shares(plan: CollectivePlan, kind: Collective) -> None:
 
 
 def _verify_side(
-    mesh: Mesh, name: str, trees: Ways, root: npt.NDArray[np.int32], needed: npt.NDArray[np.bool_]
+    mesh: Fabric, name: str, trees: Ways, root: npt.NDArray[np.int32], needed: npt.NDArray[np.bool_]
 ) -> None:
     """Every tree leads all the needed chips to the root, and others have one child each."""
 

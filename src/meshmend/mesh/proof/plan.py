@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import VerifyError
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric
 from meshmend.mesh.planners.plan import Plan, Ways
 
 
@@ -35,7 +35,7 @@ def verify_plan(plan: Plan) -> None:
         _verify_trees(mesh, name, trees, plan.root)
 
 
-def _verify_trees(mesh: Mesh, name: str, trees: Ways, root: npt.NDArray[np.int32]) -> None:
+def _verify_trees(mesh: Fabric, name: str, trees: Ways, root: npt.NDArray[np.int32]) -> None:
     def refuse(wrong: npt.NDArray[np.bool_], what: str) -> None:
         if wrong.any():
             flow, chip = (int(i) for i in np.argwhere(wrong)[0])

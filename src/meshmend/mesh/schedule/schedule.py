@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import PlanError
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric
 from meshmend.mesh.digest import digest_of, read_only
 from meshmend.mesh.planners.cost import LinkSpeed, chunks_for, hop_slots, link_speed, pace_for
 from meshmend.mesh.planners.plan import Plan
@@ -33,7 +33,7 @@ COLUMNS = ("slot", "link", "chunk", "copy")
 class Schedule:
     """Transfers in order of slots, as parallel arrays: in `slot`, `chunk` crosses `link` and is added or copied."""
 
-    mesh: Mesh
+    mesh: Fabric
     chunks: int
     hop: int
     """Slots from sending a chunk over a whole link until it can be sent on."""
@@ -53,7 +53,7 @@ class Schedule:
     @cached_property
     def digest(self) -> bytes:
         """What names this schedule: equal for equal tables on equal meshes, and for no others."""
-        head = f"{self.mesh}|{self.chunks}|{self.hop}" + f"|{self.pace}" * (self.pace > 0)
+        head = f"{self.mesh.notation}|{self.chunks}|{self.hop}" + f"|{self.pace}" * (self.pace > 0)
         return digest_of(head, [getattr(self, name) for name in COLUMNS])
 
     def __len__(self) -> int:
@@ -130,7 +130,7 @@ def schedule(
 
 
 def clock_for(
-    mesh: Mesh, chunks: int, nbytes: float | None, link: str | LinkSpeed, hop: int | None, *, even: bool
+    mesh: Fabric, chunks: int, nbytes: float | None, link: str | LinkSpeed, hop: int | None, *, even: bool
 ) -> tuple[int, int]:
     """(hop, pace) of a schedule whose chunks are 1 / `chunks` of a payload."""
     latency = 0.0
@@ -166,7 +166,7 @@ def timetable(plan: Plan, count: Ints, hop: int, pace: int) -> Schedule:
     )
 
 
-def busy_slots(mesh: Mesh, pace: int) -> Ints:
+def busy_slots(mesh: Fabric, pace: int) -> Ints:
     """Slots for which a chunk occupies each directed link: never fewer than its speed asks for."""
     if not pace:
         return np.ones(mesh.link_numbers, np.int64)

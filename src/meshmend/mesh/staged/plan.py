@@ -77,7 +77,7 @@ class StagedPlan:
         """What names this plan: equal for equal flows on equal meshes, and for no others."""
         arrays = [array for flow in self.flows for array in (*flow.stages, flow.down)]
         shares = np.array([flow.share for flow in self.flows])
-        return digest_of(f"{self.mesh}|staged|{[len(flow.stages) for flow in self.flows]}", [shares, *arrays])
+        return digest_of(f"{self.mesh.notation}|staged|{[len(flow.stages) for flow in self.flows]}", [shares, *arrays])
 
     def __len__(self) -> int:
         return len(self.flows)

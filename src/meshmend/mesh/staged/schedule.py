@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.errors import PlanError
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric
 from meshmend.mesh.digest import digest_of, read_only
 from meshmend.mesh.planners.cost import LinkSpeed
 from meshmend.mesh.planners.plan import depths, parents_of
@@ -57,7 +57,7 @@ class StagedSchedule:
             object.__setattr__(self, name, read_only(getattr(self, name)))
 
     @property
-    def mesh(self) -> Mesh:
+    def mesh(self) -> Fabric:
         """Where it runs."""
         return self.table.mesh
 
@@ -162,7 +162,7 @@ def _streams(plan: StagedPlan) -> tuple[_Cells, _Streams]:
     )
 
 
-def _flow_streams(mesh: Mesh, flow: StagedFlow, number: int, begin: int) -> tuple[_Cells, _Streams]:
+def _flow_streams(mesh: Fabric, flow: StagedFlow, number: int, begin: int) -> tuple[_Cells, _Streams]:
     chips: list[npt.NDArray[Any]] = []
     sources: list[npt.NDArray[Any]] = []
     takes, puts, links, lefts = [], [], [], []

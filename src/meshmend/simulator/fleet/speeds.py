@@ -33,7 +33,7 @@ from meshmend.errors import MeshmendError
 from meshmend.mesh import Chip, Mesh
 from meshmend.mesh.hole import Hole, alike, count, dangling, dead, kind_of, piece
 from meshmend.mesh.planners import ALGORITHMS, bound
-from meshmend.mesh.planners.trees import comb_algbw
+from meshmend.mesh.planners.combs import comb_algbw
 
 EXACT = 4096
 """Chips of the largest mesh whose holes are solved themselves."""

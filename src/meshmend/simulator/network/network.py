@@ -22,7 +22,7 @@ import numpy.typing as npt
 from meshmend.base.registry import Registry
 from meshmend.base.units import duration_text
 from meshmend.errors import SimulateError
-from meshmend.mesh import Mesh
+from meshmend.mesh import Fabric
 from meshmend.mesh.collectives import CollectivePlan, CollectiveSchedule
 from meshmend.mesh.planners import LINKS, LinkSpeed, Plan
 from meshmend.mesh.schedule import Schedule
@@ -56,7 +56,7 @@ class Network:
             if not 0 <= getattr(self, name) < math.inf:
                 raise SimulateError(f"{name}={getattr(self, name)}: give seconds, 0 or more")
 
-    def service(self, mesh: Mesh, size: float) -> Floats:
+    def service(self, mesh: Fabric, size: float) -> Floats:
         """Seconds for which a chunk of so many bytes occupies each directed link."""
         return np.asarray(self.overhead + size / self.bandwidth / mesh.speed)
 
@@ -236,7 +236,7 @@ def _staged(what: StagedSchedule, nbytes: float, net: Network, deaths: Floats) -
     return Flight(table, nbytes, net, begin, arrive, what.chunks)
 
 
-def _deaths(mesh: Mesh, dies: Mapping[str, float]) -> Floats:
+def _deaths(mesh: Fabric, dies: Mapping[str, float]) -> Floats:
     """When each directed link dies."""
     dead = np.full(mesh.link_numbers, math.inf)
     for hole, when in dies.items():
