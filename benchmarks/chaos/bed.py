@@ -36,6 +36,9 @@ class Bed:
     def __init__(self, home: Path, workers: int) -> None:
         self.home, self.workers = home, workers
         self.disk = home / "disk"
+        # Hosts behind ssh do not have what kernels are chosen by here, and lanes would have other last bits there.
+        for name in [name for name in os.environ if name.startswith("OPENBLAS_")]:
+            del os.environ[name]
         os.environ.update(MESHMEND_RUNS=str(self.disk), **QUIET)
 
     @property
