@@ -68,15 +68,15 @@ LAW: dict[str, list[str]] = {
     ],
     "job/device": [
         "base", "packing_plain", "stand_in", "kernels", "packing_cuda", "digests", "cuda", "passing", "trial",
-        "block_layout", "marks", "own_block", "neighbours", "sums", "messages", "states", "host_memory", "choose",
+        "block_layout", "own_block", "neighbours", "sums", "messages", "states", "host_memory", "choose",
         "registered", "registered_buffers", "places", "failures",
     ],
     "job/transport": [
         "base", "carrier", "crew", "shared_memory", "pipeline", "device_memory", "library_mpi", "mesh_mpi", "choose",
     ],
     "job/shm": [
-        "words", "records", "home", "files", "copies", "presence", "buffers", "slices", "doorbell", "control",
-        "segment", "mailbox", "memory", "sharded_memory", "inspect",
+        "words", "records", "marks", "home", "files", "copies", "presence", "buffers", "slices", "doorbell", "control",
+        "segment", "sliced", "mailbox", "memory", "sharded_memory", "inspect",
     ],
     "job/faults": ["base", "kinds", "inject"],
     "job/courier": [
@@ -131,7 +131,7 @@ LAW: dict[str, list[str]] = {
     "mesh/drawing": ["text", "marks", "isometric", "svg"],
     "base": [
         "status", "clocks", "signatures", "units", "env", "processes", "waiting", "sockets", "private_network",
-        "log_files", "schema", "kernels", "cuda", "registry", "terminal", "courier_lines", "theme",
+        "log_files", "schema", "mapped", "kernels", "cuda", "registry", "terminal", "courier_lines", "theme",
     ],
     "testbed": ["privileges", "routes", "namespaces", "wiring", "network"],
     "demo": ["digits", "screen", "story"],

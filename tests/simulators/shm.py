@@ -5,8 +5,8 @@ in the next world; a killed worker takes its second thread along, and its courie
 loops, but every access they make is made by `WorkerSide`, `CourierSide`, `SharedMemory`, `tell` and the records
 themselves. Sharded rounds are in `shm_sharded.py`, the change of job and the agent in `shm_jobs.py`.
 
-A round is summed in device memory or in the host's, one after the other; the courier of the next world sums the round
-that the one before could not finish the other way.
+Rounds are summed in device memory, in the host's, and in slices there, one after the other; the courier of the next
+world sums the round that the one before could not finish another way.
 
     Simulation(policy, kill=("courier", 17)).run()
 
@@ -20,6 +20,7 @@ from typing import Any
 
 from meshmend.job.protocol import NEVER
 from meshmend.job.shm.mailbox import CourierSide, WorkerSide, tell
+from meshmend.job.shm.marks import BITS, mark, of_total_in_buffer
 from meshmend.job.shm.memory import SharedMemory
 from meshmend.job.shm.records import (
     AgentRecord,
@@ -65,6 +66,8 @@ class Simulation(Interleaving):
         """Totals in device memory: the round, and the question that they answer."""
         self.placed: dict[int, int | None] = {}
         """The question that each round's total in device memory answers; None where it is in the buffer."""
+        self.sliced: dict[int, bool] = {}
+        """Whether each round's total stays in slices."""
         self.made: dict[int, Epoch] = {}
         """In which membership the total of each round was made."""
         self.posted: list[PartWanted] = []
@@ -134,7 +137,10 @@ class Simulation(Interleaving):
             assert (segment.courier.on_device == round) == (placed is not None)
             if placed is not None:
                 assert self.get(self.slices[round % 2]) == [round, placed]
+            assert (segment.courier.sliced == round) == self.sliced[round]
             assert self.get(self.totals[round % 2]) == [round, "total"]
+            made = self.made[round]
+            assert of_total_in_buffer(segment.courier, round) == mark(round, made.world << BITS | made.shrink)
             assert segment.epoch == self.made[round], f"round {round} was made in {self.made[round]}"
             self.state = self.begun + b"%d" % round
             self.digested = self.done_by_worker = round
@@ -149,6 +155,7 @@ class Simulation(Interleaving):
         while not worker.ended:
             self.wait(lambda: worker.ended or side.state_request() or side.device_request())
             self.serve(segment, side)
+            self.read_late(segment)
             request = side.state_request()
             if request is None:
                 continue
@@ -158,6 +165,12 @@ class Simulation(Interleaving):
                 side.give_state(request, round, [b"%d:" % round, state])
             else:
                 self.wait(lambda before=self.version: worker.ended or self.version != before)  # type: ignore[misc]
+
+    def read_late(self, segment: WorkerSegment) -> None:
+        """What a worker finds that the others believe dead: the mark of whatever it reads says that it is too late."""
+        for place in range(2):
+            round, _ = self.get(self.totals[place])
+            assert (NEVER if round is None else round) <= of_total_in_buffer(segment.courier, place) >> 2 * BITS
 
     def serve(self, segment: WorkerSegment, side: WorkerSide) -> None:
         """What `DeviceSums` does: add up a slice of a round that is not over."""
@@ -203,8 +216,8 @@ class Simulation(Interleaving):
             if not self.until(side.is_answered):
                 return
             assert self.get(self.part) == [round, lanes], f"{self.part} is no answer to {asked}"
-            self.placed[round] = None
-            if (round + world) % 2:
+            self.placed[round], self.sliced[round] = None, (round + world) % 3 == 0
+            if (round + world) % 3 == 1:
                 wanted = DeviceWanted(Task.ADD, round, (world, world << 40, world))
                 self.device_posted.append(wanted)
                 side.ask_device(wanted.task, wanted.round, wanted.members)
@@ -214,9 +227,10 @@ class Simulation(Interleaving):
                 assert found[-1] is Outcome.DONE
                 self.placed[round] = side._device
                 assert self.get(self.slices[round % 2]) == [round, side._device], "it was said to be complete"
-            self.put(self.totals[round % 2], round, "total")
-            side.place_total(round, on_device=self.placed[round] is not None)
             record.shrink += 1
+            side.begin_total(round)
+            self.put(self.totals[round % 2], round, "total")
+            side.place_total(round, on_device=self.placed[round] is not None, sliced=self.sliced[round])
             self.made[round] = Epoch(ATTEMPT, world, record.shrink)
             memory.done = round
             rounds, lanes = round, lanes_of(round + 1)

@@ -246,7 +246,8 @@ class Training:
             if not turn:
                 self._confirm(replica.framework)
             try:
-                result = replica.finish(total, self.step, turn)
+                with self.session.places.reading():
+                    result = replica.finish(total, self.step, turn)
             except NotFinite as error:
                 if turn:
                     why = f"{error.reason}, in sum {turn + 1} of the step; only its first sum could be left out"

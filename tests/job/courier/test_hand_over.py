@@ -48,7 +48,7 @@ class Port:
     def fetch(self, rank: int) -> None:
         self.asked.append(("fetch", rank))
 
-    def use_device(self, task: Task, round: int, look: Any) -> Outcome:
+    def use_worker(self, task: Task, round: int, look: Any) -> Outcome:
         del round, look
         self.asked.append(task)
         return self.outcome

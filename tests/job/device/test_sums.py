@@ -17,9 +17,10 @@ from meshmend.job.device.base import Block
 from meshmend.job.device.block_layout import is_direct
 from meshmend.job.device.passing import SUFFIX
 from meshmend.job.device.stand_in import StandIn
-from meshmend.job.device.sums import DeviceSums, Overtaken
+from meshmend.job.device.sums import DeviceSums
 from meshmend.job.shm import create_as_agent, open_as_agent
 from meshmend.job.shm.records import Outcome, Task
+from meshmend.job.shm.sliced import Overtaken
 from tests.job.device.members import FOOTER, RUN, SIZE, WIRE, Member, part_of
 from tests.job.shm.conftest import home as home
 

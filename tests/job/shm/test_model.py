@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from meshmend.job.protocol import NEVER
 from meshmend.job.shm.mailbox import CourierSide, WorkerSide
 from meshmend.job.shm.memory import SharedMemory
 from meshmend.job.shm.records import StateGiven, StateWanted
@@ -150,9 +151,20 @@ def _any_outcome(self: CourierSide) -> Any:
     return None if mail is None else mail.body.outcome
 
 
-def _always_placed(self: CourierSide, round: int, *, on_device: bool) -> None:
+def _always_placed(self: CourierSide, round: int, *, on_device: bool, sliced: bool) -> None:
     if on_device:
         self._segment.courier.on_device = round
+    self._segment.courier.sliced = round if sliced else NEVER
+
+
+def _always_sliced(self: CourierSide, round: int, *, on_device: bool, sliced: bool) -> None:
+    self._segment.courier.on_device = round if on_device else NEVER
+    if sliced:
+        self._segment.courier.sliced = round
+
+
+def _unmarked(self: CourierSide, round: int) -> None:
+    del self, round
 
 
 def _done_first(self: SharedMemory, value: int) -> None:
@@ -173,6 +185,8 @@ MUTANTS: list[tuple[type, str, Callable[..., Any] | property]] = [
     (CourierSide, "ask_state", _kept),
     (CourierSide, "device_outcome", _any_outcome),
     (CourierSide, "place_total", _always_placed),
+    (CourierSide, "place_total", _always_sliced),
+    (CourierSide, "begin_total", _unmarked),
     (WorkerSide, "give_state", _state_last),
     (SharedMemory, "done", property(lambda self: self._segment.courier.done, _done_first)),
 ]

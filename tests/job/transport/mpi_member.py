@@ -14,6 +14,7 @@ from meshmend.errors import JobError
 from meshmend.job.reduction.base import WireFormat
 from meshmend.job.reduction.bf16 import Bf16
 from meshmend.job.reduction.registry import KINDS
+from meshmend.job.shm.records import Outcome, Task
 from meshmend.job.transport.base import Group, Hello, Numbers, Transport
 from meshmend.job.transport.choose import choose
 from meshmend.job.transport.library_mpi import LibraryMpi
@@ -28,6 +29,8 @@ class Port:
     """A worker with memory of its own: whole numbers that every kind adds exactly."""
 
     several = False
+    opens = Outcome.DONE
+    """Whether it can see the buffers of the others."""
 
     def __init__(self, wire: WireFormat, rank: int, mesh: Placing | None = None) -> None:
         self.wire, self.mesh = wire, mesh
@@ -43,6 +46,11 @@ class Port:
 
     def neighbours(self, members: Sequence[Hello]) -> Sequence[Port]:
         raise AssertionError(f"{members} are on other hosts")
+
+    def use_worker(self, task: Task, round: int, look: object, members: Sequence[Hello]) -> Outcome:
+        del look, members
+        assert task is Task.OPEN and round == 0
+        return self.opens
 
     def before(self, point: str) -> None:
         pass
@@ -84,8 +92,11 @@ def main(folder: str) -> None:
         checked(chosen, placed, ports, rank)
     port = Port(WireFormat(KINDS[0], SIZE), rank)
     port.neighbours = lambda _: [port] * ranks  # type: ignore[method-assign]
-    together = choose(Group(comm, [Hello(other, host=1) for other in range(ranks)], rank, port, look))
-    assert isinstance(together, SharedMemory)
+    for opens in (Outcome.DONE, Outcome.CANNOT):
+        port.opens = opens if rank == 1 else Outcome.DONE
+        together = choose(Group(comm, [Hello(other, host=1) for other in range(ranks)], rank, port, look))
+        assert isinstance(together, SharedMemory)
+        assert together.sliced is (opens is Outcome.DONE), "all of them, or none"
     try:
         odd = [Hello(other, host=other, layout=int(other == 1)) for other in range(ranks)]
         choose(Group(comm, odd, rank, port, look))

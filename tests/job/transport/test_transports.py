@@ -16,6 +16,7 @@ from meshmend.job.reduction.base import WireFormat
 from meshmend.job.reduction.bf16 import Bf16
 from meshmend.job.reduction.float32 import Float32
 from meshmend.job.reduction.registry import KINDS
+from meshmend.job.shm.sliced import slices_of_pages
 from meshmend.job.transport import crew
 from meshmend.job.transport.base import Group, Hello, Numbers, slices
 from meshmend.job.transport.crew import Crew
@@ -64,6 +65,34 @@ def test_members_of_one_host_add_slices_of_each_other(kind: type, members: int) 
     for memory, seen in zip(memories, points, strict=True):
         assert memory.totals[0].tobytes() == memory.totals[1].tobytes() == wanted.tobytes()
         assert seen == ["add", "take"] * 3
+
+
+@pytest.mark.parametrize("members", [2, 5])
+@pytest.mark.parametrize("kind", KINDS)
+def test_totals_stay_in_slices_where_workers_read_them(kind: type, members: int) -> None:
+    size = 7 * 1024 + 100
+    wire = WireFormat(kind, size, 2500 if kind is Bf16 else 0)
+    memories = [Memory(wire, seed) for seed in range(members)]
+    wanted = np.zeros(size, kind.dtype)
+    wire.combine([memory.part for memory in memories], wanted)
+    barrier, tail = threading.Barrier(members), size - 7
+
+    def member(position: int) -> None:
+        transport = SharedMemory(memories, position, lambda: void(barrier.wait(30)), tail=tail)
+        assert transport.sliced
+        transport.all_reduce(0)
+
+    threads = [threading.Thread(target=member, args=[position]) for position in range(members)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    cut = slices_of_pages(tail, members, wire)
+    for memory, own in zip(memories, cut, strict=True):
+        for position, one in enumerate(cut):
+            there = memory.totals[0][one].tobytes()
+            assert there == (wanted[one].tobytes() if one == own else bytes(len(there))), f"slice {position}"
+        assert memory.totals[0][cut[-1].stop :].tobytes() == wanted[cut[-1].stop :].tobytes()
 
 
 class Members:

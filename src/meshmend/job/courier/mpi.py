@@ -63,7 +63,7 @@ class WorkerPort(Port, Protocol):
     def place(self, round: int, way: Way, look: Callable[[], None]) -> None:
         """Have the part where the group sums, on the device or in the buffer."""
 
-    def placed(self, round: int, *, on_device: bool) -> None:
+    def placed(self, round: int, *, on_device: bool = False, sliced: bool = False) -> None:
         """The total of a round is there."""
 
     def exported(self, round: int) -> npt.NDArray[np.generic]:
@@ -196,7 +196,8 @@ class Mpi:
             case Collective.REDUCE_SCATTER_ALL_GATHER:
                 self.transport.reduce_scatter(current.number)
                 self.transport.all_gather(current.number)
-        self.worker.placed(current.number, on_device=self.transport.way is Way.DEVICE)
+        on_device, sliced = self.transport.way is Way.DEVICE, self.transport.sliced
+        self.worker.placed(current.number, on_device=on_device, sliced=sliced)
         return self.worker.read(self.worker.total(current.number))
 
     def meet(self) -> Transport:
@@ -260,7 +261,7 @@ class Mpi:
             self.worker.gathered(0)  # what a device has copied of another attempt does not count
             # Its sender may have made other buffers since; then that round was nobody's sum.
             total[:] = data.view(total.dtype) if data.nbytes == total.nbytes else 0
-            self.worker.placed(self.latest, on_device=False)
+            self.worker.placed(self.latest)
         elif cast.take:
             self.worker.adopt(self.latest, data)
         return False
@@ -282,10 +283,10 @@ class Mpi:
                 self.worker.fetch(hellos[cast.source].rank)
             if not on_device:
                 return False
-            took = self.worker.use_device(Task.TAKE, self.latest, self.look) if cast.take else Outcome.DONE
+            took = self.worker.use_worker(Task.TAKE, self.latest, self.look) if cast.take else Outcome.DONE
             everybody = least(self.world, took)
             if here:
-                self.worker.use_device(Task.RELEASE, self.latest, self.look)
+                self.worker.use_worker(Task.RELEASE, self.latest, self.look)
             if everybody is Outcome.DONE:
                 return False
         return False

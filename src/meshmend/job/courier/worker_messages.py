@@ -78,10 +78,10 @@ class WorkerMessages:
         """Where the footer begins."""
         return self.wire.size - self.footer.size
 
-    def use_device(
+    def use_worker(
         self, task: Task, round: int, look: Callable[[], None] = lambda: None, members: Sequence[Hello] = ()
     ) -> Outcome:
-        """Have the worker do something with its device, and wait for that; `look` raises if a member has died."""
+        """Have the worker do something with the members' memory, and wait; `look` raises if a member has died."""
         self.side.ask_device(task, round, tuple(word for one in members for word in (one.rank, one.born)))
         while (outcome := self.side.device_outcome()) is None:
             look()
@@ -110,21 +110,22 @@ class WorkerMessages:
 
     def place(self, round: int, way: Way, look: Callable[[], None]) -> None:
         """Begin a sum: have the part where the group sums; the worker brings the next one there at once."""
+        self.side.begin_total(round)
         self.gathered(0)
         on_device = way is Way.DEVICE
         if self.segment.courier.way is not way:
             self.segment.courier.way = way
         if self.segment.worker.part_on_device is not on_device:
-            self._must(self.use_device(Task.RAISE if on_device else Task.LOWER, round, look))
+            self._must(self.use_worker(Task.RAISE if on_device else Task.LOWER, round, look))
 
-    def placed(self, round: int, *, on_device: bool) -> None:
+    def placed(self, round: int, *, on_device: bool = False, sliced: bool = False) -> None:
         """The total of a round is there."""
-        self.side.place_total(round, on_device=on_device)
+        self.side.place_total(round, on_device=on_device, sliced=sliced)
 
     def exported(self, round: int) -> npt.NDArray[np.generic]:
         """The total of a round in the buffer, wherever it was."""
-        if self.segment.courier.on_device == round:
-            self._must(self.use_device(Task.EXPORT, round))
+        if round in (self.segment.courier.on_device, self.segment.courier.sliced):
+            self._must(self.use_worker(Task.EXPORT, round))
         return self.total(round)
 
     def _must(self, outcome: Outcome) -> None:

@@ -8,12 +8,13 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from meshmend.job.device.sums import DeviceSums, Overtaken
+from meshmend.job.device.sums import DeviceSums
 from meshmend.job.reduction.base import Reduction
 from meshmend.job.reduction.exact import Outcome as Against
 from meshmend.job.reduction.packing import Addresses, DevicePart, DeviceTotal, Packing
+from meshmend.job.shm.sliced import Overtaken
 
-LATE = "the others continued without this worker, and their device memory already holds later sums"
+LATE = "the others continued without this worker, and their memory already holds later sums"
 """Why a worker ends that is `Overtaken`."""
 
 

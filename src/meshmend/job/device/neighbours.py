@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from meshmend.errors import DeviceError, JobError
 from meshmend.job.device.base import Block, Memory
-from meshmend.job.device.marks import mark, of_part, of_total
 from meshmend.job.device.passing import fetch
+from meshmend.job.shm.marks import mark, of_part, of_total
 from meshmend.job.shm.records import Outcome
 from meshmend.job.shm.segment import Segment, WorkerSegment, open_to_read
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from meshmend.job.device.base import Block, Memory, Place
 from meshmend.job.device.block_layout import layout_for
-from meshmend.job.device.marks import mark, membership
 from meshmend.job.device.passing import About, Offer
 from meshmend.job.protocol import NEVER
 from meshmend.job.reduction.base import Reduction, WireFormat
 from meshmend.job.reduction.packing import Packing
+from meshmend.job.shm.marks import mark, membership
 from meshmend.job.shm.segment import WorkerSegment
 
 

@@ -1,4 +1,4 @@
-"""Where a worker's part goes and its total comes from: its buffer in the host's memory, or device memory.
+"""Where a worker's part goes and its total comes from: buffers in the host's memory, or device memory.
 
 The members of a group decide that alike (`transport/`), and the courier tells its worker; before they have met, a
 worker that has device memory brings its part there. The footer of a message is always in the buffer, where couriers
@@ -7,7 +7,8 @@ read it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from meshmend.base.processes import cores_to_spare
@@ -17,11 +18,12 @@ from meshmend.job.device.choose import memory_of
 from meshmend.job.device.messages import LATE, PartInBlock, TotalInBlocks
 from meshmend.job.device.registered_buffers import RegisteredBuffers
 from meshmend.job.device.states import LentStates
-from meshmend.job.device.sums import DeviceSums, Overtaken
+from meshmend.job.device.sums import DeviceSums
 from meshmend.job.reduction.base import WireFormat
 from meshmend.job.shm.mailbox import WorkerSide
 from meshmend.job.shm.records import Outcome, Task, Way
 from meshmend.job.shm.segment import WorkerSegment
+from meshmend.job.shm.sliced import Overtaken, SlicedTotals
 from meshmend.job.state.digest import Digester
 
 
@@ -47,6 +49,10 @@ class Places:
         """Whether the state is on a device, and lanes are accumulated there."""
         self.buffers = RegisteredBuffers(segment, footer, self)
         """Those on the host, if the device accesses them directly."""
+        self._sliced = SlicedTotals(segment, footer)
+        """Totals on the host that are not in one piece."""
+        self._unsure: int | None = None
+        """The round of such a total, if the last one was."""
         self._memory: Memory | None = None
         self._side = WorkerSide(segment)
         self._sums: DeviceSums | None = None
@@ -135,6 +141,7 @@ class Places:
             self.states.close()
             self.states = None
         self.buffers.close()
+        self._sliced.close()
 
     def choose(self) -> None:
         """Decide where the part of a round goes, before the first of its lanes."""
@@ -181,25 +188,52 @@ class Places:
 
     def total(self, round: int) -> Any:
         """The total of a round that is done, an array or a `DeviceTotal`; the footer is in the buffer."""
+        self._unsure = round if self._sliced.has(round) else None
         if self.states is not None:
             self.states.release()  # its courier may have died before it could say so
         if self._sums is None or self._segment.courier.on_device != round:
             if self._sums is not None:
                 self._sums.release()
+            if self._unsure is not None:
+                return self._sliced.total(round)
             total = self._segment.buffers.total(round)
             found = self.buffers.total(total)
             return total if found is None else found
         there = TotalInBlocks(self._sums, round, self._end)
         return there if self.on_device else there.flat()
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """While this lasts, the last total is read; a worker that was too late must exit, whatever it has read."""
+        try:
+            yield
+        finally:
+            try:
+                if self._unsure is not None:
+                    self._sliced.check(self._unsure)
+            except Overtaken:
+                self._end(LATE)
+
+    def _open(self, members: Sequence[int]) -> Outcome:
+        """Map the buffers of the members, unless a device takes totals from this worker's own."""
+        if self.buffers.held() is not None:
+            return Outcome.CANNOT
+        return self._sliced.open(tuple(zip(members[::2], members[1::2], strict=False)))
+
     def serve(self) -> None:
-        """Carry out the courier's requests that need a device; a worker whose device fails must exit."""
+        """Carry out the courier's requests; a worker whose device fails must exit."""
         request = self._side.device_request()
         if request is None:
             return
+        wanted = request.body
         try:
-            if request.body.task in (Task.TAKE, Task.RELEASE):
-                self._side.answer_device(request, self._settled(request.body.task))
+            if wanted.task is Task.OPEN:
+                self._side.answer_device(request, self._open(wanted.members))
+            elif wanted.task is Task.EXPORT and self._sliced.has(wanted.round):
+                self._sliced.export(wanted.round)
+                self._side.answer_device(request, Outcome.DONE)
+            elif wanted.task in (Task.TAKE, Task.RELEASE):
+                self._side.answer_device(request, self._settled(wanted.task))
             elif self._sums is not None:
                 self._sums.serve()
         except Overtaken:

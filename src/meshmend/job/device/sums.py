@@ -19,19 +19,16 @@ import numpy.typing as npt
 
 from meshmend.job.device.base import Block, Memory, Place
 from meshmend.job.device.block_layout import is_direct
-from meshmend.job.device.marks import membership
 from meshmend.job.device.neighbours import Neighbours, Who
 from meshmend.job.device.own_block import OwnBlock
 from meshmend.job.reduction.base import WireFormat, slices
 from meshmend.job.reduction.exact import Outcome as Against
 from meshmend.job.reduction.packing import Addresses, Packing
 from meshmend.job.shm.mailbox import WorkerSide
+from meshmend.job.shm.marks import membership
 from meshmend.job.shm.records import DeviceWanted, Outcome, Task
 from meshmend.job.shm.segment import WorkerSegment
-
-
-class Overtaken(Exception):
-    """The others have continued without this worker, and their device memory already holds other numbers."""
+from meshmend.job.shm.sliced import Overtaken
 
 
 class Made(NamedTuple):

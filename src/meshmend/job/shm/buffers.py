@@ -2,7 +2,8 @@
 
     │ part │ total of even rounds │ total of odd rounds │         each:  │ numbers of the sum │ room │ footer │
 
-Where a step has several sums, there is room for the largest one, and the footer is always at the end.
+Where a step has several sums, there is room for the largest one, and the footer is always at the end. Each buffer
+begins with a page, so that a slice of whole pages can be mapped elsewhere (`sliced.py`).
 
 The worker writes the part, the courier the totals; couriers of the same host read each other's. The total of a round
 stays until the total of the round after next, since a member may be one round behind the others.
@@ -15,10 +16,12 @@ from __future__ import annotations
 
 import mmap
 import os
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from meshmend.base.mapped import PAGE
 from meshmend.errors import SegmentGone
 from meshmend.job.reduction.base import WireFormat
 from meshmend.job.reduction.registry import wire_format
@@ -31,13 +34,32 @@ TOTALS = 2
 BUFFERS = 1 + TOTALS
 
 
+def stride(wire: WireFormat) -> int:
+    """Bytes from one buffer to the next."""
+    return -(-wire.nbytes // PAGE) * PAGE
+
+
+def place_of_total(round: int, wire: WireFormat) -> int:
+    """Where the total of a round begins in the file, in bytes."""
+    return (1 + round % TOTALS) * stride(wire)
+
+
+class Mapped(NamedTuple):
+    """A file of buffers."""
+
+    rows: Array
+    """All of them, with what is between them."""
+    size: int
+    """How many numbers each of them holds."""
+
+
 class Buffers:
     """The buffers of one rank, described by its worker's record."""
 
     def __init__(self, files: RankFiles, worker: WorkerRecord) -> None:
         self._files, self._worker = files, worker
-        self._mapped: npt.NDArray[np.generic] | None = None
-        self._before: npt.NDArray[np.generic] | None = None
+        self._mapped: Mapped | None = None
+        self._before: Mapped | None = None
         self._generation = 0
 
     @property
@@ -58,7 +80,8 @@ class Buffers:
     @property
     def part(self) -> Array:
         """The worker's part, footer included."""
-        return np.asarray(self._all()[0])
+        rows, size = self._all()
+        return rows[0, :size]
 
     def has(self, numbers: int) -> bool:
         """Whether this many numbers of the part have arrived: a device may still be copying the rest."""
@@ -68,34 +91,41 @@ class Buffers:
         """The total of a round."""
         now = self._all()
         before = self._before if round < self._worker.since else None
-        return np.asarray((now if before is None else before)[1 + round % TOTALS])
+        rows, size = now if before is None else before
+        return rows[1 + round % TOTALS, :size]
 
     @property
     def whole(self) -> Array:
-        """All of them, as they are mapped here."""
-        return np.asarray(self._all())
+        """All of them as they are mapped here, and what is between them."""
+        return self._all().rows
 
-    def _all(self) -> npt.NDArray[np.generic]:
+    def _all(self) -> Mapped:
         """Mapped once: the memory stays what it is, even when the next worker of this rank makes its own."""
         generation = self._worker.generation
         if self._mapped is None or self._generation != generation:
             self._before, self._generation = self._mapped, generation
             wire = self.wire
-            size = BUFFERS * wire.nbytes
-            file = self._files.open("buffers", os.O_RDWR)
+            file = self.open(os.O_RDWR)
             try:
-                if os.fstat(file).st_size != size:
-                    raise SegmentGone(f"the buffers of rank {self._files.rank} are those of another worker")
-                self._mapped = np.frombuffer(mmap.mmap(file, size), wire.kind.dtype).reshape(BUFFERS, wire.size)
+                whole = mmap.mmap(file, BUFFERS * stride(wire))
+                self._mapped = Mapped(np.frombuffer(whole, wire.kind.dtype).reshape(BUFFERS, -1), wire.size)
             finally:
                 os.close(file)
         return self._mapped
+
+    def open(self, flags: int) -> int:
+        """A descriptor of the file, which the caller closes; `SegmentGone` if it is not this worker's."""
+        file = self._files.open("buffers", flags)
+        if os.fstat(file).st_size != BUFFERS * stride(self.wire):
+            os.close(file)
+            raise SegmentGone(f"the buffers of rank {self._files.rank} are those of another worker")
+        return file
 
 
 def make_buffers(files: RankFiles, worker: WritableWorkerRecord, wire: WireFormat, layout: int, since: int = 0) -> None:
     """Make a worker's buffers, once it knows the size of its messages, from this round on."""
     files.path("buffers").unlink(missing_ok=True)  # a process that has the old buffers mapped keeps them
-    os.close(files.reserve("buffers", BUFFERS * wire.nbytes))
+    os.close(files.reserve("buffers", BUFFERS * stride(wire)))
     worker.layout = layout
     worker.kind, worker.head = wire.kind.number, wire.head
     worker.numbers = wire.size

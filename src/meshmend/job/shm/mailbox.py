@@ -8,8 +8,10 @@ A round. `n` is the number of the question; each line is one write, and the writ
     ● part_wanted: n  ────────── ring ────────► reads n, body, n again; unequal or odd: no question yet
                                                 the part, into its buffer
       answered = n? no: keep waiting   ◄─ ring ── ● answered = n
+      the mark of the total's place (`marks.py`)
       yes: sums the parts of all members
       the total, into its buffer
+      on_device, sliced: whether it is whole there
       done_world, done_shrink
     ● done = round  ──────────── ring ────────► reads the epoch and the total
       assigned (a mailbox too): the lanes of the next round
@@ -24,8 +26,13 @@ numbers have arrived, and the courier waits for the ones it needs. In the same w
 is ready, for a worker whose device copies it up meanwhile. What it has copied counts only if `attempt` is the same when
 the total is done: the number changes with every attempt at a total, and when a total comes in another way.
 
+Large totals of members of one host stay in slices, one in the buffer of each member, and `sliced` = round says so. When
+a group is formed, every courier has its worker map the buffers of all members (OPEN), and all totals stay in slices, or
+none. A worker reads the slices of the others after `done`, and then their marks. A member that missed the total gets it
+from one that did not, whose worker first puts it together (EXPORT).
+
 If members sum in device memory, the parts and totals are there, and only workers can add them up. Before a worker
-writes to a part or a total, it writes the mark of that place (`device/marks.py`). In a small group, each adds up all
+writes to a part or a total, it writes the mark of that place (`shm/marks.py`). In a small group, each adds up all
 parts when the round is done, and looks at the others' marks then. In a larger one, a round has one more exchange,
 between the barriers of the group, after `answered`:
 
@@ -117,6 +124,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.job.protocol import NEVER
+from meshmend.job.shm.marks import mark, membership
 from meshmend.job.shm.records import (
     AgentOrder,
     Copies,
@@ -319,11 +327,21 @@ class CourierSide:
         mail = self._segment.worker.copies
         return mail is not None and mail.body.request == self._copies
 
-    def place_total(self, round: int, *, on_device: bool) -> None:
+    def begin_total(self, round: int) -> None:
+        """Mark the place of a round's total in the buffer, before it is written to."""
+        record = self._segment.courier
+        if round % 2:
+            record.odd_mark = mark(round, membership(record))
+        else:
+            record.even_mark = mark(round, membership(record))
+
+    def place_total(self, round: int, *, on_device: bool = False, sliced: bool = False) -> None:
         """Publish where the total of a round is, before `done` says that it is present."""
-        place = round if on_device else NEVER
-        if self._segment.courier.on_device != place:
-            self._segment.courier.on_device = place
+        record = self._segment.courier
+        if record.on_device != (place := round if on_device else NEVER):
+            record.on_device = place
+        if record.sliced != (place := round if sliced else NEVER):
+            record.sliced = place
 
     def give(self, pieces: Iterable[Any]) -> None:
         """Give the worker a state to begin with."""

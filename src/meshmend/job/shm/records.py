@@ -59,10 +59,10 @@ class Way(IntEnum):
 
 
 class Task(IntEnum):
-    """What a courier, which has no device, asks its worker to do with device memory."""
+    """What a courier, which has no device, asks its worker to do with the memory of the members."""
 
     MAP = 1
-    """Map the memory of all members of a new group."""
+    """Map the device memory of all members of a new group."""
     ADD = 2
     """Add up this member's slice of all parts."""
     LOWER = 3
@@ -70,11 +70,13 @@ class Task(IntEnum):
     RAISE = 4
     """Copy the part from the host."""
     EXPORT = 5
-    """Copy a total to the host, for a member that lacks it."""
+    """Have a total in the buffer, in one piece, for a member that lacks it."""
     TAKE = 6
     """Map the state that another worker lends, and that this one has been given."""
     RELEASE = 7
     """Stop lending the state: a process that has mapped it keeps it."""
+    OPEN = 8
+    """Map the buffers of all members of a new group (`sliced.py`)."""
 
 
 class Outcome(IntEnum):
@@ -282,7 +284,7 @@ class WorkerRecord(Record):
     state_given = Mailbox(StateGiven)
     """Written after the state file."""
     even_part = Int(NEVER)
-    """The mark (`device/marks.py`) of the part in its device memory of an even round; written before any of that."""
+    """The mark (`shm/marks.py`) of the part in its device memory of an even round; written before any of that."""
     odd_part = Int(NEVER)
     """The same of an odd round."""
     even_total = Int(NEVER)
@@ -363,10 +365,16 @@ class CourierRecord(Record):
     """Microseconds that the courier has spent on adding and copying for the last total that came in pieces."""
     attempt = Int()
     """The number of the attempt at a total that `gathered` is about; written after it became 0."""
+    even_mark = Int(NEVER)
+    """The mark (`marks.py`) of the total in the buffer that is of an even round; written before any of that."""
+    odd_mark = Int(NEVER)
+    """The same of an odd round."""
     on_device = Int(NEVER)
     """The round whose total is in the device memory of its group; any other round's is in the buffer."""
+    sliced = Int(NEVER)
+    """The round whose total is there in slices, one in the buffer of each member; any other round's is in one piece."""
     done = Int(NEVER)
-    """The last round whose total is here; written after the total and the three fields above."""
+    """The last round whose total is here; written after the total and the four fields above."""
     given = Flag()
     """The worker must begin with the state in the file of that name."""
     active = Flag()

@@ -112,8 +112,8 @@ class Port(Buffers, Protocol):
     def several(self) -> bool:
         """Whether steps have several sums, which need not be of one size; the same on all members."""
 
-    def use_device(self, task: Task, round: int, look: Callable[[], None], members: Sequence[Hello] = ()) -> Outcome:
-        """Have the worker do something with its device, and wait for that."""
+    def use_worker(self, task: Task, round: int, look: Callable[[], None], members: Sequence[Hello] = ()) -> Outcome:
+        """Have the worker do something with its device, or with the members' memory, and wait for that."""
 
     def before(self, point: str) -> None:
         """Called before each phase of a sum: tests kill there."""
@@ -159,6 +159,11 @@ class Transport(ABC):
     @abstractmethod
     def make(cls, group: Group) -> Transport | None:
         """Return a transport of this kind for a group; None if it cannot serve that group."""
+
+    @property
+    def sliced(self) -> bool:
+        """Whether `all_gather` leaves totals in slices in the members' buffers, where workers read them."""
+        return False
 
     @abstractmethod
     def reduce_scatter(self, round: int) -> None:

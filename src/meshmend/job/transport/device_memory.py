@@ -52,7 +52,7 @@ class DeviceMemory(Transport):
         if kinds == {0} or len(kinds) > 1:
             return None
         buffers = group.port.neighbours(members)
-        if least(group.comm, group.port.use_device(Task.MAP, 0, group.look, members)) is Outcome.CANNOT:
+        if least(group.comm, group.port.use_worker(Task.MAP, 0, group.look, members)) is Outcome.CANNOT:
             return None
 
         return cls(group.port, buffers, group.comm, group.look)
@@ -68,7 +68,7 @@ class DeviceMemory(Transport):
             return
         patient(self._comm.Ibarrier(), eager=self._eager)
         self._port.before("add")
-        if self._port.use_device(Task.ADD, round, self._look) is not Outcome.DONE:
+        if self._port.use_worker(Task.ADD, round, self._look) is not Outcome.DONE:
             raise Failure
         self._port.wire.combine([buffers.part[tail] for buffers in self._buffers], total[tail], self._port.tail)
 

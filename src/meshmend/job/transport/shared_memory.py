@@ -6,6 +6,9 @@
     part 3 │ a │ b │ c │ d │   have   total 3 │   │   │   │ D │   have   total 3 │ A │ B │ C │ D │
                               parts                              added
 
+Large totals stay as they are after the first half: workers read the slices where they lie (`shm/sliced.py`). Small ones
+are copied, and so are those that a device takes from the buffer.
+
 MPI does the same with messages; here there is nothing to send. Every member writes only to its own memory, so any
 member may be killed at any time: it leaves its part and its total intact, and a member that
 has passed the second barrier can read everything it needs, since all had added by then. Parts stay as they are until
@@ -21,15 +24,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from meshmend.job.shm.records import Way
-from meshmend.job.transport.base import Buffers, Group, Port, Transport, patient, slices
+from meshmend.job.shm.records import MOST_MEMBERS, Outcome, Task, Way
+from meshmend.job.shm.sliced import slices_of_pages
+from meshmend.job.transport.base import Buffers, Group, Port, Transport, least, patient, slices
 from meshmend.job.transport.crew import Crew
+
+LARGE = 1 << 18
+"""Bytes of a message whose slices are read where they lie: to copy fewer takes no longer than to map them."""
 
 
 class SharedMemory(Transport):
     """The members of a group whose memory is all on this host."""
 
     way = Way.SHARED
+    large = LARGE
 
     def __init__(
         self,
@@ -39,14 +47,17 @@ class SharedMemory(Transport):
         before: Callable[[str], None] = lambda _: None,
         crew: Crew | None = None,
         room: Callable[[], slice | None] = lambda: None,
+        tail: int | None = None,
     ) -> None:
-        self._buffers, self._position = buffers, position
+        """`tail`: totals stay in slices, and here the footer begins, which is in no slice."""
+        self._buffers, self._position, self._tail = buffers, position, tail
         self._room = room
         """Which numbers of a message the current sum has no use for, if any."""
         self._barrier, self._before = barrier, before
         self._own = buffers[position]
         self._crew = Crew(len(buffers)) if crew is None else crew
-        self._slices = slices(0, self._own.wire.size, len(buffers))
+        wire, members = self._own.wire, len(buffers)
+        self._slices = slices(0, wire.size, members) if tail is None else slices_of_pages(tail, members, wire)
 
     @classmethod
     def make(cls, group: Group) -> Transport | None:
@@ -58,19 +69,36 @@ class SharedMemory(Transport):
             patient(group.comm.Ibarrier())
 
         port = group.port
-        return cls(port.neighbours(group.members), group.position, barrier, port.before, room=partial(_room, port))
+        buffers = port.neighbours(group.members)
+        tail = port.tail if cls._stays_sliced(group) else None
+        return cls(buffers, group.position, barrier, port.before, room=partial(_room, port), tail=tail)
+
+    @property
+    def sliced(self) -> bool:
+        """Totals of the largest sum stay in slices; those of a smaller one are divided in another way."""
+        return self._tail is not None and self._room() is None
+
+    @classmethod
+    def _stays_sliced(cls, group: Group) -> bool:
+        """Whether totals stay in slices: all workers have to see those of the others."""
+        port, members = group.port, group.members
+        if not 1 < len(members) <= MOST_MEMBERS or port.wire.nbytes < cls.large:
+            return False
+        return least(group.comm, port.use_worker(Task.OPEN, 0, group.look, members)) is Outcome.DONE
 
     def reduce_scatter(self, round: int) -> None:
         """When all members have their parts: add up this member's slice.
 
         Of a message that a sum does not fill, everybody adds up the footer, which is small: then all see the same one
-        even if they took different sums for the current one.
+        even if they took different sums for the current one. What is in no slice is added up by everybody too.
         """
         self._barrier()
         self._before("add")
-        self._add(round, self._shares()[self._position])
-        if (room := self._room()) is not None:
-            self._add(round, slice(room.stop, self._own.wire.size))
+        shares, room = self._shares(), self._room()
+        self._add(round, shares[self._position])
+        rest = slice(shares[-1].stop if room is None else room.stop, self._own.wire.size)
+        if rest.start < rest.stop:
+            self._add(round, rest)
 
     def _shares(self) -> list[slice]:
         """The slices of all members."""
@@ -90,6 +118,8 @@ class SharedMemory(Transport):
         """When all members have added: copy their slices."""
         self._barrier()
         self._before("take")
+        if self.sliced:
+            return
         for position, theirs in enumerate(self._shares()):
             if position != self._position:
                 self._copy(round, position, theirs)

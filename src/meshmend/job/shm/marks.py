@@ -29,6 +29,11 @@ def of_part(worker: WorkerRecord, place: int) -> int:
     return worker.odd_part if place else worker.even_part
 
 
+def of_total_in_buffer(courier: CourierRecord, round: int) -> int:
+    """The mark of the total of even or of odd rounds in the buffer of a worker."""
+    return courier.odd_mark if round % 2 else courier.even_mark
+
+
 def of_total(worker: WorkerRecord, place: int) -> int:
     """The mark of one of its totals."""
     return worker.odd_total if place else worker.even_total
