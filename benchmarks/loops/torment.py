@@ -16,7 +16,7 @@ from xxhash import xxh3_64_intdigest
 
 import meshmend as mm
 
-LANES, BATCH, FEATURES, CLASSES = 8, 64, 1024, 10
+LANES, BATCH, FEATURES, CLASSES = 8, 64, 1024, 100  # messages of 400 KB, which stay in slices on one host
 steps, pause, buddies = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]) if sys.argv[3:] else 0
 random = np.random.default_rng(1)
 x = random.normal(size=(512, FEATURES)).astype(np.float32)
