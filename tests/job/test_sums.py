@@ -86,7 +86,7 @@ def test_a_small_sum_moves_only_what_it_has() -> None:
         SimpleNamespace(wire=WireFormat(Float32, size), part=row[0], total=lambda number, row=row: row[1 + number % 2])
         for row in rows
     ]
-    members = [SharedMemory(buffers, here, lambda: None, room=lambda: slice(used, tail)) for here in range(3)]
+    members = [SharedMemory(buffers, here, lambda *_: None, room=lambda: slice(used, tail)) for here in range(3)]
     for member in members:
         member.reduce_scatter(0)
     for member in members:

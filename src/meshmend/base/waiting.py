@@ -25,7 +25,7 @@ def spin(until: Callable[[], bool], seconds: float) -> bool:
     while not until():
         if time.monotonic() > end:
             return False
-        time.sleep(0)
+        os.sched_yield()  # unlike a sleep, of whatever length, it does not wait for a timer
     return True
 
 

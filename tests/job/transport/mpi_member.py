@@ -52,6 +52,12 @@ class Port:
         assert task is Task.OPEN and round == 0
         return self.opens
 
+    def begun(self, round: int) -> bool:
+        return round >= 0
+
+    def nap(self, seconds: float) -> None:
+        raise AssertionError(f"all have begun, and nobody sleeps for {seconds} s")
+
     def before(self, point: str) -> None:
         pass
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -53,7 +54,7 @@ def test_members_of_one_host_add_slices_of_each_other(kind: type, members: int) 
     barrier, points = threading.Barrier(members), [list[str]() for _ in range(members)]
 
     def member(position: int) -> None:
-        transport = SharedMemory(memories, position, lambda: void(barrier.wait(30)), points[position].append)
+        transport = SharedMemory(memories, position, lambda *_: void(barrier.wait(30)), points[position].append)
         for round in range(3):
             transport.all_reduce(round)
 
@@ -78,7 +79,7 @@ def test_totals_stay_in_slices_where_workers_read_them(kind: type, members: int)
     barrier, tail = threading.Barrier(members), size - 7
 
     def member(position: int) -> None:
-        transport = SharedMemory(memories, position, lambda: void(barrier.wait(30)), tail=tail)
+        transport = SharedMemory(memories, position, lambda *_: void(barrier.wait(30)), tail=tail)
         assert transport.sliced
         transport.all_reduce(0)
 
@@ -138,6 +139,12 @@ class Slow(Memory):
 
     def gathered(self, numbers: int) -> None:
         self.seen.append((numbers, self.total(0)[:numbers].tobytes() == self.wanted[:numbers].tobytes()))
+
+    def begun(self, round: int) -> bool:
+        return round < 0
+
+    def nap(self, seconds: float) -> None:
+        time.sleep(seconds)
 
     def spent(self, seconds: float) -> None:
         assert seconds >= 0
@@ -231,7 +238,7 @@ def void(_: object) -> None:
 
 def test_a_scattered_total_is_whole_only_where_it_is_this_members() -> None:
     memories = [Memory(WireFormat(Float32, SIZE), seed) for seed in range(3)]
-    SharedMemory(memories, 1, lambda: None).reduce_scatter(0)
+    SharedMemory(memories, 1, lambda *_: None).reduce_scatter(0)
     mine = slices(0, SIZE, 3)[1]
     total = memories[1].total(0)
     assert (total[mine] == sum(memory.part[mine] for memory in memories)).all()  # type: ignore[misc]

@@ -14,7 +14,9 @@ from meshmend.job.faults import Point
 from meshmend.job.protocol import Failure
 from meshmend.job.shm import MEMORY, open_to_read
 from meshmend.job.shm.buffers import Buffers
-from meshmend.job.shm.segment import CourierSegment
+from meshmend.job.shm.marks import mark, membership, of_total_in_buffer
+from meshmend.job.shm.records import Way
+from meshmend.job.shm.segment import CourierSegment, Segment
 from meshmend.job.transport.base import Hello, MeshPlans
 from meshmend.job.transport.shared_memory import host
 
@@ -26,6 +28,7 @@ class WorkerPort(WorkerMessages):
         super().__init__(segment)
         self.mesh = mesh
         self._strike = strike
+        self._group: list[Segment] = []
         self.afresh = False
         """Whether the worker must compute the next part from nothing."""
 
@@ -85,7 +88,7 @@ class WorkerPort(WorkerMessages):
 
     def neighbours(self, members: Sequence[Hello]) -> list[Buffers]:
         """The buffers of these workers of this host: the memory of one that dies is soon another worker's."""
-        own, found = self.segment, []
+        own, found = self.segment, list[Segment]()
         try:
             for member in members:
                 one = own if member.rank == own.rank else open_to_read(own.run, member.rank)
@@ -94,7 +97,25 @@ class WorkerPort(WorkerMessages):
                 _ = one.buffers.part  # mapped now, it stays what it is, whatever takes its name
                 if open_to_read(own.run, member.rank).birth != member.born:
                     raise Failure
-                found.append(one.buffers)
+                found.append(one)
         except (JobError, OSError):
             raise Failure from None  # one has died, and its memory is gone
-        return found
+        self._group = found
+        return [one.buffers for one in found]
+
+    def begun(self, round: int) -> bool:
+        """Whether the couriers of all these workers have come to the sum of a round."""
+        ours = mark(round, membership(self.segment.courier))
+        return all(of_total_in_buffer(one.courier, round) == ours for one in self._group)
+
+    def place(self, round: int, way: Way, look: Callable[[], None]) -> None:
+        """Begin a sum; the last courier of a host that does so wakes the others."""
+        super().place(round, way, look)
+        if self.begun(round):
+            for one in self._group:
+                if one.rank != self.segment.rank:
+                    one.courier_bell.ring()
+
+    def nap(self, seconds: float) -> None:
+        """Sleep until the last one rings, at most for so long."""
+        self.segment.courier_bell.wait(seconds)

@@ -95,6 +95,12 @@ class Port(Buffers, Protocol):
     def neighbours(self, members: Sequence[Hello]) -> Sequence[Buffers]:
         """The messages of these members, all of this host, own ones included; `Failure` if one has died."""
 
+    def begun(self, round: int) -> bool:
+        """Whether the couriers of all these neighbours have come to the sum of a round."""
+
+    def nap(self, seconds: float) -> None:
+        """Sleep until they have, at most for so long."""
+
     def complete(self, numbers: int, look: Callable[[], None] = lambda: None) -> None:
         """Wait until this many numbers of the part have arrived."""
 
@@ -189,11 +195,22 @@ def least(comm: Any, own: Outcome) -> Outcome:
     return found
 
 
-def patient(request: Request, *, eager: bool = False) -> None:
-    """Wait for the other members without taking the processor from workers that still compute; unless `eager`."""
-    if eager and spin(request.Test, SPIN):
-        return
-    polls = 0
+def patient(
+    request: Request, soon: Callable[[], bool] = lambda: False, nap: Callable[[float], None] | None = None
+) -> None:
+    """Wait for the other members without taking the processor from workers that still compute.
+
+    `soon` says that it can only be a moment, since all members have come so far: any sleep would take longer than that.
+    `nap` sleeps until then, at most for so many seconds; without it, we have to look often.
+    """
+    polls, spun = 0, False
     while not request.Test():
+        if not spun and soon():
+            spun = True
+            if spin(request.Test, SPIN):
+                return
         polls += 1
-        time.sleep(0 if polls < 50 else PEER_POLL / 5 if polls < 500 else PEER_POLL)
+        if nap is not None and not spun:
+            nap(PEER_POLL)
+        else:
+            time.sleep(0 if polls < 50 else PEER_POLL / 5 if polls < 500 else PEER_POLL)

@@ -21,6 +21,7 @@ Who may be killed when:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from meshmend.base.processes import cores_to_spare
@@ -40,7 +41,7 @@ class DeviceMemory(Transport):
         tail = buffers[0].part[port.tail :]
         self._mine, self._sum = tail.copy(), tail.copy()
         """Footers: this member's, which nothing else writes to, and that of all."""
-        self._eager = cores_to_spare(len(buffers))
+        self._soon = partial(cores_to_spare, len(buffers))
 
     @classmethod
     def make(cls, group: Group) -> Transport | None:
@@ -63,10 +64,10 @@ class DeviceMemory(Transport):
         if self._direct:
             self._port.before("add")
             self._mine[:] = self._port.part[tail]
-            patient(self._comm.Iallreduce(self._mine, self._sum), eager=self._eager)
+            patient(self._comm.Iallreduce(self._mine, self._sum), self._soon)
             total[tail] = self._sum
             return
-        patient(self._comm.Ibarrier(), eager=self._eager)
+        patient(self._comm.Ibarrier(), self._soon)
         self._port.before("add")
         if self._port.use_worker(Task.ADD, round, self._look) is not Outcome.DONE:
             raise Failure
@@ -76,7 +77,7 @@ class DeviceMemory(Transport):
         """Do nothing else: workers take the slices of the others, or the parts, by themselves."""
         del round
         if not self._direct:
-            patient(self._comm.Ibarrier(), eager=self._eager)
+            patient(self._comm.Ibarrier(), self._soon)
         self._port.before("take")
 
     @property

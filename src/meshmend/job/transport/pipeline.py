@@ -45,7 +45,10 @@ class Pipeline(SharedMemory):
         look: Callable[[], None],
         crew: Crew,
     ) -> None:
-        super().__init__(buffers, position, lambda: patient(begin()), port.before, crew)
+        def barrier(soon: Callable[[], bool], nap: Callable[[float], None] | None) -> None:
+            patient(begin(), soon, nap)
+
+        super().__init__(buffers, position, barrier, port.before, crew, begun=port.begun, nap=port.nap)
         self._begin, self._port, self._look = begin, port, look
         self._added: Request | None = None
         """The barrier behind the last piece; kept, since something late may still arrive for it."""
@@ -71,7 +74,7 @@ class Pipeline(SharedMemory):
 
     def all_reduce(self, round: int) -> None:
         """Add up piece after piece; while others still add one, the next one is added."""
-        self._barrier()
+        self._meet(round)
         self._before("add")
         self._busy = 0.0
         before: slice | None = None

@@ -33,6 +33,10 @@ LARGE = 1 << 18
 """Bytes of a message whose slices are read where they lie: to copy fewer takes no longer than to map them."""
 
 
+Barrier = Callable[[Callable[[], bool], Callable[[float], None] | None], None]
+"""Waits for all members; see `patient`."""
+
+
 class SharedMemory(Transport):
     """The members of a group whose memory is all on this host."""
 
@@ -43,17 +47,22 @@ class SharedMemory(Transport):
         self,
         buffers: Sequence[Buffers],
         position: int,
-        barrier: Callable[[], None],
+        barrier: Barrier,
         before: Callable[[str], None] = lambda _: None,
         crew: Crew | None = None,
         room: Callable[[], slice | None] = lambda: None,
         tail: int | None = None,
+        begun: Callable[[int], bool] = lambda _: False,
+        nap: Callable[[float], None] | None = None,
     ) -> None:
-        """`tail`: totals stay in slices, and here the footer begins, which is in no slice."""
+        """`begun` says whether all have come to a round's sum; `nap` sleeps until then.
+
+        `tail`: totals stay in slices, and here the footer begins, which is in no slice.
+        """
         self._buffers, self._position, self._tail = buffers, position, tail
         self._room = room
         """Which numbers of a message the current sum has no use for, if any."""
-        self._barrier, self._before = barrier, before
+        self._barrier, self._before, self._begun, self._nap = barrier, before, begun, nap
         self._own = buffers[position]
         self._crew = Crew(len(buffers)) if crew is None else crew
         wire, members = self._own.wire, len(buffers)
@@ -65,13 +74,14 @@ class SharedMemory(Transport):
         if group.port.mesh is not None or len({member.host for member in group.members}) > 1:
             return None
 
-        def barrier() -> None:
-            patient(group.comm.Ibarrier())
+        def barrier(soon: Callable[[], bool], nap: Callable[[float], None] | None) -> None:
+            patient(group.comm.Ibarrier(), soon, nap)
 
         port = group.port
         buffers = port.neighbours(group.members)
         tail = port.tail if cls._stays_sliced(group) else None
-        return cls(buffers, group.position, barrier, port.before, room=partial(_room, port), tail=tail)
+        room = partial(_room, port)
+        return cls(buffers, group.position, barrier, port.before, None, room, tail, port.begun, port.nap)
 
     @property
     def sliced(self) -> bool:
@@ -92,13 +102,17 @@ class SharedMemory(Transport):
         Of a message that a sum does not fill, everybody adds up the footer, which is small: then all see the same one
         even if they took different sums for the current one. What is in no slice is added up by everybody too.
         """
-        self._barrier()
+        self._meet(round)
         self._before("add")
         shares, room = self._shares(), self._room()
         self._add(round, shares[self._position])
         rest = slice(shares[-1].stop if room is None else room.stop, self._own.wire.size)
         if rest.start < rest.stop:
             self._add(round, rest)
+
+    def _meet(self, round: int) -> None:
+        """Wait until all have their parts."""
+        self._barrier(partial(self._begun, round), self._nap)
 
     def _shares(self) -> list[slice]:
         """The slices of all members."""
@@ -116,7 +130,7 @@ class SharedMemory(Transport):
 
     def all_gather(self, round: int) -> None:
         """When all members have added: copy their slices."""
-        self._barrier()
+        self._barrier(lambda: True, None)  # the others are adding too, and no worker computes
         self._before("take")
         if self.sliced:
             return
