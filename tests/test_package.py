@@ -34,7 +34,7 @@ LAW: dict[str, list[str]] = {
         "embeddings", "call_order", "hints", "training", "job", "first", "loading", "transport", "signals", "courier",
         "worker", "warm",
     ],
-    "job/session": ["listener", "message_room", "patience", "session", "solo"],
+    "job/session": ["hooks", "listener", "message_room", "own_footer", "own_part", "patience", "session", "solo"],
     "job/checkpoints": ["folders", "checkpoints", "saving"],
     "job/slices": [
         "measures", "holder", "files", "optimizers", "large_batch", "replica", "checkpoints", "saving", "answers",

@@ -65,7 +65,7 @@ def test_all_workers_have_the_founders_number_of_buddies(tmp_path: Path, rank: i
     optimizer = mm.optimizer(lambda _: {}, lambda weights, *_: (weights, {}))
     sharded, weights = Sharded(optimizer, None), Weights(np.zeros(64, np.float32))
     shard(weights, sharded, config(), session, given, lambda *_: cast(Any, SimpleNamespace(halted=lambda: True)))
-    assert cast(SliceSide, session._slices)._buddies == 0
+    assert cast(SliceSide, session._hooks)._buddies == 0
 
 
 def test_so_it_is_with_tables(tmp_path: Path) -> None:

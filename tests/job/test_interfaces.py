@@ -51,7 +51,7 @@ def test_the_test_sees_such_questions() -> None:
 
 def test_alone_and_in_a_run_a_session_has_the_same_methods() -> None:
     """What the rest of job/ calls on a session without asking which one it is."""
-    for name in ("shard", "record", "obey", "end", "exit_unneeded", "share", "round", "exchange", "digested", "leave"):
+    for name in ("hook", "record", "obey", "end", "exit_unneeded", "share", "round", "exchange", "digested", "leave"):
         assert callable(getattr(Solo, name)) and callable(getattr(WorkerSession, name))
     assert Solo.alone and Passing.alone and not WorkerSession.alone
     alone, written = Solo(4), list[int]()

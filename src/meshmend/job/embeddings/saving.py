@@ -26,7 +26,8 @@ from meshmend.job.embeddings.files import ROWS, Index, SliceFiles, name_of
 from meshmend.job.embeddings.holder import TableHolder
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.ledger import StepLedger
-from meshmend.job.session.session import Slices, WorkerSession
+from meshmend.job.session.hooks import Hooks
+from meshmend.job.session.session import WorkerSession
 from meshmend.job.session.solo import Solo
 from meshmend.job.shm.mailbox import WorkerSide
 from meshmend.job.shm.segment import WorkerSegment
@@ -173,7 +174,7 @@ class TableSaver(Saver):
             self._named.add(name)
 
 
-class TableSide(Slices):
+class TableSide(Hooks):
     """What a session asks about saving: all workers must save the same step, and none can alone."""
 
     def __init__(self, segment: WorkerSegment, saver: TableSaver) -> None:

@@ -53,7 +53,7 @@ def spread(
     tables.holder = holder
     rank = 0 if settings is None else settings.rank
     saver = TableSaver(settings, ledger, state, holder, session, rank)
-    session.shard(lambda segment, *_: TableSide(segment, saver))
+    session.hook(lambda segment, *_: TableSide(segment, saver))
     session.save = saver.halted
     return TableReplica(framework, config, holder, session, ledger, compared=settings is not None), saver
 

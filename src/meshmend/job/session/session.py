@@ -1,7 +1,8 @@
 """A worker's session with its courier: it answers the courier's questions, and waits for totals.
 
-It belongs to the main thread, which brings parts of rounds. A second thread wakes it when the doorbell rings, and
-exports the state: see `listener.py`, which has all that both threads use. The handshake is drawn in `shm/mailbox.py`.
+It belongs to the main thread, which brings parts of rounds (`own_part.py`, `own_footer.py`). A second thread wakes it
+when the doorbell rings, and exports the state: see `listener.py`, which has all that both threads use. The handshake is
+drawn in `shm/mailbox.py`.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from meshmend.job.faults import Fault, Faults, Point
 from meshmend.job.faults.kinds import COURIER, FLIP
 from meshmend.job.frameworks.base import Accumulator
 from meshmend.job.protocol import Total, divide
-from meshmend.job.reduction.footer import MOST_ROUNDS, Call, Footer, Note
+from meshmend.job.reduction.footer import MOST_ROUNDS, Footer, Note
+from meshmend.job.session.hooks import Hooks
 from meshmend.job.session.listener import Export, Listener
 from meshmend.job.session.message_room import MessageRoom, SumFormat
+from meshmend.job.session.own_footer import OwnFooter
+from meshmend.job.session.own_part import OwnPart
 from meshmend.job.session.patience import Raised, WriterPatience
-from meshmend.job.shm.mailbox import ALL, WorkerSide
+from meshmend.job.shm.mailbox import WorkerSide
 from meshmend.job.shm.records import Order, PartWanted
 from meshmend.job.shm.segment import WorkerSegment, open_as_worker
 from meshmend.job.shm.words import Mail
@@ -35,42 +39,6 @@ from meshmend.telemetry import Epoch, Patience
 
 class Unneeded(Exception):
     """The job was over before this worker became a member."""
-
-
-class Slices:
-    """What a sharded job has a session do besides: nothing, where a job is not sharded. See `slices/answers.py`."""
-
-    word = "sum"
-    """What a script calls in a round that is a step."""
-
-    def begin(self) -> None:
-        """Be called when the worker is about to be ready."""
-
-    def wanted(self, round: int) -> bool:
-        """Whether the courier waits for the update of a round."""
-        del round
-        return False
-
-    def update(self, round: int) -> None:
-        """Make it."""
-
-    def check(self) -> None:
-        """Be called before a state counts as final, and may be handed out."""
-
-    def saves(self, *, first: bool) -> bool:
-        """Whether all are to save the state after this round."""
-        del first
-        return False
-
-    def stays(self) -> bool:
-        """Whether this worker must continue although the run is halted, to save the same step as the others."""
-        return False
-
-    def halt(self) -> None:
-        """Write what nobody else will: this worker ends."""
-
-    def hand_out(self) -> None:
-        """Give copies of slices to other workers, if they are asked for; called by the listener, with its lock."""
 
 
 class WorkerSession:
@@ -88,14 +56,14 @@ class WorkerSession:
         if lanes < self.founders:
             raise JobError(f"{lanes} lanes are too few for {self.founders} workers: each needs at least one")
         self.wanted = wanted = min(self._segment.agent.wanted, lanes)  # those of new hosts wait if there are too few
-        self._footer = Footer(lanes, self._segment.agent.ranks)
-        self.places = Places(self._segment, self._footer.size, self.end)
+        self._footer = OwnFooter(self._segment, lanes)
+        size = self._footer.format.size
+        self.places = Places(self._segment, size, self.end)
         """Where parts go and totals come from."""
         self._listener = Listener(self._segment, self.places, self.end)
-        self.room = MessageRoom(self._segment, self.places, self._footer.size, lambda: self._listener.round)
-        self._digest, self._step = Later.of(0), 0
-        self._have: set[int] = set()
-        """The lanes that the part of the current round holds."""
+        self.room = MessageRoom(self._segment, self.places, size, lambda: self._listener.round)
+        self._part = OwnPart(self._segment, self.places, self.room, self._footer, self._listener, self.strike)
+        self._step = 0
         self.pause, self._saving = Raised(self._own, "paused"), Raised(self._own, "saving")
         """Tells the agent that this worker may make no progress for long; one pause may lie within another."""
         self.save: Callable[[], bool] = lambda: True
@@ -105,8 +73,6 @@ class WorkerSession:
         self.faults: Faults | None = None
         self.account = Total((), {}, 0)
         """Who did what in the last sum."""
-        self._since: int | None = None
-        """The round in which this worker joined, until it has taken part in a sum."""
         self._members: tuple[int, ...] = ()
         """Who took part in the last round."""
         self.joined: frozenset[int] = frozenset()
@@ -121,9 +87,9 @@ class WorkerSession:
         self._patience = WriterPatience(self._own, lambda: self._side.halt() is not None)
         self._job = 0
         """Its number in the script, once it is shared."""
-        self._slices = Slices()
-        """Its part in sharded updates, if the job has them."""
-        self._stays = self._listener.stays = lambda: self._slices.stays() or not self.holds()
+        self._hooks = Hooks()
+        """What a job with sharded updates or embedding tables does besides."""
+        self._stays = self._listener.stays = lambda: self._hooks.stays() or not self.holds()
         """Whether this worker must continue although the run is halted, up to a state that it can save."""
 
     @property
@@ -146,7 +112,7 @@ class WorkerSession:
         if halt is None or self._stays():
             return
         if self._side.is_active():
-            self._slices.halt()
+            self._hooks.halt()
         if halt is Order.HALT_AND_SAVE or self.first:
             self._own.saving = True
             saved = self.save() if self._side.is_active() else True  # before that it has nothing that others have not
@@ -168,7 +134,7 @@ class WorkerSession:
         own.summed_world = own.summed_shrink = 0
         self.places.begin()
         own.slices = 0  # of the job before, whose couriers may have needed it to the end
-        self._slices.begin()
+        self._hooks.begin()
         own.ready = job
         self._wait(lambda: self._side.is_active() or self._side.is_over())
         if not self._side.is_active():
@@ -178,24 +144,24 @@ class WorkerSession:
         self.epoch = Epoch(agent.attempt, courier.world, courier.shrink)
         given = self._side.take_given()
         self._listener.join(given=given is not None)
-        self._since = self._listener.round % MOST_ROUNDS
+        self._footer.joined = self._listener.round % MOST_ROUNDS
         return given
 
-    def shard(self, made: Callable[[WorkerSegment, Footer, Listener], Slices]) -> None:
-        """Before `share`: updates are sharded."""
-        self._slices = made(self._segment, self._footer, self._listener)
-        self._listener.hand_out = self._slices.hand_out
+    def hook(self, made: Callable[[WorkerSegment, Footer, Listener], Hooks]) -> None:
+        """Before `share`: this job keeps more than a replica."""
+        self._hooks = made(self._segment, self._footer.format, self._listener)
+        self._listener.hand_out = self._hooks.hand_out
 
     def digested(self, step: int, digest: Later[int], *, final: bool = True) -> None:
         """The state after the last round is final, it is the one before this step, and this is its digest.
 
         If it is not final, within a step, this is the digest of what all have alike now.
         """
-        self._digest, self._step = digest, step
+        self._footer.digest, self._step = digest, step
         if not final:
             self._own.progress += 1
             return
-        self._slices.check()
+        self._hooks.check()
         self._listener.finalize()
         if self._job:
             self._own.summed_world, self._own.summed_shrink = self.epoch.world, self.epoch.shrink
@@ -210,11 +176,8 @@ class WorkerSession:
         Yields the number of each lane that is to be computed, is sent its tree, and returns the total. `turn` says how
         many sums the step had before this one.
         """
-        own, side, buffers = self._own, self._side, self._segment.buffers
-        self._have = set()
+        self._part.begin(turn)
         proposed: SumFormat | None = None
-        if own.turn != turn:
-            own.turn = turn
         while True:
             self._listener.begin_round()
             question = self._asked()
@@ -227,59 +190,17 @@ class WorkerSession:
                     continue  # others had notes, so this was no sum: bring the same part to the next round
                 if proposed is not None or not found.digests:
                     self.end("the couriers were replaced just as workers agreed on a sum, which is lost here")
-                self.account, self._since = found, None
+                self.account, self._footer.joined = found, None
                 return total
-            self.mine = wanted = question.body.lanes
-            if not self._have <= set(wanted) or question.body.afresh:
-                self._have = set()
-            self.places.asked(question.body.round, keep=bool(self._have))
-            if not wanted and self.room.made:
-                self.places.bring_nothing(question.body.round)
-            own.inside = True
-            own.progress += 1
-            if self.room.fits(turn):
-                self.room.use(turn)
-            # Even a member without lanes brings a part: it computes one lane to learn how large that is.
-            sums = None
-            for lane in wanted or (() if self.room.fits(turn) else (0,)):
-                if lane not in self._have:
-                    self.strike(Point.COMPUTE)
-                    tree = yield lane
-                    sums = prepare(tree)
-                    if not self.room.fits(turn):
-                        proposed = self.room.fit_sum(turn, sums.reduction, self._listener.state_nbytes)
-                        if proposed is not None:
-                            break
-                        self.places.choose()
-                    if lane in wanted:
-                        part = self.places.part(sums.reduction.size, question.body.round)
-                        sums.accumulate(tree, part, first=not self._have)
-                        self._have.add(lane)
-                    self._digest.begin()  # while the device computes the lane
-                    own.progress += 1
-            if sums is not None and self._have:
-                sums.export(self.places.part(sums.reduction.size, question.body.round))
-            own.inside = False
-            call = Call(self._slices.word, self._since, turn)
+            self.mine = question.body.lanes
+            proposed = yield from self._part.compute(question.body, prepare)
             if proposed is not None:
-                self._footer.write(
-                    buffers.part, wanted, self._segment.rank, self._digest.value(), note=proposed.note(), call=call
-                )
-                side.answer(question)
-                continue
-            save = self._slices.saves(first=self.first)
-            self._footer.write(
-                buffers.part, sorted(self._have), self._segment.rank, self._digest.value(), save=save, call=call
-            )
-            if self._have:
-                self.places.publish(question.body.round)  # last: the footer is written while the device still works
-            if not self.places.buffers.copying:
-                side.answer(question)
-                continue
-            side.answer(question, copied=0)
-            for numbers in self.places.buffers.copied():
-                side.copied(numbers)
-            side.copied(ALL)
+                self._footer.write(self._hooks.word, self.mine, turn=turn, note=proposed.note())
+                self._side.answer(question)
+            else:
+                save = self._hooks.saves(first=self.first)
+                self._footer.write(self._hooks.word, self._part.lanes, turn=turn, save=save)
+                self._part.bring(question)
 
     def exchange(self, word: str, data: bytes) -> dict[int, bytes]:
         """What every worker brings to this exchange, by rank."""
@@ -293,30 +214,37 @@ class WorkerSession:
             if question is None:
                 return self._take_total()[2]
             self.room.fit_notes()
-            part, rank = self._segment.buffers.part, self._segment.rank
-            self._footer.write(
-                part, question.body.lanes, rank, self._digest.value(), note=note, call=Call(word, self._since)
-            )
+            self._footer.write(word, question.body.lanes, note=note)
             self._own.progress += 1
             self._side.answer(question)
 
-    def _asked(self) -> Mail[PartWanted] | None:
-        """The courier's question for this worker's part; None when the total is there."""
-        side, slices, number = self._side, self._slices, self._listener.round
+    def _asked(self, over: Callable[[], bool] = lambda: False) -> Mail[PartWanted] | None:
+        """The courier's question for this worker's part; None when the total is there, or all is `over`.
+
+        Until then the main thread makes the updates that the courier asks for.
+        """
+        side, hooks, number = self._side, self._hooks, self._listener.round
+
+        def news() -> bool:
+            return side.has_total(number) or side.question(number) is not None or hooks.wanted(number) or over()
+
         while True:
-            self._wait(lambda: side.has_total(number) or side.question(number) is not None or slices.wanted(number))
-            if slices.wanted(number):
-                slices.update(number)
+            self._wait(news)
+            if hooks.wanted(number):
+                hooks.update(number)
             if side.has_total(number):
                 return None
             if (question := side.question(number)) is not None:
                 return question
+            if over():
+                return None
 
     def _take_total(self) -> tuple[Any, Total, Notes]:
         """The total of the round that is done, what its footer says, and the notes in it."""
         number = self.last_round = self._listener.round
         total = self._segment.buffers.total(number)
-        found, notes, calls = self._footer.read(total), self._footer.notes(total), self._footer.calls(total)
+        footer = self._footer.format
+        found, notes, calls = footer.read(total), footer.notes(total), footer.calls(total)
         self._members = tuple(found.digests)
         self.joined = frozenset(rank for rank, call in calls.items() if call.joined is not None)
         if not notes:
@@ -356,27 +284,16 @@ class WorkerSession:
 
     def leave(self) -> None:
         """No more steps: stay until all the others have the last total too."""
-        side, buffers, here = self._side, self._segment.buffers, self._listener
+        side, here = self._side, self._listener
         here.begin_round()
         while self.room.made and not side.is_over():  # without buffers, it came too late for any step
-            self._wait(
-                lambda: (
-                    side.is_over()
-                    or side.has_total(here.round)
-                    or side.question(here.round) is not None
-                    or self._slices.wanted(here.round)
-                )
-            )
-            if self._slices.wanted(here.round):
-                self._slices.update(here.round)
-            question = side.question(here.round)
-            if side.has_total(here.round):
-                self._take_total()  # a newcomer had something to say before it leaves
-            elif question is not None:
-                buffers.part[:] = 0
-                call = Call("end", self._since)
-                self._footer.write(buffers.part, [], self._segment.rank, self._digest.value(), True, call=call)
+            question = self._asked(side.is_over)
+            if question is not None:
+                self._segment.buffers.part[:] = 0
+                self._footer.write("end", [], leaving=True)
                 side.answer(question)
+            elif side.has_total(here.round):
+                self._take_total()  # a newcomer had something to say before it leaves
         self._close()
 
     def _close(self) -> None:

@@ -67,8 +67,8 @@ class Solo:
     def digested(self, step: int, digest: Later[int], *, final: bool = True) -> None:
         """Do nothing: there is no other state to compare with."""
 
-    def shard(self, made: Callable[..., Any]) -> None:
-        """Do nothing: no courier asks for slices."""
+    def hook(self, made: Callable[..., Any]) -> None:
+        """Do nothing: no courier asks for anything."""
         del made
 
     def record(self, write: Callable[[Epoch, int], None]) -> None:

@@ -17,8 +17,9 @@ from meshmend.job.config import JobConfig
 from meshmend.job.frameworks.weights import Weights
 from meshmend.job.protocol import NEVER
 from meshmend.job.reduction.footer import Footer
+from meshmend.job.session.hooks import Hooks
 from meshmend.job.session.listener import Listener
-from meshmend.job.session.session import Slices, WorkerSession
+from meshmend.job.session.session import WorkerSession
 from meshmend.job.session.solo import Solo
 from meshmend.job.shm.mailbox import WorkerSide
 from meshmend.job.shm.records import Updated
@@ -32,7 +33,7 @@ from meshmend.job.state.codec import decode, encode
 from meshmend.telemetry import read_description
 
 
-class SliceSide(Slices):
+class SliceSide(Hooks):
     """What one worker does about slices, in one job."""
 
     word = "update"
@@ -200,7 +201,7 @@ def shard(
         sides.append(SliceSide(segment, footer, listener, made, buddies))
         return sides[0]
 
-    session.shard(side)
+    session.hook(side)
     sides[0].saver = save(made, sides[0].mine, sides[0].settled)
     session.save = sides[0].saver.halted
     return made, sides[0].saver

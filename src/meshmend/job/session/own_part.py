@@ -1,0 +1,106 @@
+"""A worker's part of a round: computes the lanes that its courier asks for, adds them up, and brings the sum.
+
+The courier asks again when other workers die: for more lanes, or in a new group. Lanes that have been added up stay in
+the part, unless the courier says that it must begin afresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+from meshmend.job.device.places import Places
+from meshmend.job.faults import Point
+from meshmend.job.frameworks.base import Accumulator
+from meshmend.job.session.listener import Listener
+from meshmend.job.session.message_room import MessageRoom, SumFormat
+from meshmend.job.session.own_footer import OwnFooter
+from meshmend.job.shm.mailbox import ALL, WorkerSide
+from meshmend.job.shm.records import PartWanted
+from meshmend.job.shm.segment import WorkerSegment
+from meshmend.job.shm.words import Mail
+
+
+class OwnPart:
+    """One worker's parts, in one job: one after another."""
+
+    def __init__(
+        self,
+        segment: WorkerSegment,
+        places: Places,
+        room: MessageRoom,
+        footer: OwnFooter,
+        listener: Listener,
+        strike: Callable[[Point], object],
+    ) -> None:
+        self._own, self._side = segment.worker, WorkerSide(segment)
+        self._places, self._room, self._footer, self._listener = places, room, footer, listener
+        self._strike = strike
+        self._turn = 0
+        self._have = set[int]()
+
+    @property
+    def lanes(self) -> list[int]:
+        """The lanes that it is over so far."""
+        return sorted(self._have)
+
+    def begin(self, turn: int) -> None:
+        """Another round, for this sum of the step."""
+        self._turn, self._have = turn, set()
+        if self._own.turn != turn:
+            self._own.turn = turn
+
+    def compute(
+        self, wanted: PartWanted, prepare: Callable[[Any], Accumulator]
+    ) -> Generator[int, Any, SumFormat | None]:
+        """Yield each lane that is missing, and be sent its tree.
+
+        Returns the format of this sum if the other workers must be told of it first, and None when the part is whole.
+        """
+        own, places, room, turn = self._own, self._places, self._room, self._turn
+        if not self._have <= set(wanted.lanes) or wanted.afresh:
+            self._have = set()
+        places.asked(wanted.round, keep=bool(self._have))
+        if not wanted.lanes and room.made:
+            places.bring_nothing(wanted.round)
+        own.inside = True
+        own.progress += 1
+        if room.fits(turn):
+            room.use(turn)
+        sums = None
+        # Even a member without lanes brings a part: it computes one lane to learn how large that is.
+        for lane in wanted.lanes or (() if room.fits(turn) else (0,)):
+            if lane in self._have:
+                continue
+            self._strike(Point.COMPUTE)
+            tree = yield lane
+            sums = prepare(tree)
+            if not room.fits(turn):
+                unknown = room.fit_sum(turn, sums.reduction, self._listener.state_nbytes)
+                if unknown is not None:
+                    own.inside = False
+                    return unknown
+                places.choose()
+            if lane in wanted.lanes:
+                part = places.part(sums.reduction.size, wanted.round)
+                sums.accumulate(tree, part, first=not self._have)
+                self._have.add(lane)
+            self._footer.digest.begin()  # while the device computes the lane
+            own.progress += 1
+        if sums is not None and self._have:
+            sums.export(places.part(sums.reduction.size, wanted.round))
+        own.inside = False
+        return None
+
+    def bring(self, question: Mail[PartWanted]) -> None:
+        """Answer the courier with the part, whose footer is written; the device may still copy it to the host."""
+        if self._have:
+            self._places.publish(question.body.round)  # last: the footer is written while the device still works
+        copies = self._places.buffers
+        if not copies.copying:
+            self._side.answer(question)
+            return
+        self._side.answer(question, copied=0)
+        for numbers in copies.copied():
+            self._side.copied(numbers)
+        self._side.copied(ALL)
