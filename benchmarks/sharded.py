@@ -77,7 +77,7 @@ def worker(kind: str, megabytes: int, steps: int, lanes: int) -> None:
                 job.update(lambda _: grads)
                 job.commit()
                 tick()
-            replica: Any = job.training._replica
+            replica: Any = job.training.replica
             whole = sum(array.size for copy in replica.holder.copies.values() for array in copy.state.values())
         print(f"held {whole / (2 * size):.4f}", flush=True)
         print(f"sent {os.uname().nodename} {(bytes_sent[-1] - bytes_sent[2]) / (steps - 3):.0f}", flush=True)

@@ -31,8 +31,8 @@ LAW: dict[str, list[str]] = {
     "job": [
         "protocol", "sharding", "state", "data", "reduction", "frameworks", "shm", "device", "faults", "exchange",
         "evaluation", "progress", "ledger", "config", "session", "sequence", "checkpoints", "replica", "slices",
-        "embeddings", "call_order", "hints", "training", "job", "first", "loading", "transport", "signals", "courier",
-        "worker", "warm",
+        "embeddings", "call_order", "hints", "training", "beginning", "job", "first", "loading", "transport", "signals",
+        "courier", "worker", "warm",
     ],
     "job/session": ["hooks", "listener", "message_room", "own_footer", "own_part", "patience", "session", "solo"],
     "job/checkpoints": ["folders", "checkpoints", "saving"],

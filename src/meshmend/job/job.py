@@ -37,6 +37,7 @@ from typing import Any
 from meshmend.base.env import Settings
 from meshmend.base.signatures import takes
 from meshmend.errors import JobError
+from meshmend.job.beginning import begin
 from meshmend.job.config import JobConfig
 from meshmend.job.data.source import size_of
 from meshmend.job.embeddings.tables import EmbeddingTables
@@ -164,18 +165,18 @@ class Job:
                 raise JobError("job.share got buddies= or slices=; give them to mm.torch.ShardedOptimizer")
             framework = sharded_framework_of(state if optimizer is None else (*state, optimizer), torch)
             sharded = Sharded(checked(of_torch(torch), torch.slices), torch.buddies, tensors=torch.slices is not None)
-            self.training.begin(framework, warm, sharded)
+            begin(self.training, framework, warm, sharded)
         elif optimizer is None:
             given = {"buddies": buddies, "slices": slices}
             for name, value in given.items():
                 if value is not None:
                     raise JobError(f"job.share got {name}={value!r} without an optimizer; give it optimizer= too")
             framework = framework_of(state)
-            self.training.begin(framework, warm, tables=tables)
+            begin(self.training, framework, warm, tables=tables)
         else:
             framework = sharded_framework_of(state, None)
             sharded = Sharded(checked(optimizer, slices), buddies, tensors=slices is not None)
-            self.training.begin(framework, warm, sharded)
+            begin(self.training, framework, warm, sharded)
         return framework.shared
 
     def epochs(self, count: int) -> Iterator[int]:
@@ -190,8 +191,8 @@ class Job:
         training.calls.check_shared("epochs")
         training.progress.until = training.lanes.first_step(count)
         stands = training.lanes.epoch_to_begin(training.step, training.epochs_done)
-        begin = training.epochs_done = count if training.passing else stands
-        for epoch in range(begin, count):
+        start = training.epochs_done = count if training.passing else stands
+        for epoch in range(start, count):
             training.epoch = epoch
             yield epoch
             training.epochs_done = epoch + 1
