@@ -237,7 +237,10 @@ class Agent:
 
     def output(self) -> list[tuple[int, str]]:
         """Return (rank, line) for everything that workers have printed since the last call."""
-        found = [(worker.rank, worker.read_output(self._output(worker.rank))) for worker in self.workers.values()]
+        found = [
+            (worker.rank, worker.output.read(self._output(worker.rank), ended=worker.status is not None))
+            for worker in self.workers.values()
+        ]
         return [(rank, line) for rank, lines in found for line in lines]
 
     def _output(self, rank: int) -> Path:

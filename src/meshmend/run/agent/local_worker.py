@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import subprocess
 import time
 from dataclasses import dataclass, field
@@ -11,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from meshmend.base.clocks import AGENT_ALERT, AGENT_REST, REPAIR, STACK_WAIT
-from meshmend.base.log_files import FULL, pack_away
 from meshmend.base.processes import doing, handles, is_here, is_stopped, name
 from meshmend.base.schema import checked
 from meshmend.base.status import DONE, HALTED, KILLED
@@ -20,7 +17,7 @@ from meshmend.job.shm import AgentSegment
 from meshmend.job.shm.mailbox import halt_of, is_over, owes
 from meshmend.job.shm.records import Phase
 from meshmend.job.signals import SHOW_STACK
-from meshmend.run.agent.output import PIECE, Tail
+from meshmend.run.agent.output import Output
 from meshmend.run.agent.pulse import CourierPulse, LoadingPulse, Pulse
 from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, WorkerError
 
@@ -42,13 +39,13 @@ class LocalWorker:
     loads: LoadingPulse = field(default_factory=LoadingPulse)
     carries: CourierPulse = field(default_factory=CourierPulse)
     still: int = 0
-    tail: Tail = field(default_factory=Tail)
     seen: RankSeen | None = None
     """The last observation."""
-    packed: int = 0
-    """Pieces of its output that have been compressed."""
     ended: float = 0.0
     """When its end was detected."""
+
+    def __post_init__(self) -> None:
+        self.output = Output(self.segment.agent)
 
     @property
     def processes(self) -> list[int]:
@@ -235,32 +232,6 @@ class LocalWorker:
         except JobError:
             return False  # its memory is damaged: the next look finds out
         return not self.still
-
-    def read_output(self, path: Path) -> list[str]:
-        """Return the next lines that it has printed; all of them once it has exited."""
-        agent, ended = self.segment.agent, self.status is not None
-        agent.shown = max(agent.shown, 0)
-        with contextlib.suppress(FileNotFoundError):
-            if os.stat(path).st_size > agent.shown:
-                return self._lines(path, ended=ended)
-        return []
-
-    def _lines(self, path: Path, *, ended: bool) -> list[str]:
-        lines: list[str] = []
-        agent = self.segment.agent
-        more = True
-        with path.open("rb") as file:
-            while more:
-                file.seek(agent.shown)
-                data = file.read(PIECE)
-                more = ended and len(data) == PIECE
-                some, done = self.tail.cut(data, time.monotonic(), ended=ended and not more)
-                agent.shown += done
-                lines += some
-        if agent.shown // FULL > self.packed:
-            self.packed = agent.shown // FULL
-            pack_away(path, agent.shown)
-        return lines
 
 
 def _is_stuck(segment: AgentSegment) -> bool:

@@ -1,4 +1,4 @@
-"""A worker's output, cut into lines as it arrives. A long log is compressed (base/log_files.py).
+"""A worker's output, read from its log as it arrives and cut into lines. A long log is compressed (base/log_files.py).
 
 Long lines come in pieces, and progress bars once per second.
 
@@ -9,15 +9,54 @@ The output of many workers can only be shown in whole lines, so the newest state
 from __future__ import annotations
 
 import codecs
+import contextlib
+import os
+import time
+from pathlib import Path
 
 from meshmend.base.clocks import PROGRESS_BAR
+from meshmend.base.log_files import FULL, pack_away
+from meshmend.job.shm.records import WritableAgentRecord
 
 PIECE = 1 << 20
 """Bytes per read; a longer line is shown in pieces."""
 
 
+class Output:
+    """The log of one worker. How far it has been shown is in its agent's record, for another agent that takes over."""
+
+    def __init__(self, own: WritableAgentRecord) -> None:
+        self._own, self._tail = own, Tail()
+        self._packed = 0
+        """Pieces that have been compressed."""
+
+    def read(self, path: Path, *, ended: bool) -> list[str]:
+        """Return the next lines that it has printed; all of them once it has exited."""
+        own = self._own
+        own.shown = max(own.shown, 0)
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(path).st_size > own.shown:
+                return self._lines(path, ended=ended)
+        return []
+
+    def _lines(self, path: Path, *, ended: bool) -> list[str]:
+        own, lines, more = self._own, list[str](), True
+        with path.open("rb") as file:
+            while more:
+                file.seek(own.shown)
+                data = file.read(PIECE)
+                more = ended and len(data) == PIECE
+                some, done = self._tail.cut(data, time.monotonic(), ended=ended and not more)
+                own.shown += done
+                lines += some
+        if own.shown // FULL > self._packed:
+            self._packed = own.shown // FULL
+            pack_away(path, own.shown)
+        return lines
+
+
 class Tail:
-    """One worker's output."""
+    """Cuts what a worker prints into lines."""
 
     def __init__(self) -> None:
         self._bar, self._shown = "", float("-inf")
