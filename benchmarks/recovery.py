@@ -34,7 +34,7 @@ from meshmend import report
 from meshmend.base.processes import kill
 from meshmend.job.shm.inspect import member
 from meshmend.report import Incident
-from meshmend.telemetry import Committed, Event, Log, Part, Struck, read
+from meshmend.telemetry import Committed, Component, Event, Log, Struck, read
 
 SCRIPT = Path(__file__).parent / "loops" / "recover.py"
 WORKERS = 4
@@ -105,7 +105,7 @@ def kill_mpirun(job: subprocess.Popen[bytes], folder: Path, steps: list[int]) ->
             time.sleep(0.005)
         if job.poll() is None and first is not None:
             log = log or Log(folder, "benchmark")
-            log.write(Struck(epoch=first.epoch, what=Part.MPIRUN, fault="mpirun", step=first.step))
+            log.write(Struck(epoch=first.epoch, what=Component.MPIRUN, fault="mpirun", step=first.step))
             kill(first.mpirun)
 
 

@@ -27,7 +27,21 @@ import numpy as np
 
 from meshmend.base.processes import TICK, running
 from meshmend.base.processes import name as program
-from meshmend.telemetry import Began, Committed, Died, Epoch, Event, Formed, How, Log, Opened, Part, Saved, Steps, Why
+from meshmend.telemetry import (
+    Began,
+    Committed,
+    Component,
+    Died,
+    Epoch,
+    Event,
+    Formed,
+    How,
+    Log,
+    Opened,
+    Saved,
+    Steps,
+    Why,
+)
 from meshmend.telemetry.compaction import compact
 from meshmend.telemetry.folder import FULL, segment
 from meshmend.telemetry.steps import MOST
@@ -94,7 +108,7 @@ def launcher(steps: int, rate: float, workers: int) -> Iterator[Event]:
     yield Began(time=START, epoch=Epoch(0), workers=workers, spares=0, on_failure="shrink")
     yield Formed(time=START, epoch=Epoch(0, 1), ranks=[*range(workers)], why=Why.BEGIN)
     for number, step in enumerate(range(int(HOUR * rate), steps, int(HOUR * rate))):
-        died = {"what": Part.COURIER, "how": How.LOST, "rank": 1, "process": number + 1, "step": step}
+        died = {"what": Component.COURIER, "how": How.LOST, "rank": 1, "process": number + 1, "step": step}
         yield Died(time=START + step / rate, epoch=Epoch(0, 1, number), **died)
 
 

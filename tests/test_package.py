@@ -68,7 +68,7 @@ LAW: dict[str, list[str]] = {
     ],
     "job/device": [
         "base", "packing_plain", "stand_in", "kernels", "packing_cuda", "digests", "cuda", "passing", "trial",
-        "block_layout", "own_block", "neighbours", "sums", "messages", "states", "host_memory", "choose",
+        "block_layout", "own_block", "mapped_blocks", "sums", "messages", "states", "host_memory", "choose",
         "registered", "registered_buffers", "places", "failures",
     ],
     "job/transport": [

@@ -18,7 +18,7 @@ from keeper import Keeper
 from meshmend.base.processes import is_alive, kill
 from meshmend.job.faults import KINDS, Target
 from meshmend.job.shm.inspect import Member
-from meshmend.telemetry import Part
+from meshmend.telemetry import Component
 
 SPARE = 64
 """Blocks of a file system that are taken one by one."""
@@ -53,7 +53,7 @@ class Strike:
     name: str
     strike: Callable[[Scene], None]
     """Returns when the trouble is over, from where on the run has to recover."""
-    part: Part = Part.WORKER
+    part: Component = Component.WORKER
     weight: float = 1.0
     """How often, compared with others: those that take long are rare."""
     members: int = 2
@@ -206,12 +206,12 @@ def _part(scene: Scene) -> None:
     scene.bed.mend(scene.host)
 
 
-add(Strike("launcher", _launcher, Part.LAUNCHER, 2, 1, ends=taken_over))
-add(Strike("term", _term, Part.LAUNCHER, 1, 1, ends=taken_over))
-add(Strike("term-all", _term_all, Part.LAUNCHER, 1, 1, ends=taken_over))
-add(Strike("pipe", _pipe, Part.LAUNCHER, 1, 1))
-add(Strike("disk-full", _disk, Part.HOST, 1, 1))
-add(Strike("memory-full", _memory, Part.WORKER, 1, 2, of_rank=True))
-add(Strike("host-reboot", _reboot, Part.HOST, 0.5, ends=taken_over))
-add(Strike("host-lost", _lose, Part.HOST, 0.3, hosts=2))
-add(Strike("partition", _part, Part.HOST, 0.5, hosts=2))
+add(Strike("launcher", _launcher, Component.LAUNCHER, 2, 1, ends=taken_over))
+add(Strike("term", _term, Component.LAUNCHER, 1, 1, ends=taken_over))
+add(Strike("term-all", _term_all, Component.LAUNCHER, 1, 1, ends=taken_over))
+add(Strike("pipe", _pipe, Component.LAUNCHER, 1, 1))
+add(Strike("disk-full", _disk, Component.HOST, 1, 1))
+add(Strike("memory-full", _memory, Component.WORKER, 1, 2, of_rank=True))
+add(Strike("host-reboot", _reboot, Component.HOST, 0.5, ends=taken_over))
+add(Strike("host-lost", _lose, Component.HOST, 0.3, hosts=2))
+add(Strike("partition", _part, Component.HOST, 0.5, hosts=2))

@@ -15,7 +15,7 @@ from meshmend import JobError
 from meshmend.demo import demo, story
 from meshmend.job.shm import ranks_of
 from meshmend.job.shm.home import runs
-from meshmend.telemetry import Epoch, Formed, Log, Part, Struck, Why
+from meshmend.telemetry import Component, Epoch, Formed, Log, Struck, Why
 from tests.jobs.jobs import processes, wait_for
 from tests.report.made import Attempt, run
 
@@ -77,7 +77,7 @@ def test_the_script_runs_alone() -> None:
 
 
 def test_the_cue_for_mpirun_comes_after_both_victims_are_back() -> None:
-    made = {"what": Part.WORKER, "fault": "kill", "step": story.STRIKE}
+    made = {"what": Component.WORKER, "fault": "kill", "step": story.STRIKE}
     world = {"why": Why.JOIN, "joined": [2]}
     cue, epoch = story.Cue(), Epoch(0, 1)
     begin = Formed(epoch=epoch, ranks=[0, 1, 2, 3], why=Why.BEGIN)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from meshmend.telemetry import Died, Formed, How, Part, Why, read
+from meshmend.telemetry import Component, Died, Formed, How, Why, read
 from tests.jobs.jobs import Job
 
 
 def deaths(job: Job) -> list[tuple[int, How, int]]:
     """The workers that the launcher saw die: the rank, how, and the exit status or the number of the signal."""
     events = read(job.path, "launcher")
-    return [(e.rank, e.how, e.value) for e in events if isinstance(e, Died) and e.what is Part.WORKER]
+    return [(e.rank, e.how, e.value) for e in events if isinstance(e, Died) and e.what is Component.WORKER]
 
 
 def hosts_lost(job: Job) -> list[str]:
     events = read(job.path, "launcher")
-    return [event.host for event in events if isinstance(event, Died) and event.what is Part.HOST]
+    return [event.host for event in events if isinstance(event, Died) and event.what is Component.HOST]
 
 
 def worlds(job: Job) -> list[tuple[int, Why]]:

@@ -11,13 +11,13 @@ from meshmend.job.protocol import divide
 from meshmend.telemetry import (
     Began,
     Committed,
+    Component,
     Died,
     Epoch,
     Event,
     Formed,
     How,
     Opened,
-    Part,
     Repaired,
     Skipped,
     Started,
@@ -64,12 +64,12 @@ def opened(rank: int, step: int = 0, attempt: int = 0, time: float = T0, **data:
 
 
 def struck(rank: int, time: float, epoch: Epoch, fault: str = "kill", **values: int) -> Struck:
-    what = Part.COURIER if fault == "courier" else Part.WORKER
+    what = Component.COURIER if fault == "courier" else Component.WORKER
     return Struck(time=time, epoch=epoch, what=what, fault=fault, rank=rank, **values)
 
 
 def killed(rank: int, time: float, epoch: Epoch, **values: int) -> Died:
-    return Died(time=time, epoch=epoch, what=Part.WORKER, how=How.SIGNAL, value=9, rank=rank, **values)
+    return Died(time=time, epoch=epoch, what=Component.WORKER, how=How.SIGNAL, value=9, rank=rank, **values)
 
 
 def repaired(

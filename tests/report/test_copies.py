@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from meshmend.report.copies import Copies
+from meshmend.report.copies import CopyCount
 from meshmend.telemetry import Committed, Epoch, SingleCopies
 
 
-def copies(*changes: tuple[float, int], last: float) -> Copies:
-    found = Copies()
+def copies(*changes: tuple[float, int], last: float) -> CopyCount:
+    found = CopyCount()
     for time, slices in changes:
         found.add(SingleCopies(time=time, epoch=Epoch(0, 1, 1), rank=0, round=3, slices=slices, of=12))
     found.add(Committed(time=last, epoch=Epoch(0, 1, 1), rank=0, step=9, by=[[0, 1]], digest="0", metrics={}))

@@ -119,9 +119,9 @@ def test_a_resume_costs_the_steps_that_are_done_again() -> None:
 
 
 def test_goodput_counts_a_moment_once() -> None:
-    from meshmend.report.goodput import Lost, _apart
+    from meshmend.report.goodput import LostTime, _apart
 
-    found = [Lost(0, 4, "recovery"), Lost(3, 6, "start"), Lost(5, 5.5, "down"), Lost(9, 12, "recovery")]
+    found = [LostTime(0, 4, "recovery"), LostTime(3, 6, "start"), LostTime(5, 5.5, "down"), LostTime(9, 12, "recovery")]
     pieces = _apart(found, 1, 10)
     assert [(one.begin, one.end, one.reason) for one in pieces] == [
         (1, 3, "recovery"), (3, 5, "start"), (5, 5.5, "down"), (5.5, 6, "start"), (9, 10, "recovery"),

@@ -14,13 +14,13 @@ from meshmend.report import Incident, Level, State, fold, found, incidents
 from meshmend.telemetry import (
     Began,
     Committed,
+    Component,
     Died,
     Ended,
     Epoch,
     Event,
     Formed,
     How,
-    Part,
     Repaired,
     Skipped,
     Started,
@@ -50,7 +50,7 @@ def formed(time: float, epoch: Epoch, why: Why, ranks: tuple[int, ...] = (0, 1, 
 
 
 def lost_mpirun(time: float, epoch: Epoch = FIRST) -> Died:
-    return Died(time=time, epoch=epoch, what=Part.MPIRUN, how=How.LOST)
+    return Died(time=time, epoch=epoch, what=Component.MPIRUN, how=How.LOST)
 
 
 BEFORE = [formed(0, FIRST, Why.BEGIN), *commits(steady(0, END, 1.0))]
@@ -155,7 +155,7 @@ def test_a_death_reported_late_is_no_new_incident() -> None:
     late = [
         repaired(0, 4.01, 4.05, [0, 1], FIRST, SHRUNK),
         *commits(steady(30, 50, 4.06), (0, 1), SHRUNK),
-        Died(time=4.3, epoch=FIRST, what=Part.COURIER, how=How.LOST, rank=2, process=7),
+        Died(time=4.3, epoch=FIRST, what=Component.COURIER, how=How.LOST, rank=2, process=7),
         killed(2, 4.31, FIRST, process=7),
     ]
     incident = only(*late)
@@ -164,7 +164,8 @@ def test_a_death_reported_late_is_no_new_incident() -> None:
     again = [
         Started(time=5.0, epoch=FIRST, rank=2, process=8),
         Died(
-            time=5.1, epoch=FIRST, what=Part.WORKER, how=How.EXIT, value=1, rank=2, process=8, step=40, member=False
+            time=5.1, epoch=FIRST, what=Component.WORKER, how=How.EXIT, value=1,
+            rank=2, process=8, step=40, member=False,
         ),
     ]  # fmt: skip
     first, second = incidents([*BEFORE, *late, *again])
@@ -191,7 +192,7 @@ def test_a_hang_is_seen_only_later() -> None:
     incident = only(
         struck(2, 4.0, FIRST, "hang", step=31),
         *commits({4.05: 30}),
-        Died(time=7.0, epoch=FIRST, what=Part.WORKER, how=How.HANG, rank=2, step=31),
+        Died(time=7.0, epoch=FIRST, what=Component.WORKER, how=How.HANG, rank=2, step=31),
         repaired(0, 7.01, 7.05, [0, 1], FIRST, SHRUNK),
         *commits({7.06: 31}, (0, 1), SHRUNK),
     )
@@ -203,7 +204,7 @@ def test_a_flip_is_found_after_any_number_of_steps() -> None:
     incident = only(
         struck(2, 4.0, FIRST, "flip", step=30),
         *commits(steady(30, 40, 4.1)),
-        Died(time=6.0, epoch=FIRST, what=Part.WORKER, how=How.EVICTED, rank=2, step=40),
+        Died(time=6.0, epoch=FIRST, what=Component.WORKER, how=How.EVICTED, rank=2, step=40),
         repaired(0, 6.01, 6.05, [0, 1], FIRST, SHRUNK),
         *commits({6.06: 40}, (0, 1), SHRUNK),
     )
@@ -219,7 +220,7 @@ def test_what_fails_before_a_flip_is_found_is_another_incident() -> None:
             *commits({4.1: 30}),
             repaired(0, 4.51, 4.55, [0, 2], FIRST, SHRUNK),
             *commits(steady(31, 35, 4.6), (0, 2), SHRUNK),
-            Died(time=6.0, epoch=SHRUNK, what=Part.WORKER, how=How.EVICTED, rank=2, step=35),
+            Died(time=6.0, epoch=SHRUNK, what=Component.WORKER, how=How.EVICTED, rank=2, step=35),
             *commits({6.06: 35}, (0,), AGAIN),
         ]
     )
@@ -229,7 +230,7 @@ def test_what_fails_before_a_flip_is_found_is_another_incident() -> None:
 def test_an_eviction_is_reported_by_the_courier_and_by_the_launcher() -> None:
     events = [
         struck(2, 4.0, FIRST, "flip"),
-        Died(time=4.02, epoch=FIRST, what=Part.WORKER, how=How.EVICTED, rank=2),
+        Died(time=4.02, epoch=FIRST, what=Component.WORKER, how=How.EVICTED, rank=2),
         *commits({4.05: 30, 4.15: 31, 4.25: 32}, (0, 1), SHRUNK),
         killed(2, 4.18, FIRST),
     ]
@@ -287,7 +288,7 @@ def test_a_host_takes_its_ranks_along() -> None:
             *BEFORE,
             repaired(0, 4.01, 4.05, [0], FIRST, SHRUNK),
             *commits(steady(30, 40, 4.06), (0,), SHRUNK),
-            Died(time=9.0, epoch=FIRST, what=Part.HOST, how=How.LOST, host="b", ranks=[1, 2]),
+            Died(time=9.0, epoch=FIRST, what=Component.HOST, how=How.LOST, host="b", ranks=[1, 2]),
             formed(9.1, SECOND, Why.HOST_LOST, (0,)),
             *commits({10.0: 40}, (0,), SECOND),
         ]
@@ -348,7 +349,7 @@ def test_each_failure_that_leads_to_a_restart_is_an_incident_of_its_own() -> Non
 
 def test_what_dies_before_the_first_world_belongs_to_the_next_attempt() -> None:
     deaths = [
-        Died(time=1.0, epoch=Epoch(0), what=Part.WORKER, how=How.EXIT, value=1, rank=rank, process=9, member=False)
+        Died(time=1.0, epoch=Epoch(0), what=Component.WORKER, how=How.EXIT, value=1, rank=rank, process=9, member=False)
         for rank in range(2)
     ]  # fmt: skip
     begin = [
@@ -466,15 +467,15 @@ def test_the_fold_can_follow_a_run() -> None:
 @pytest.mark.parametrize(
     ("event", "words"),
     [
-        (Died(epoch=FIRST, what=Part.WORKER, how=How.COURIER_LOST, rank=2), "worker 2 lost its courier"),
-        (Died(epoch=FIRST, what=Part.WORKER, how=How.SIGNAL, value=11, rank=2), "worker 2 SIGSEGV"),
-        (Died(epoch=FIRST, what=Part.MPIRUN, how=How.LATE), "mpirun late"),
-        (Died(epoch=FIRST, what=Part.HOST, how=How.LOST, host="node7", ranks=[1]), "host node7 lost"),
-        (Struck(epoch=FIRST, what=Part.MPIRUN, fault="mpirun"), "mpirun"),
-        (Struck(epoch=FIRST, what=Part.COURIER, fault="courier", rank=1), "courier 1"),
-        (Struck(epoch=FIRST, what=Part.WORKER, fault="flip", rank=1), "worker 1 flip"),
-        (Struck(epoch=FIRST, what=Part.LAUNCHER, fault="launcher"), "launcher"),
-        (Struck(epoch=FIRST, what=Part.HOST, fault="host", rank=3), "host of worker 3"),
+        (Died(epoch=FIRST, what=Component.WORKER, how=How.COURIER_LOST, rank=2), "worker 2 lost its courier"),
+        (Died(epoch=FIRST, what=Component.WORKER, how=How.SIGNAL, value=11, rank=2), "worker 2 SIGSEGV"),
+        (Died(epoch=FIRST, what=Component.MPIRUN, how=How.LATE), "mpirun late"),
+        (Died(epoch=FIRST, what=Component.HOST, how=How.LOST, host="node7", ranks=[1]), "host node7 lost"),
+        (Struck(epoch=FIRST, what=Component.MPIRUN, fault="mpirun"), "mpirun"),
+        (Struck(epoch=FIRST, what=Component.COURIER, fault="courier", rank=1), "courier 1"),
+        (Struck(epoch=FIRST, what=Component.WORKER, fault="flip", rank=1), "worker 1 flip"),
+        (Struck(epoch=FIRST, what=Component.LAUNCHER, fault="launcher"), "launcher"),
+        (Struck(epoch=FIRST, what=Component.HOST, fault="host", rank=3), "host of worker 3"),
     ],
 )
 def test_causes_in_words(event: Event, words: str) -> None:
@@ -484,7 +485,7 @@ def test_causes_in_words(event: Event, words: str) -> None:
 def test_a_worker_that_dies_before_it_has_the_state_is_not_in_step_0() -> None:
     incident = only(
         formed(4.0, SECOND, Why.JOIN),
-        Died(time=4.1, epoch=SECOND, what=Part.WORKER, how=How.SIGNAL, value=9, rank=2, process=7, step=0),
+        Died(time=4.1, epoch=SECOND, what=Component.WORKER, how=How.SIGNAL, value=9, rank=2, process=7, step=0),
         repaired(0, 4.11, 4.2, [0, 1], SECOND, Epoch(0, 2, 1)),
         *commits(steady(END, END + 5, 4.3), (0, 1), Epoch(0, 2, 1)),
     )

@@ -24,7 +24,7 @@ from meshmend.base.status import DONE, HALTED, KILLED
 from meshmend.job.shm import create_as_agent, leave, open_as_courier, open_as_worker, ranks_of, world_folder
 from meshmend.job.shm.files import RankFiles
 from meshmend.job.shm.mailbox import CourierSide, tell
-from meshmend.job.shm.records import Order, Phase
+from meshmend.job.shm.records import CourierPhase, Order
 from meshmend.run.agent import agent as agent_module
 from meshmend.run.agent import local_worker, messages
 from meshmend.run.agent.agent import Agent
@@ -256,9 +256,11 @@ def test_a_courier_that_needs_a_world_is_stuck_at_once_and_a_slow_repair_later(w
     courier.world = 1
     seen = []
     for phase, since in [
-        (Phase.CARRYING, 0.0), (Phase.REPAIRING, time.monotonic()), (Phase.REPAIRING, time.monotonic() - REPAIR - 1),
-        (Phase.NEEDS_WORLD, time.monotonic()),
-    ]:  # fmt: skip
+        (CourierPhase.CARRYING, 0.0),
+        (CourierPhase.REPAIRING, time.monotonic()),
+        (CourierPhase.REPAIRING, time.monotonic() - REPAIR - 1),
+        (CourierPhase.NEEDS_WORLD, time.monotonic()),
+    ]:
         courier.phase_since, courier.phase = since, phase
         seen.append(worker.observe().stuck)
     assert seen == [False, False, True, True]

@@ -13,10 +13,10 @@ from meshmend.base.processes import Identity
 from meshmend.errors import JobError
 from meshmend.run import heartbeat
 from meshmend.run.entry import attach, resume
-from meshmend.run.heartbeat import NOTE, Note, beating, require_alone
+from meshmend.run.heartbeat import NOTE, RunningLauncher, beating, require_alone
 from meshmend.run.spec import RunSpec
 
-FAR = Note(host="far", process=Identity(4711, 5, boot=1, space=1))
+FAR = RunningLauncher(host="far", process=Identity(4711, 5, boot=1, space=1))
 
 
 @pytest.fixture(autouse=True)

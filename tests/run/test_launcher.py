@@ -25,7 +25,7 @@ from meshmend.run.supervisor import messages as m
 from meshmend.run.supervisor.actions import Action
 from meshmend.run.supervisor.observations import Cause, RankSeen, StopSignal
 from meshmend.run.world.world import World, output_of
-from meshmend.telemetry import Began, Died, Ended, Epoch, Formed, How, Part, Started, Why, read
+from meshmend.telemetry import Began, Component, Died, Ended, Epoch, Formed, How, Started, Why, read
 from tests.processes import DEADLINE
 
 
@@ -159,12 +159,12 @@ def test_a_world_is_entered_on_all_hosts_and_killed(launcher: Launcher, capsys: 
     ("action", "kind", "values"),
     [
         (actions.NoteAttempt(3, attached=True), Began, {"epoch": Epoch(3), "attached": True, "workers": 3}),
-        (death(status=-9), Died, {"rank": 2, "what": Part.WORKER, "how": How.SIGNAL, "value": 9, "step": 4}),
+        (death(status=-9), Died, {"rank": 2, "what": Component.WORKER, "how": How.SIGNAL, "value": 9, "step": 4}),
         (death(status=3), Died, {"rank": 2, "how": How.EXIT, "value": 3, "epoch": Epoch(0, 5, 1)}),
         (death(status=-9, cause=Cause.HANG), Died, {"rank": 2, "how": How.HANG, "member": True}),
-        (actions.NoteHostLost("b", (seen(),)), Died, {"what": Part.HOST, "host": "b", "ranks": [2]}),
-        (actions.NoteMpirunLost(actions.Loss.LATE), Died, {"what": Part.MPIRUN, "how": How.LATE}),
-        (actions.NoteMpirunLost(actions.Loss.GONE), Died, {"what": Part.MPIRUN, "how": How.LOST}),
+        (actions.NoteHostLost("b", (seen(),)), Died, {"what": Component.HOST, "host": "b", "ranks": [2]}),
+        (actions.NoteMpirunLost(actions.Loss.LATE), Died, {"what": Component.MPIRUN, "how": How.LATE}),
+        (actions.NoteMpirunLost(actions.Loss.GONE), Died, {"what": Component.MPIRUN, "how": How.LOST}),
     ],
 )
 def test_what_happened_is_written_down(launcher: Launcher, action: Action, kind: type, values: dict[str, Any]) -> None:

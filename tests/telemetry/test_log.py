@@ -21,10 +21,10 @@ from meshmend.telemetry import (
     PASSING,
     Began,
     Committed,
+    Component,
     Epoch,
     Log,
     Opened,
-    Part,
     Patience,
     Struck,
     always,
@@ -34,7 +34,7 @@ from meshmend.telemetry import (
 
 
 def struck(rank: int) -> Struck:
-    return Struck(epoch=Epoch(0, 1), what=Part.WORKER, fault="kill", rank=rank, time=float(rank))
+    return Struck(epoch=Epoch(0, 1), what=Component.WORKER, fault="kill", rank=rank, time=float(rank))
 
 
 @contextmanager

@@ -13,11 +13,11 @@ from meshmend.errors import FormatError, JobError
 from meshmend.telemetry import (
     FORMAT,
     Committed,
+    Component,
     Died,
     Epoch,
     How,
     Log,
-    Part,
     Skipped,
     folder_of,
     follow,
@@ -32,7 +32,7 @@ from tests.telemetry.test_log import struck
 
 
 def test_one_writer_can_be_read_alone(tmp_path: Path) -> None:
-    died = Died(epoch=Epoch(0, 1), rank=1, what=Part.WORKER, how=How.SIGNAL, value=9)
+    died = Died(epoch=Epoch(0, 1), rank=1, what=Component.WORKER, how=How.SIGNAL, value=9)
     Log(tmp_path, "launcher").write(died)
     Log(tmp_path, "worker-0").write(struck(1))
     assert read(tmp_path, "launcher") == [died] and len(read(tmp_path)) == 2

@@ -9,6 +9,7 @@ import pytest
 from meshmend.telemetry import (
     Began,
     Committed,
+    Component,
     Died,
     Differed,
     Ended,
@@ -19,7 +20,6 @@ from meshmend.telemetry import (
     Halting,
     How,
     Opened,
-    Part,
     Raised,
     Repaired,
     Saved,
@@ -36,8 +36,8 @@ EPOCH = Epoch(1, 2, 3)
 ONE_OF_EACH = [
     Began(epoch=EPOCH, workers=4, spares=1, on_failure="replace"),
     Formed(epoch=EPOCH, ranks=[0, 1], why=Why.JOIN, joined=[1]),
-    Died(epoch=EPOCH, what=Part.WORKER, how=How.SIGNAL, value=9, rank=2, process=812, step=7),
-    Died(epoch=EPOCH, what=Part.HOST, how=How.LOST, host="b", ranks=[2, 3]),
+    Died(epoch=EPOCH, what=Component.WORKER, how=How.SIGNAL, value=9, rank=2, process=812, step=7),
+    Died(epoch=EPOCH, what=Component.HOST, how=How.LOST, host="b", ranks=[2, 3]),
     Started(epoch=EPOCH, rank=2, process=813, host="b"),
     Halting(epoch=EPOCH, reason="BadStart", details={"ranks": [1], "workers": 2}, writer=0),
     Ended(epoch=EPOCH, status=0),
@@ -50,7 +50,7 @@ ONE_OF_EACH = [
     Skipped(epoch=EPOCH, rank=0, step=5, by=[[0, 4]], why="NaN"),
     Saved(epoch=EPOCH, step=5, path="step-5", seconds=0.1, nbytes=9),
     Raised(epoch=EPOCH, rank=0, step=5, error="ValueError", trace="…"),
-    Struck(epoch=EPOCH, what=Part.COURIER, fault="courier", rank=1, point="allreduce", step=5),
+    Struck(epoch=EPOCH, what=Component.COURIER, fault="courier", rank=1, point="allreduce", step=5),
     Steps.gather(
         [
             Committed(epoch=EPOCH, rank=0, step=step, by=[[0, 4]], digest=f"{step:012x}", metrics={"loss": 1.0})

@@ -18,7 +18,7 @@ from meshmend import Mesh, report, testbed
 from meshmend.mesh.grid import Chip
 from meshmend.run.console import sentence, world_reason
 from meshmend.run.supervisor.messages import HostBack, MpirunLost
-from meshmend.telemetry import Died, Formed, Part, read
+from meshmend.telemetry import Component, Died, Formed, read
 from tests.jobs.conftest import undisturbed as undisturbed
 from tests.jobs.jobs import SCRIPT
 from tests.testbed.beds import ALLREDUCE, left, need_testbed
@@ -202,7 +202,7 @@ def test_training_goes_on_round_what_is_lost(
     assert weights == [undisturbed("steps=150")] * survivors, run.output
     events = read(tmp_path / "runs" / "bed")
     assert report.check(events).findings == []
-    lost = [event.host for event in events if isinstance(event, Died) and event.what is Part.HOST]
+    lost = [event.host for event in events if isinstance(event, Died) and event.what is Component.HOST]
     assert len(lost) == len(Mesh.parse(mesh).live) - survivors
 
 

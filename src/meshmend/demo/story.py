@@ -27,7 +27,7 @@ from meshmend.base.units import duration_text
 from meshmend.demo.screen import Screen
 from meshmend.errors import JobError
 from meshmend.job.shm.inspect import Member, member
-from meshmend.telemetry import Event, Formed, Log, Part, Struck, folder_of, follow, read
+from meshmend.telemetry import Component, Event, Formed, Log, Struck, folder_of, follow, read
 from meshmend.testing import fail_at
 
 SCRIPT = Path(__file__).with_name("digits.py")
@@ -165,7 +165,7 @@ def _strike(process: subprocess.Popen[str], screen: Screen, folder: Path, run: s
 
 
 def _kill_mpirun(survivor: Member, folder: Path) -> None:
-    struck = Struck(epoch=survivor.epoch, what=Part.MPIRUN, fault="mpirun", step=survivor.step)
+    struck = Struck(epoch=survivor.epoch, what=Component.MPIRUN, fault="mpirun", step=survivor.step)
     Log(folder / folder_of(survivor.run), "demo").write(struck)
     kill(survivor.mpirun)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from meshmend.base.env import Settings, log_every
 from meshmend.job.data.lanes import Lanes
-from meshmend.job.progress import Progress
+from meshmend.job.progress import StepLines
 from meshmend.job.state.digest import Later
 from meshmend.telemetry import (
     Committed,
@@ -30,7 +30,7 @@ from meshmend.telemetry import (
 
 
 @dataclass
-class Unwritten:
+class PendingStep:
     """A step that is done, and not recorded yet."""
 
     epoch: Epoch
@@ -73,9 +73,9 @@ class StepLedger:
         self._batch = 0
         self._strange = False
         """Whether a metric was NaN or Inf: the worker says so once."""
-        self.progress = Progress(log_every() if settings is None else settings.log_every)
+        self.progress = StepLines(log_every() if settings is None else settings.log_every)
         """Which steps are printed."""
-        self._pending: Unwritten | Committed | None = None
+        self._pending: PendingStep | Committed | None = None
 
     def opened(self, epoch: Epoch, step: int, lanes: Lanes, reduction: str, job: int) -> None:
         """From this step on, this worker takes part."""
@@ -105,13 +105,13 @@ class StepLedger:
         Metrics that a device is still computing are not waited for: such a step is printed when it is recorded.
         """
         self.epoch = epoch
-        pending = Unwritten(epoch, self._rank, step, by, len(list(active)), digest, metrics, first, stall)
+        pending = PendingStep(epoch, self._rank, step, by, len(list(active)), digest, metrics, first, stall)
         self.progress.stalled(stall)
         if not any(isinstance(value, Later) for value in metrics.values()):
             self._say(pending)
         self._pending = pending
 
-    def _say(self, step: Unwritten) -> None:
+    def _say(self, step: PendingStep) -> None:
         """Print a step, if it is time for that and this worker is the first; say once that a metric is NaN or Inf."""
         if step.said:
             return
@@ -134,7 +134,7 @@ class StepLedger:
     def pending(self) -> dict[str, Any] | None:
         """The step that is not recorded yet, for a worker that joins."""
         pending = self._pending  # another thread may ask
-        if isinstance(pending, Unwritten):
+        if isinstance(pending, PendingStep):
             pending = None if self.log is None else pending.event()
         return None if pending is None else pending.values()
 
@@ -148,7 +148,7 @@ class StepLedger:
     def confirm(self) -> None:
         """Record the last step."""
         pending = self._pending
-        if isinstance(pending, Unwritten):
+        if isinstance(pending, PendingStep):
             self._say(pending)
             pending = None if self.log is None else pending.event()
         try:

@@ -23,7 +23,7 @@ def seconds_between(text: str) -> float:
     return float("inf") if text == NEVER else read_duration(text, "--log-every", JobError)
 
 
-class Progress:
+class StepLines:
     """When a step gets a line, and what the line says: times are means over the steps since the line before."""
 
     def __init__(self, every: str = "") -> None:

@@ -30,7 +30,7 @@ from meshmend.job.call_order import CallOrder
 from meshmend.job.checkpoints.checkpoints import DIVERGED
 from meshmend.job.checkpoints.saving import Saver, State, check_name
 from meshmend.job.config import JobConfig
-from meshmend.job.data.cache_file import Place
+from meshmend.job.data.cache_file import CacheHome
 from meshmend.job.data.feed import Feed
 from meshmend.job.evaluation import Evaluation, digest_of
 from meshmend.job.faults import Faults, Point
@@ -89,8 +89,8 @@ class Training:
             self.session.save = self.saver.halted
             self.session.holds = self._holds
             self.ledger.log.wait = self.session.waits_for_room
-        place = Place() if settings is None else Place(shared_memory_of(settings.run), MEMORY)
-        self.input = Feed(data, self.lanes, lambda: self.mine, place)
+        home = CacheHome() if settings is None else CacheHome(shared_memory_of(settings.run), MEMORY)
+        self.input = Feed(data, self.lanes, lambda: self.mine, home)
         config.kind.warm()
 
     @property

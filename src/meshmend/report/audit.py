@@ -17,7 +17,7 @@ from itertools import chain, islice, pairwise
 import numpy as np
 
 from meshmend.errors import FormatError
-from meshmend.report.copies import Copies
+from meshmend.report.copies import CopyCount
 from meshmend.report.evaluations import Evaluations
 from meshmend.report.findings import (
     MOST,
@@ -83,7 +83,7 @@ class Audit:
     ledger: Ledger = field(default_factory=Ledger)
     stalls: Stalls = field(default_factory=Stalls)
     evaluations: Evaluations = field(default_factory=Evaluations)
-    copies: Copies = field(default_factory=Copies)
+    copies: CopyCount = field(default_factory=CopyCount)
 
     def add(self, event: Event) -> None:
         """Take in an event."""

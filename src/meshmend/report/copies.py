@@ -8,7 +8,7 @@ from meshmend.telemetry import Committed, Event, SingleCopies, Steps
 
 
 @dataclass
-class Copies:
+class CopyCount:
     """A fold over events."""
 
     most: int = 0

@@ -75,7 +75,7 @@ class State:
 
 
 @dataclass
-class Group:
+class IncidentEvents:
     """The failures and the changes of epoch of one incident."""
 
     was: Epoch
@@ -113,11 +113,11 @@ def fold(state: State, event: Event) -> State:
     return state
 
 
-def groups(state: State) -> Iterator[Group]:
+def groups(state: State) -> Iterator[IncidentEvents]:
     """What belongs together, in order of epochs; the failures of workers that had not joined come last."""
     epochs = state.epochs()
     removed, left, apart = _assign(state, epochs)
-    group: Group | None = None
+    group: IncidentEvents | None = None
     for was, epoch in pairwise(epochs):
         if was.attempt != epoch.attempt and was.attempt in state.done:
             yield from _close(state, group, left.pop(was.attempt, []))
@@ -133,7 +133,7 @@ def groups(state: State) -> Iterator[Group]:
             not (restarted and group.level is not Level.CHECKPOINT) and _is_over(state, group, epoch, victims)
         ):
             yield from _close(state, group, [])
-            group = Group(was)
+            group = IncidentEvents(was)
         group.epochs.append(epoch)
         group.victims += victims
         group.level = max(group.level, level or Level.SHRINK, key=lambda one: one.value)
@@ -160,16 +160,16 @@ Removed = dict[Epoch, list[Victim]]
 Left = dict[int, list[Victim]]
 
 
-def _assign(state: State, epochs: Sequence[Epoch]) -> tuple[Removed, Left, list[Group]]:
+def _assign(state: State, epochs: Sequence[Epoch]) -> tuple[Removed, Left, list[IncidentEvents]]:
     """Return the epoch without each victim; victims that nothing followed, by attempt; those that had not joined."""
     repairs = [*chain.from_iterable(state.repairs.values())]
     removed: Removed = {}
     left: Left = {}
-    apart: dict[tuple[Epoch, int], Group] = {}
+    apart: dict[tuple[Epoch, int], IncidentEvents] = {}
     for victim in sorted(state.victims.values(), key=lambda victim: victim.begin):
         seen, step = victim.last_seen(repairs), max(victim.steps, default=UNKNOWN)
         if not victim.member and state.timeline.reached(victim.attempt, max(0, step)):
-            group = apart.setdefault((Epoch(seen.attempt, seen.world), step), Group(seen))
+            group = apart.setdefault((Epoch(seen.attempt, seen.world), step), IncidentEvents(seen))
             group.victims.append(victim)
             continue
         if not victim.member:
@@ -182,7 +182,7 @@ def _assign(state: State, epochs: Sequence[Epoch]) -> tuple[Removed, Left, list[
     return removed, left, [*apart.values()]
 
 
-def _is_over(state: State, group: Group, until: Epoch | None, victims: Sequence[Victim]) -> bool:
+def _is_over(state: State, group: IncidentEvents, until: Epoch | None, victims: Sequence[Victim]) -> bool:
     """Whether recovery had ended when these failed: a new step had been committed, in which none of them failed."""
     found = state.timeline.first_new(group.epochs[-1], until)
     if found is None:
@@ -190,7 +190,7 @@ def _is_over(state: State, group: Group, until: Epoch | None, victims: Sequence[
     return all(max(victim.steps, default=found[0] + 1) > found[0] for victim in victims)
 
 
-def _close(state: State, group: Group | None, victims: list[Victim]) -> Iterator[Group]:
+def _close(state: State, group: IncidentEvents | None, victims: list[Victim]) -> Iterator[IncidentEvents]:
     """End a group at the end of an attempt that nothing followed, with what failed there."""
     if group is not None and victims and not _is_over(state, group, None, victims):
         group.victims += victims
@@ -199,4 +199,4 @@ def _close(state: State, group: Group | None, victims: list[Victim]) -> Iterator
         yield group
     if victims:
         seen = max(event.epoch for victim in victims for event in victim.events)
-        yield Group(seen, victims=victims)
+        yield IncidentEvents(seen, victims=victims)

@@ -24,7 +24,7 @@ REASONS = "down", "repeated", "start", "recovery"
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostTime:
     """An interval, in seconds since 1970, in which the run made no progress that counts."""
 
     begin: float
@@ -38,7 +38,7 @@ class Goodput:
 
     begin: float
     end: float
-    pieces: list[Lost] = field(default_factory=list)
+    pieces: list[LostTime] = field(default_factory=list)
     """What was lost, in order and without overlap."""
 
     @property
@@ -82,25 +82,25 @@ def goodput(
     """Divide the time of a run, from its beginning to `last`."""
     if not attempts:
         return Goodput(last, last)
-    found: list[Lost] = []
+    found: list[LostTime] = []
     for (_, ended), (again, _) in pairwise(attempts):
         if ended is not None:
-            found.append(Lost(ended.time, again.time, "down"))
+            found.append(LostTime(ended.time, again.time, "down"))
     for span in void:
         times = timeline.between(span.attempt, span.begin, span.end)
         if len(times):
-            found.append(Lost(float(times[0]), float(times[-1]), "repeated"))
+            found.append(LostTime(float(times[0]), float(times[-1]), "repeated"))
     for began, ended in attempts:
         first = timeline.first(began.epoch.attempt)
-        found.append(Lost(began.time, first if first is not None else ended.time if ended else last, "start"))
+        found.append(LostTime(began.time, first if first is not None else ended.time if ended else last, "start"))
     for one in incidents:
         end = last if one.end is None else one.end - (one.ordinary or 0.0)
-        found.append(Lost(one.begin, end, "recovery"))
+        found.append(LostTime(one.begin, end, "recovery"))
     begin = attempts[0][0].time
     return Goodput(begin, max(begin, last), _apart(found, begin, max(begin, last)))
 
 
-def _apart(found: Iterable[Lost], low: float, high: float) -> list[Lost]:
+def _apart(found: Iterable[LostTime], low: float, high: float) -> list[LostTime]:
     """The same time without overlap: each moment belongs to the first of its reasons."""
     edges: list[tuple[float, int, int]] = []
     for one in found:
@@ -108,14 +108,14 @@ def _apart(found: Iterable[Lost], low: float, high: float) -> list[Lost]:
         if begin < end:
             place = REASONS.index(one.reason)
             edges += [(begin, 1, place), (end, -1, place)]
-    open_, before, pieces = [0] * len(REASONS), low, list[Lost]()
+    open_, before, pieces = [0] * len(REASONS), low, list[LostTime]()
     for when, change, place in sorted(edges):
         reason = next((name for name, count in zip(REASONS, open_, strict=True) if count), None)
         if reason is not None and when > before:
             if pieces and pieces[-1].reason == reason and pieces[-1].end == before:
-                pieces[-1] = Lost(pieces[-1].begin, when, reason)
+                pieces[-1] = LostTime(pieces[-1].begin, when, reason)
             else:
-                pieces.append(Lost(before, when, reason))
+                pieces.append(LostTime(before, when, reason))
         open_[place] += change
         before = when
     return pieces

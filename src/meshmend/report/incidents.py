@@ -12,8 +12,8 @@ from functools import reduce
 from itertools import chain
 
 from meshmend.base.units import agree, workers
-from meshmend.report.fold import Group, Level, State, fold, groups
-from meshmend.report.timeline import Pace
+from meshmend.report.fold import IncidentEvents, Level, State, fold, groups
+from meshmend.report.timeline import CommitTimes
 from meshmend.telemetry import Died, Epoch, Event, Formed, Repaired, Struck, Why
 
 PHASES = "detect", "revoke", "shrink", "re-form", "exchange", "roll forward", "state", "recompute", "first commit"
@@ -73,7 +73,7 @@ def found(state: State) -> list[Incident]:
     return [replace(incident, number=number) for number, incident in enumerate(made, 1)]
 
 
-def _measure(state: State, group: Group, pace: Pace) -> Incident:
+def _measure(state: State, group: IncidentEvents, pace: CommitTimes) -> Incident:
     timeline = state.timeline
     repairs = [repair for epoch in group.epochs for repair in state.repairs.get(epoch, [])]
     formed = [state.formed[epoch] for epoch in group.epochs if epoch in state.formed]
@@ -110,7 +110,7 @@ def _measure(state: State, group: Group, pace: Pace) -> Incident:
     )
 
 
-def _what(group: Group, formed: Iterable[Formed], attempts: Iterable[int]) -> list[str]:
+def _what(group: IncidentEvents, formed: Iterable[Formed], attempts: Iterable[int]) -> list[str]:
     ordered = sorted(group.victims, key=lambda victim: (max(event.epoch for event in victim.events), victim.begin))
     causes = [victim.words() for victim in ordered]
     resumed = [f"resumed as attempt {attempt}" for attempt in attempts]
@@ -123,7 +123,7 @@ def _why(event: Formed) -> str:
     return f"{workers(event.joined)} {agree(len(event.joined), 'joins', 'join')}"
 
 
-def _times(group: Group, repairs: Iterable[Repaired]) -> dict[str, float]:
+def _times(group: IncidentEvents, repairs: Iterable[Repaired]) -> dict[str, float]:
     """Seconds of each phase."""
     sums: dict[int, dict[str, float]] = {}
     for repair in repairs:

@@ -18,13 +18,13 @@ from meshmend.report.victims import Victim
 from meshmend.telemetry import (
     Began,
     Committed,
+    Component,
     Died,
     Ended,
     Epoch,
     Event,
     Formed,
     Opened,
-    Part,
     Repaired,
     Started,
     Steps,
@@ -93,7 +93,7 @@ class Roster:
                 self._move([event.rank], Condition.ACTIVE, event.time, only=LIVE)
             case Repaired():
                 self._move(event.active, Condition.ACTIVE, event.time, only={Condition.STANDBY})
-            case Died(what=Part.WORKER | Part.COURIER | Part.HOST):
+            case Died(what=Component.WORKER | Component.COURIER | Component.HOST):
                 self._died(event)
             case Ended():
                 ended = Condition.STOPPED if event.status else Condition.FINISHED
@@ -113,7 +113,7 @@ class Roster:
                 worker.condition, worker.since = to, time
 
     def _died(self, event: Died) -> None:
-        for rank in [event.rank] if event.what is not Part.HOST else event.ranks:
+        for rank in [event.rank] if event.what is not Component.HOST else event.ranks:
             worker = self.worker(rank)
             if rank < 0 or (event.process and worker.process not in (0, event.process)):
                 continue  # its replacement has been started already

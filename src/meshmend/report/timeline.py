@@ -105,16 +105,16 @@ class Timeline:
         own = (steps for epoch, steps in self.epochs.items() if epoch.attempt == attempt)
         return min((float(piece.columns[0][0]) for steps in own for piece in steps), default=None)
 
-    def pace(self) -> Pace:
+    def pace(self) -> CommitTimes:
         """The ordinary time between commits, for any step."""
         attempts: dict[int, list[Pieces]] = {}
         for epoch, steps in self.epochs.items():
             attempts.setdefault(epoch.attempt, []).append(steps)
-        return Pace(attempts)
+        return CommitTimes(attempts)
 
 
 @dataclass(frozen=True)
-class Pace:
+class CommitTimes:
     """All commits, by attempt."""
 
     attempts: dict[int, list[Pieces]]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from meshmend.base.processes import signal_name
-from meshmend.telemetry import UNKNOWN, Died, Epoch, How, Part, Repaired, Struck
+from meshmend.telemetry import UNKNOWN, Component, Died, Epoch, How, Repaired, Struck
 
 Failure = Struck | Died
 LAST = 1 << 62
@@ -47,7 +47,7 @@ class Victim:
     def last_seen(self, repairs: Iterable[Repaired]) -> Epoch:
         """Return the last epoch that it was part of, according to the reports and the repairs of its world."""
         epoch = max(event.epoch for event in self.events)
-        if any(event.what in (Part.MPIRUN, Part.LAUNCHER) for event in self.events):
+        if any(event.what in (Component.MPIRUN, Component.LAUNCHER) for event in self.events):
             return epoch._replace(shrink=LAST)  # no shrink helps: a new world is formed
         ranks = {rank for event in self.events for rank in (event.rank, *getattr(event, "ranks", ()))}
         alive = [r.epoch for r in repairs if r.epoch[:2] == epoch[:2] and ranks & {*r.active}]
@@ -69,7 +69,7 @@ class Victim:
 
 def key_of(event: Failure) -> tuple[object, ...]:
     """What an event is about: a worker by its process, which its replacement does not share."""
-    if event.what in (Part.WORKER, Part.COURIER):
+    if event.what in (Component.WORKER, Component.COURIER):
         return event.epoch.attempt, event.rank, event.process or ("world", event.epoch.world)
     host = event.host if isinstance(event, Died) else ""
     return *event.epoch[:2], event.what, host, event.rank
@@ -81,7 +81,8 @@ def _name(event: Failure) -> str:
         return f"{what} {event.host}"
     if event.rank == UNKNOWN:
         return what
-    return f"{what} {event.rank}" if event.what in (Part.WORKER, Part.COURIER) else f"{what} of worker {event.rank}"
+    own = event.what in (Component.WORKER, Component.COURIER)
+    return f"{what} {event.rank}" if own else f"{what} of worker {event.rank}"
 
 
 def _how(event: Died) -> str:

@@ -13,7 +13,7 @@ from meshmend.errors import JobError
 from meshmend.job.faults import KINDS, FaultKind, Target, chaos_kinds
 from meshmend.job.shm.inspect import Member, member, members
 from meshmend.run.spec import load_spec
-from meshmend.telemetry import UNKNOWN, Ended, Log, Part, Struck, folder_of, read
+from meshmend.telemetry import UNKNOWN, Component, Ended, Log, Struck, folder_of, read
 
 
 def inject_failures(run: str, *, every: float, kinds: Sequence[str], count: int | None, seed: int) -> int:
@@ -40,7 +40,7 @@ def inject_failures(run: str, *, every: float, kinds: Sequence[str], count: int 
         struck += 1
         print(f"chaos {struck}: {kind.name}" + ("" if kind.of_run else f" of worker {victim.rank}"), flush=True)
         if kind.settles:
-            _await_end(victim, victim.agent if kind.part in (Part.LAUNCHER, Part.AGENT) else victim.worker)
+            _await_end(victim, victim.agent if kind.part in (Component.LAUNCHER, Component.AGENT) else victim.worker)
         next_ = time.monotonic() + dice.expovariate(1 / every)
     ends = [event for event in read(folder_of(run), "launcher") if isinstance(event, Ended)]
     print(

@@ -41,7 +41,7 @@ Refusal = Callable[[Host, Collection[Host]], str]
 
 
 @dataclass(frozen=True)
-class Note:
+class DoorAddress:
     """How to find the door of a run."""
 
     address: str
@@ -60,7 +60,7 @@ class Door:
         self.strangers: deque[str] = deque()
         """Addresses of clients that do not know the secret, to be reported."""
         self._known: set[str] = set()
-        note = Note(self._listener.address, self._listener.port, self._secret.hex())
+        note = DoorAddress(self._listener.address, self._listener.port, self._secret.hex())
         try:
             _write(self._path, json.dumps(asdict(note)))
         except OSError:
@@ -118,7 +118,7 @@ def address(folder: Path) -> str:
     return "" if note is None else f"{note.address}:{note.port}"
 
 
-def _ask(note: Note, host: Host) -> str | None:
+def _ask(note: DoorAddress, host: Host) -> str | None:
     """What the door says; raises where it cannot be reached, or drops the connection."""
     secret, until = bytes.fromhex(note.secret), time.monotonic() + PROBE_SILENCE
     with socket.create_connection((note.address, note.port), PROBE_SILENCE) as line:
@@ -130,9 +130,9 @@ def _ask(note: Note, host: Host) -> str | None:
     return _unpad(said[SIZE:]) if known else None
 
 
-def _read(folder: Path) -> Note | None:
+def _read(folder: Path) -> DoorAddress | None:
     try:
-        note = checked(Note, loads((folder / NOTE).read_bytes()))
+        note = checked(DoorAddress, loads((folder / NOTE).read_bytes()))
         return note if len(bytes.fromhex(note.secret)) == SIZE else None
     except (OSError, FormatError, ValueError):
         return None

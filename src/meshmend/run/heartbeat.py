@@ -30,7 +30,7 @@ LONGEST = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class Note:
+class RunningLauncher:
     """Which launcher a run has."""
 
     host: str = field(default_factory=socket.gethostname)
@@ -38,7 +38,7 @@ class Note:
 
 
 @contextlib.contextmanager
-def beating(folder: Path, note: Note | None = None) -> Iterator[None]:
+def beating(folder: Path, note: RunningLauncher | None = None) -> Iterator[None]:
     """Be the launcher of the run in this folder, for other hosts to see."""
     path, ended = folder / NOTE, threading.Event()
 
@@ -49,7 +49,7 @@ def beating(folder: Path, note: Note | None = None) -> Iterator[None]:
 
     with contextlib.suppress(OSError):  # a full disk is reported elsewhere, and must not prevent training
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(asdict(note or Note())))
+        path.write_text(json.dumps(asdict(note or RunningLauncher())))
     thread = threading.Thread(target=beat, name="meshmend heartbeat", daemon=True)
     thread.start()
     try:
@@ -81,10 +81,10 @@ def require_alone(
             )
 
 
-def _look(folder: Path) -> tuple[Note, int] | None:
+def _look(folder: Path) -> tuple[RunningLauncher, int] | None:
     """Return the note and its time; opens it again each time, which makes a network file system fetch it again."""
     try:
         with opened(folder / NOTE) as file:
-            return checked(Note, loads(file.read(LONGEST))), os.fstat(file.fileno()).st_mtime_ns
+            return checked(RunningLauncher, loads(file.read(LONGEST))), os.fstat(file.fileno()).st_mtime_ns
     except (OSError, FormatError):
         return None

@@ -27,7 +27,7 @@ from meshmend.run.supervisor.messages import (
     WrongSide,
 )
 from meshmend.run.supervisor.observations import Cause, RankSeen
-from meshmend.telemetry import Began, Died, Ended, Epoch, Event, Formed, Halting, How, Log, Part, Started, Why
+from meshmend.telemetry import Began, Component, Died, Ended, Epoch, Event, Formed, Halting, How, Log, Started, Why
 
 HOW = {
     Cause.HANG: How.HANG,
@@ -72,7 +72,7 @@ class Journal:
                 epoch = Epoch(self.epoch.attempt, seen.world, seen.shrink) if member else self.epoch
                 how, value = _how(seen)
                 self._write(
-                    Died(epoch=epoch, what=Part.WORKER, how=how, value=value, rank=seen.rank, process=seen.process,
+                    Died(epoch=epoch, what=Component.WORKER, how=how, value=value, rank=seen.rank, process=seen.process,
                          step=step, member=member)
                 )  # fmt: skip
             case actions.NoteHalt(reason=reason, writer=writer):
@@ -82,9 +82,9 @@ class Journal:
                 world, shrink = max(((one.world, one.shrink) for one in ranks), default=(0, 0))
                 epoch = Epoch(self.epoch.attempt, world, shrink)
                 gone = [one.rank for one in ranks]
-                self._write(Died(epoch=epoch, what=Part.HOST, how=How.LOST, host=host, ranks=gone))
+                self._write(Died(epoch=epoch, what=Component.HOST, how=How.LOST, host=host, ranks=gone))
             case actions.NoteMpirunLost(how=how):
-                self._write(Died(epoch=self.epoch, what=Part.MPIRUN, how=LOSSES[how]))
+                self._write(Died(epoch=self.epoch, what=Component.MPIRUN, how=LOSSES[how]))
 
     def started(self, rank: int, process: int, host: str) -> None:
         """Record that a worker was started."""

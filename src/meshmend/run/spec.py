@@ -129,7 +129,7 @@ class RunSpec:
 
 
 @dataclass(frozen=True)
-class Saved:
+class RunFile:
     """What `run.json` holds."""
 
     version: str
@@ -164,7 +164,7 @@ def load_spec(run: str, **changes: Any) -> RunSpec:
     return spec
 
 
-def load_saved(run: str) -> Saved:
+def load_saved(run: str) -> RunFile:
     """Read `run.json`; refuse it if it is damaged or in a format that this version does not read."""
     path = folder_of(run) / "run.json"
     if not path.exists():
@@ -183,4 +183,4 @@ def load_saved(run: str) -> Saved:
         RunSpec(**found)
     except (FormatError, JobError) as error:
         raise damaged(path, error) from None
-    return Saved(version if isinstance(version, str) else "unknown", found)
+    return RunFile(version if isinstance(version, str) else "unknown", found)

@@ -37,6 +37,7 @@ from meshmend.telemetry.steps import Steps as Steps
 from meshmend.telemetry.types import UNKNOWN as UNKNOWN
 from meshmend.telemetry.types import Began as Began
 from meshmend.telemetry.types import Committed as Committed
+from meshmend.telemetry.types import Component as Component
 from meshmend.telemetry.types import Died as Died
 from meshmend.telemetry.types import Differed as Differed
 from meshmend.telemetry.types import Ended as Ended
@@ -46,7 +47,6 @@ from meshmend.telemetry.types import Formed as Formed
 from meshmend.telemetry.types import Halting as Halting
 from meshmend.telemetry.types import How as How
 from meshmend.telemetry.types import Opened as Opened
-from meshmend.telemetry.types import Part as Part
 from meshmend.telemetry.types import Raised as Raised
 from meshmend.telemetry.types import Repaired as Repaired
 from meshmend.telemetry.types import Saved as Saved

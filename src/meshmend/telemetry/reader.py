@@ -38,7 +38,7 @@ def _ignore(*_: Any) -> None:
 
 
 @dataclass
-class Place:
+class ReadPosition:
     """How far the files of one writer have been read."""
 
     number: int = 0
@@ -60,7 +60,7 @@ class Follower:
     ) -> None:
         require_run(folder)
         self._folder, self._writer, self._torn, self._damaged = folder, writer, torn, damaged
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, ReadPosition] = {}
 
     def poll(self) -> list[Event]:
         """The new events of all writers, in order."""
@@ -75,9 +75,9 @@ class Follower:
 
     def _writers(self) -> Iterator[Iterator[Event]]:
         for name, paths in segments(self._folder, self._writer).items():
-            yield self._new(paths, self._places.setdefault(name, Place()))
+            yield self._new(paths, self._places.setdefault(name, ReadPosition()))
 
-    def _new(self, paths: list[tuple[int, Path]], place: Place) -> Iterator[Event]:
+    def _new(self, paths: list[tuple[int, Path]], place: ReadPosition) -> Iterator[Event]:
         for number, path in paths:
             if number < place.number:
                 continue
@@ -95,7 +95,7 @@ class Follower:
                 file.seek(place.begin)
                 yield from _after_first(known, self._events(file, path, place, closed=number < paths[-1][0]))
 
-    def _events(self, file: Iterable[bytes], path: Path, place: Place, *, closed: bool) -> Iterator[Event]:
+    def _events(self, file: Iterable[bytes], path: Path, place: ReadPosition, *, closed: bool) -> Iterator[Event]:
         for line in file:
             if not line.endswith(b"\n") and not closed:
                 return

@@ -29,7 +29,7 @@ By = Annotated[
 """Which rank computed which lanes, in order of the lanes: pairs of [rank, number of lanes]."""
 
 
-class Part(Enum):
+class Component(Enum):
     """What can die."""
 
     WORKER = auto()
@@ -144,7 +144,7 @@ class Formed(Event):
 class Died(Event):
     """Launcher: something died. Courier: its worker is evicted. `epoch` is that in which it was last seen."""
 
-    what: Part
+    what: Component
     how: How
     value: int = 0
     """The exit status or the number of the signal."""
@@ -323,7 +323,7 @@ class Raised(Event):
 class Struck(Event):
     """Chaos, a test or a demo: it is about to cause this failure on purpose."""
 
-    what: Part
+    what: Component
     fault: str
     """The fault's name in the registry of faults."""
     rank: Rank = UNKNOWN

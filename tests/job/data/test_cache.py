@@ -19,7 +19,7 @@ from hypothesis.extra import numpy as arrays
 
 from meshmend.errors import JobError
 from meshmend.job.data.cache import Cache
-from meshmend.job.data.cache_file import PREFIX, Place, remove_unused
+from meshmend.job.data.cache_file import PREFIX, CacheHome, remove_unused
 
 ROOT = Path(__file__).parents[3]
 
@@ -34,7 +34,7 @@ def sample(number: int) -> Any:
 
 
 def opened(run: Path | None, room: int = 10_000_000, count: int = 100, folder: Path | None = None) -> Cache:
-    return Cache("a", count, room, folder, Place(run), sample(0))
+    return Cache("a", count, room, folder, CacheHome(run), sample(0))
 
 
 def same(found: Any, expected: Any) -> bool:
@@ -70,7 +70,7 @@ def test_what_one_worker_puts_another_gets(tmp_path: Path) -> None:
 @settings(max_examples=40, deadline=None)
 def test_any_arrays_come_back_bit_for_bit(parts: list[Any], data: st.DataObject) -> None:
     first = tuple(parts)
-    cache = Cache("any", 8, 1 << 20, None, Place(), first)
+    cache = Cache("any", 8, 1 << 20, None, CacheHome(), first)
     put: dict[int, Any] = {}
     for number in data.draw(st.lists(st.integers(0, 7), max_size=8)):
         row = tuple(np.resize(part, data.draw(st.integers(0, 30))) if part.size else part for part in first)
@@ -108,19 +108,19 @@ def test_a_disk_that_is_full_is_the_end_of_the_cache_and_not_of_the_worker(monke
 @pytest.mark.parametrize("room", [1 << 60, 500])
 def test_room_that_is_not_there_is_one_sentence(tmp_path: Path, room: int) -> None:
     with pytest.raises(JobError):
-        Cache("a", 1 << 40 if room > 500 else 100, room, None, Place(tmp_path), sample(0))
+        Cache("a", 1 << 40 if room > 500 else 100, room, None, CacheHome(tmp_path), sample(0))
 
 
 def test_room_that_no_process_can_map_is_one_sentence() -> None:
     """The samples would fit, so the disk is large enough; the address space is not."""
     with pytest.raises(JobError, match="less room"):
-        Cache("a", 10, 1 << 50, None, Place(), sample(0))
+        Cache("a", 10, 1 << 50, None, CacheHome(), sample(0))
 
 
 def test_workers_with_other_samples_do_not_share(tmp_path: Path) -> None:
     opened(tmp_path)
     with pytest.raises(JobError):
-        Cache("a", 100, 10_000_000, None, Place(tmp_path), np.zeros(3))
+        Cache("a", 100, 10_000_000, None, CacheHome(tmp_path), np.zeros(3))
     with pytest.raises(JobError):
         opened(tmp_path, room=20_000_000)
     with pytest.raises(JobError):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import meshmend as mm
 from meshmend.errors import JobError
-from meshmend.job.data.cache_file import Place
+from meshmend.job.data.cache_file import CacheHome
 from meshmend.job.data.feed import Feed, forecast, order_of
 from meshmend.job.data.lanes import Lanes
 from meshmend.job.protocol.agreement import divide, hand_over
@@ -35,7 +35,7 @@ def data(ahead: int, *, cache: bool = False) -> mm.data.Data:
 
 def feed(source: mm.data.Data, mine: Sequence[int]) -> Feed:
     lanes = Lanes(SIZE, BATCH, LANES, 3, **order_of(source))
-    return Feed(source, lanes, lambda: mine, Place())
+    return Feed(source, lanes, lambda: mine, CacheHome())
 
 
 def bits(lane: Any) -> bytes:
@@ -57,7 +57,7 @@ def test_a_lane_has_the_same_bits_for_any_workers_and_any_deaths(
     mine: dict[int, Sequence[int]] = {rank: divide(LANES, workers, rank) for rank in alive}
     feeds = {rank: Feed(
         data(draw.draw(st.integers(0, 7)), cache=cache), Lanes(SIZE, BATCH, LANES, 3), lambda rank=rank: mine[rank],  # type: ignore[misc]
-        Place(),
+        CacheHome(),
     ) for rank in alive}  # fmt: skip
     for step in range(4):
         mine = {rank: divide(LANES, len(alive), turn) for turn, rank in enumerate(alive)}
@@ -122,7 +122,7 @@ def test_a_hand_over_costs_at_most_one_cold_lane() -> None:
     """The first lane of the dead is read when it is asked for; while it is computed, the others are read."""
     source, mine = Recorded(), [0, 1]
     lanes = Lanes(SIZE, BATCH, LANES, 3)
-    one = Feed(mm.data.rows(source).read_ahead(4, threads=1), lanes, lambda: mine, Place())
+    one = Feed(mm.data.rows(source).read_ahead(4, threads=1), lanes, lambda: mine, CacheHome())
     one.expect(0)
 
     def forecast_is_read(*places: tuple[int, int]) -> None:
@@ -147,7 +147,7 @@ def test_an_error_while_reading_ahead_is_raised_where_the_lane_is_asked_for() ->
     def fail(sample: int) -> int:
         raise RuntimeError(f"no {sample}")
 
-    one = Feed(mm.data.rows(range(SIZE)).map(fail), Lanes(SIZE, BATCH, LANES), lambda: (0, 1), Place())
+    one = Feed(mm.data.rows(range(SIZE)).map(fail), Lanes(SIZE, BATCH, LANES), lambda: (0, 1), CacheHome())
     one.expect(0)
     with pytest.raises(RuntimeError, match="no"):
         one.lane(0, 0)
@@ -166,7 +166,7 @@ def test_the_wait_for_input_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> 
             now[0] += 0.5
             return ids
 
-    one = Feed(Slow(), Lanes(SIZE, BATCH, LANES), lambda: (0, 1), Place())
+    one = Feed(Slow(), Lanes(SIZE, BATCH, LANES), lambda: (0, 1), CacheHome())
     one.lane(0, 0)
     one.lane(0, 1)
     assert (one.stall(), one.stall()) == (1.0, 0.0)

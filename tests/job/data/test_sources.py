@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import meshmend as mm
 from meshmend.errors import JobError
-from meshmend.job.data.cache_file import Place
+from meshmend.job.data.cache_file import CacheHome
 from meshmend.job.data.feed import order_of
 from meshmend.job.data.lanes import Lanes
 from meshmend.job.data.reading import BadSample, Map
@@ -335,8 +335,9 @@ def test_a_map_before_the_cache_that_draws_by_itself_is_found_out(tmp_path: Path
         return mm.data.rows(range(9)).map(lambda sample: sample + random.normal()).cache("1MB")
 
     one, two = made(), made()
-    one.open(Place(tmp_path)).lane([0], random)
-    two.open(Place(tmp_path)).name = one.open(Place(tmp_path)).name  # in the other worker's process it is the same
+    one.open(CacheHome(tmp_path)).lane([0], random)
+    home = CacheHome(tmp_path)
+    two.open(home).name = one.open(home).name  # in the other worker's process it is the same
     with pytest.raises(JobError, match="depend on the sample alone"):
         two[np.array([3])]
 

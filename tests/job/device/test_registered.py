@@ -15,7 +15,7 @@ from meshmend.job.device import choose, host_memory
 from meshmend.job.device.choose import host_memory_of, memory_of
 from meshmend.job.device.host_memory import CudaHostMemory, PlainMemory
 from meshmend.job.device.places import Places
-from meshmend.job.device.registered import Part, Registration
+from meshmend.job.device.registered import RegisteredPart, Registration
 from meshmend.job.reduction.base import WireFormat
 from meshmend.job.reduction.float32 import Float32
 from meshmend.job.shm import create_as_agent, open_as_worker
@@ -113,7 +113,7 @@ def test_parts_go_to_registered_memory_and_to_other_buffers_when_there_are_other
     monkeypatch.setattr(PlainMemory, "register", lambda _, array: seen.append(array.nbytes))
     monkeypatch.setattr(PlainMemory, "unregister", lambda _, array: seen.append(-array.nbytes))
     part = places.part(93, 0)
-    assert isinstance(part, Part) and len(part) == 93
+    assert isinstance(part, RegisteredPart) and len(part) == 93
     part.fill(np.arange(93, dtype=np.float32))
     assert places._segment.buffers.part[:95].tolist() == [*range(93), 0, 0]
     places.part(93, 0)

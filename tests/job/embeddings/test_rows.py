@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import meshmend as mm
 from meshmend.job.embeddings.holder import TableHolder
-from meshmend.job.embeddings.message import Laned, Places
+from meshmend.job.embeddings.message import Laned, RowLayout
 from meshmend.job.embeddings.placement import Placement
 from meshmend.job.embeddings.shape import Shape, stretches
 from meshmend.job.embeddings.shelf import Shelf
@@ -36,7 +36,7 @@ def test_slices_cover_all_rows_once_and_rows_begin_alike_however_they_are_asked_
 @given(seed=st.integers(0, 10**6), whole=st.booleans(), members=st.integers(1, 4))
 def test_gradients_arrive_as_they_were_whoever_computes_a_lane(seed: int, whole: bool, members: int) -> None:
     random = np.random.default_rng(seed)
-    places = Places(5, 6, 4, 3, 9, 2, whole)
+    places = RowLayout(5, 6, 4, 3, 9, 2, whole)
     rows, gradients = random.integers(0, 357, (6, 4)), random.normal(size=(6, 4, 3)).astype(np.float32)
     parts = np.zeros((members, places.size + 2), np.int32 if whole else np.float32)
     for lane in range(6):

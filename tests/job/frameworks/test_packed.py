@@ -11,7 +11,7 @@ import pytest
 from meshmend.job.device.packing_plain import PlainPacking
 from meshmend.job.device.stand_in import StandIn
 from meshmend.job.reduction.base import Reduction
-from meshmend.job.reduction.exact import Outcome
+from meshmend.job.reduction.exact import ExactResult
 from meshmend.job.reduction.float32 import Float32
 from meshmend.job.reduction.packing import Addresses, DevicePart, DeviceTotal, Packing
 
@@ -49,7 +49,7 @@ class Part(DevicePart):
 
 
 class Total(DeviceTotal):
-    def unpack(self, packing: Packing, leaves: Addresses, *, check: bool) -> Outcome | None:
+    def unpack(self, packing: Packing, leaves: Addresses, *, check: bool) -> ExactResult | None:
         del check
         for address, size in zip(leaves, packing.sizes.tolist(), strict=True):
             np.ctypeslib.as_array((ctypes.c_float * size).from_address(address))[:] = 3

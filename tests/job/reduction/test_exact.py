@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from meshmend.job.protocol.rounds import MOST_LANES
 from meshmend.job.reduction import exact as module
-from meshmend.job.reduction.exact import COARSE, FRESH, HIGH, LOW, Exact, Outcome
+from meshmend.job.reduction.exact import COARSE, FRESH, HIGH, LOW, Exact, ExactResult
 from tests.job.reduction.notes import any_notes
 
 seeds = st.integers(0, 2**32 - 1)
@@ -42,7 +42,7 @@ def gradients(seed: int, leaves: list[int], lanes: int, low: int = -30, high: in
     return np.ldexp(random.standard_normal((lanes, size)), height - down).astype(np.float32)
 
 
-def one_round(grid: Exact, rows: np.ndarray, workers: int = 1, seed: int = 0) -> Outcome:
+def one_round(grid: Exact, rows: np.ndarray, workers: int = 1, seed: int = 0) -> ExactResult:
     """Lanes dealt to workers at random, added in random order; then the workers' wires added in random order."""
     random = np.random.default_rng(seed)
     worker = random.integers(0, workers, len(rows))

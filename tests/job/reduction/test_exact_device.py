@@ -13,7 +13,7 @@ import torch
 from meshmend.job.frameworks.jax import host
 from meshmend.job.frameworks.jax.exact import ExactWire
 from meshmend.job.frameworks.torch import exact as of_torch
-from meshmend.job.reduction.exact import FRESH, Exact, Outcome
+from meshmend.job.reduction.exact import FRESH, Exact, ExactResult
 from meshmend.job.reduction.layout import Layout
 from tests.job.reduction.notes import any_notes
 
@@ -44,7 +44,7 @@ class OfJax:
     """A wire of JAX."""
 
     def __init__(self, layout: Layout, exact: Exact) -> None:
-        self._wire = ExactWire(layout, exact, host.Place(None))
+        self._wire = ExactWire(layout, exact, host.Destination(None))
 
     def add(self, gradient: npt.NDArray[np.float32], *, first: bool) -> None:
         add, before = (self._wire.first, ()) if first else (self._wire.add_in_place, self._sums)
@@ -59,7 +59,7 @@ class OfJax:
     def values(self, flat: npt.NDArray[np.int32], unit: Any) -> list[Any]:
         return list(self._wire.values(self._wire.opened(jnp.asarray(flat))[0], unit))
 
-    def judge(self, notes: npt.NDArray[np.int32]) -> Outcome | None:
+    def judge(self, notes: npt.NDArray[np.int32]) -> ExactResult | None:
         return self._wire.grid.judge_begun(jnp.asarray(notes))()
 
     def factors(self) -> tuple[Any, Any]:
@@ -85,8 +85,8 @@ class OfTorch:
         self._wire.open(torch.from_numpy(flat[: sum(SIZES)]))
         return self._wire.values(unit)
 
-    def judge(self, notes: npt.NDArray[np.int32]) -> Outcome | None:
-        found: Outcome | None = self._wire.exact.judge(torch.from_numpy(notes))
+    def judge(self, notes: npt.NDArray[np.int32]) -> ExactResult | None:
+        found: ExactResult | None = self._wire.exact.judge(torch.from_numpy(notes))
         return found
 
     def factors(self) -> tuple[Any, Any]:

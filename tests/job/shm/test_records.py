@@ -23,11 +23,11 @@ from meshmend.job.shm.control import ORDER, PLACES
 from meshmend.job.shm.records import (
     AgentRecord,
     Assigned,
+    CourierPhase,
     CourierRecord,
     FlipWanted,
     Order,
     PartWanted,
-    Phase,
     WorkerRecord,
     WritableCourierRecord,
     WritableWorkerRecord,
@@ -123,10 +123,10 @@ def test_a_field_has_its_type() -> None:
     worker.step, worker.saving = 7, True
     assert (worker.step, worker.saving) == (7, True)
     courier = WritableCourierRecord(CourierRecord.initial())
-    courier.phase = Phase.REPAIRING
-    assert courier.phase is Phase.REPAIRING
-    courier.phase = Phase.CARRYING
-    assert (courier.done, courier.phase, courier.assigned) == (-1, Phase.CARRYING, None)
+    courier.phase = CourierPhase.REPAIRING
+    assert courier.phase is CourierPhase.REPAIRING
+    courier.phase = CourierPhase.CARRYING
+    assert (courier.done, courier.phase, courier.assigned) == (-1, CourierPhase.CARRYING, None)
     courier.phase_since = 12345.678
     assert courier.phase_since == pytest.approx(12345.678, abs=1e-6)
     with pytest.raises(ValueError, match="9"):

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes
 
 from meshmend.errors import FormatError, JobError
-from meshmend.job.checkpoints.checkpoints import Pace
+from meshmend.job.checkpoints.checkpoints import CheckpointInterval
 from meshmend.job.frameworks.arrays import TreeState, leaves_of, rebuilt
 from meshmend.job.state import safetensors as checkpoint
 from meshmend.job.state.safetensors import KINDS, Background, latest
@@ -494,7 +494,7 @@ def test_writing_does_not_stop_the_training(tmp_path: Path) -> None:
 )
 def test_pace_in_time(every: str, cost: float, seconds: float) -> None:
     now = 1000.0
-    pace = Pace(every, clock=lambda: now)
+    pace = CheckpointInterval(every, clock=lambda: now)
     pace.cost = cost
     for step in range(1, 4):
         now += seconds - 0.01
@@ -505,7 +505,7 @@ def test_pace_in_time(every: str, cost: float, seconds: float) -> None:
 
 
 def test_pace_in_steps() -> None:
-    pace = Pace("100", step=150)
+    pace = CheckpointInterval("100", step=150)
     assert [step for step in range(150, 401) if pace.due(step) and (pace.began(step) or True)] == [200, 300, 400]
     assert not pace.due(499) and pace.due(500) and pace.due(501), "a refused offer is made again"
     pace.began(501)
@@ -517,4 +517,4 @@ def test_pace_in_steps() -> None:
 )
 def test_pace_that_cannot_be(every: str) -> None:
     with pytest.raises(JobError, match=r"^checkpoints every '.*': .* 60s .* 100, or auto$"):
-        Pace(every)
+        CheckpointInterval(every)

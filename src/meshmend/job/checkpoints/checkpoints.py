@@ -32,7 +32,7 @@ GRIDS = reader(list[list[Annotated[int, Range(-(1 << 15), (1 << 15) - 1)]]])
 """The same for those of further sums of a step."""
 
 
-class Pace:
+class CheckpointInterval:
     """When a checkpoint is due: `every` is a time ("60s", "5min", "2h"), a number of steps ("100"), or "auto".
 
     Automatic is at least 30 s apart, and so rare that writing takes at most 1 % of the time.
@@ -70,7 +70,7 @@ class Checkpoints:
 
     def __init__(self, settings: Settings | None, ledger: StepLedger, job: int = 1) -> None:
         self._folder = folder_of(settings.folder if settings is not None else Path(), job)
-        self._pace = Pace(settings.every or "auto" if settings is not None else "auto")
+        self._pace = CheckpointInterval(settings.every or "auto" if settings is not None else "auto")
         self._background = Background(self._folder, said=self._said)
         self._ledger = ledger
         self._failed = False

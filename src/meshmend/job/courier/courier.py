@@ -23,8 +23,7 @@ from meshmend.job.courier.mpi import Mpi, position, size
 from meshmend.job.courier.parent import Parent
 from meshmend.job.courier.sharded_mpi import ShardedMpi
 from meshmend.job.courier.slice_port import SlicePort
-from meshmend.job.courier.timings import Phase as RepairPhase
-from meshmend.job.courier.timings import Stopwatch
+from meshmend.job.courier.timings import RepairPhase, Stopwatch
 from meshmend.job.courier.worker_port import WorkerPort
 from meshmend.job.faults import Faults, Point
 from meshmend.job.protocol import (
@@ -63,10 +62,10 @@ from meshmend.job.sharding.plan import FILLS
 from meshmend.job.shm import CourierSegment, open_as_courier, open_to_read, ranks_of
 from meshmend.job.shm.mailbox import halt_of, is_over
 from meshmend.job.shm.memory import SharedMemory
-from meshmend.job.shm.records import Phase
+from meshmend.job.shm.records import CourierPhase
 from meshmend.job.shm.sharded_memory import ShardedMemory
 from meshmend.job.transport.base import MeshPlans
-from meshmend.telemetry import Died, Differed, Epoch, How, Log, Part, Repaired, SingleCopies
+from meshmend.telemetry import Component, Died, Differed, Epoch, How, Log, Repaired, SingleCopies
 
 POINTS: dict[type[ShardedOperation], Point] = {
     Reduce: Point.ALLREDUCE,
@@ -136,7 +135,7 @@ class Courier:
         record.process, record.daemon = Identity.of(os.getpid()), Identity.of(self.parent.number)
         self.epoch, record.shrink = Epoch(agent.attempt, world), 0
         self._was = self.segment.epoch if record.done_world else self.epoch
-        record.phase = Phase.CARRYING
+        record.phase = CourierPhase.CARRYING
         record.world = world
         self.end_with_world(world)
 
@@ -198,7 +197,7 @@ class Courier:
     def before(self, operation: ShardedOperation) -> None:
         """Say what is being done: a repair that takes too long is cut short by a new world."""
         repair = isinstance(operation, (Revoke, Shrink, Gather, Enlist))
-        self.enter_phase(Phase.REPAIRING if repair else Phase.CARRYING)
+        self.enter_phase(CourierPhase.REPAIRING if repair else CourierPhase.CARRYING)
         if repair and self.parent.gone:
             # mpirun or its daemon is dead and all couriers end; one that continued would leave the others behind.
             os.kill(os.getpid(), signal.SIGKILL)
@@ -235,9 +234,9 @@ class Courier:
         if isinstance(operation, Wait) or (isinstance(operation, WORKING) and not self.watch.noticed):
             self._was = self.epoch
 
-    def enter_phase(self, phase: Phase) -> None:
+    def enter_phase(self, phase: CourierPhase) -> None:
         """Each operation of a repair has its own time."""
-        if phase is not Phase.CARRYING:
+        if phase is not CourierPhase.CARRYING:
             self.record.phase_since = time.monotonic()
         self.record.phase = phase
 
@@ -257,7 +256,7 @@ class Courier:
 
     def wait_for_world(self) -> None:
         """Say that the launcher has to form a new world, and wait for the end of this one."""
-        self.enter_phase(Phase.NEEDS_WORLD)
+        self.enter_phase(CourierPhase.NEEDS_WORLD)
         while not self.parent.gone:
             time.sleep(WORLD_POLL)
 
@@ -280,7 +279,7 @@ def carry(courier: Courier, *, repair: bool) -> None:
     except Evicted as error:
         print_marked(f"{error}{courier.where()}; killing worker {segment.rank}")
         courier.log.write(
-            Died(epoch=courier.epoch, what=Part.WORKER, how=How.EVICTED, rank=segment.rank,
+            Died(epoch=courier.epoch, what=Component.WORKER, how=How.EVICTED, rank=segment.rank,
                  process=segment.agent.worker.number, step=segment.worker.step)
         )  # fmt: skip
     except JobError as error:

@@ -22,7 +22,7 @@ from meshmend.job.protocol import (
 from meshmend.job.sharding import Compare, Give, Measure, Meet, Prepare, Scatter, ShardedOperation, Update
 
 
-class Phase(StrEnum):
+class RepairPhase(StrEnum):
     """A part of a repair; the values are those of events and reports."""
 
     REVOKE = "revoke"
@@ -35,28 +35,28 @@ class Phase(StrEnum):
     FIRST_COMMIT = "first commit"
 
 
-PHASES: dict[type[ShardedOperation], Phase] = {
-    Revoke: Phase.REVOKE,
-    Shrink: Phase.SHRINK,
-    Begin: Phase.REFORM,
-    Gather: Phase.EXCHANGE,
-    Enlist: Phase.EXCHANGE,
-    Work: Phase.RECOMPUTE,
-    Reduce: Phase.FIRST_COMMIT,
-    Prepare: Phase.RECOMPUTE,
-    Scatter: Phase.FIRST_COMMIT,
-    Meet: Phase.FIRST_COMMIT,
+PHASES: dict[type[ShardedOperation], RepairPhase] = {
+    Revoke: RepairPhase.REVOKE,
+    Shrink: RepairPhase.SHRINK,
+    Begin: RepairPhase.REFORM,
+    Gather: RepairPhase.EXCHANGE,
+    Enlist: RepairPhase.EXCHANGE,
+    Work: RepairPhase.RECOMPUTE,
+    Reduce: RepairPhase.FIRST_COMMIT,
+    Prepare: RepairPhase.RECOMPUTE,
+    Scatter: RepairPhase.FIRST_COMMIT,
+    Meet: RepairPhase.FIRST_COMMIT,
 }
 
 
-def phase_of(operation: ShardedOperation, before: Phase | None = None) -> Phase | None:
+def phase_of(operation: ShardedOperation, before: RepairPhase | None = None) -> RepairPhase | None:
     """The phase that an operation belongs to, after this one; None for a spare's waiting."""
     if isinstance(operation, Cast):
-        return Phase.ROLL_FORWARD if operation.what is Payload.TOTAL else Phase.STATE
+        return RepairPhase.ROLL_FORWARD if operation.what is Payload.TOTAL else RepairPhase.STATE
     if isinstance(
         operation, (Measure, Update, Compare, Give)
     ):  # of this round, or of one that was decided before a failure
-        return before if before is Phase.FIRST_COMMIT else Phase.ROLL_FORWARD
+        return before if before is RepairPhase.FIRST_COMMIT else RepairPhase.ROLL_FORWARD
     return PHASES.get(type(operation))
 
 
@@ -69,7 +69,7 @@ class Stopwatch:
     """When the failure was noticed; 0 while nothing is being repaired."""
     times: dict[str, float] = field(default_factory=dict)
     """Seconds by phase."""
-    _phase: Phase | None = None
+    _phase: RepairPhase | None = None
     _since: float = 0.0
 
     def failed(self, when: float = 0.0) -> None:
@@ -81,7 +81,7 @@ class Stopwatch:
     def began(self, operation: ShardedOperation) -> None:
         """An operation begins, so the one before it has succeeded."""
         phase = phase_of(operation, self._phase)
-        over = self._phase is Phase.FIRST_COMMIT and phase is not Phase.FIRST_COMMIT
+        over = self._phase is RepairPhase.FIRST_COMMIT and phase is not RepairPhase.FIRST_COMMIT
         self._stop()
         if self.noticed and over:
             self.done(self.noticed, self.times)

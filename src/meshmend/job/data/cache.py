@@ -34,7 +34,7 @@ from xxhash import xxh3_64_intdigest
 from meshmend.base.clocks import CACHE_POLL
 from meshmend.base.units import plural, size_text
 from meshmend.errors import JobError
-from meshmend.job.data.cache_file import HEAD, CacheFile, Place
+from meshmend.job.data.cache_file import HEAD, CacheFile, CacheHome
 from meshmend.job.state.tree import plain_leaves, plain_rebuilt
 
 ALIGN = 16
@@ -50,7 +50,7 @@ USED, RESERVED, FULL = 4, 5, 6
 class Cache:
     """The decoded samples of one source, for all workers of a host. The sample given first shows what all are like."""
 
-    def __init__(self, name: str, count: int, room: int, folder: Path | None, place: Place, sample: Any) -> None:
+    def __init__(self, name: str, count: int, room: int, folder: Path | None, home: CacheHome, sample: Any) -> None:
         self._template = sample
         self._flat = (
             type(sample) is tuple
@@ -69,7 +69,7 @@ class Cache:
         self.full = False
         """Whether there is no room for more."""
         self._own = CacheFile(xxh3_64_intdigest(like.encode()) >> 1, count, room, _size(parts) + ALIGN)
-        self._file = self._own.open(name, folder, place)
+        self._file = self._own.open(name, folder, home)
         try:
             self._map = mmap.mmap(self._file, room)
         except OSError as error:

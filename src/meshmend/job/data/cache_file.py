@@ -29,7 +29,7 @@ PREFIX = "meshmend-cache-"
 
 
 @dataclass(frozen=True)
-class Place:
+class CacheHome:
     """Where caches of this process are."""
 
     run: Path | None = None
@@ -49,14 +49,14 @@ class CacheFile:
     _file: int = field(default=-1, init=False)
     _link: Path | None = field(default=None, init=False)
 
-    def open(self, name: str, folder: Path | None, place: Place) -> int:
+    def open(self, name: str, folder: Path | None, home: CacheHome) -> int:
         """The file of this name, made if there is none."""
-        if place.run is None:
-            self._file = self._made(folder or place.memory, None)[0]
+        if home.run is None:
+            self._file = self._made(folder or home.memory, None)[0]
             weakref.finalize(self, os.close, self._file)
             return self._file
-        link = place.run / f"cache-{name}"
-        while not (self._join(link) or self._begin(link, name, folder, place.run)):
+        link = home.run / f"cache-{name}"
+        while not (self._join(link) or self._begin(link, name, folder, home.run)):
             pass
         self._link = link
         weakref.finalize(self, os.close, self._file)

@@ -16,7 +16,7 @@ from itertools import islice
 from queue import SimpleQueue
 from typing import Any
 
-from meshmend.job.data.cache_file import Place
+from meshmend.job.data.cache_file import CacheHome
 from meshmend.job.data.lanes import Lanes
 from meshmend.job.data.pipeline import DRAWN, Data
 from meshmend.job.data.source import samples
@@ -42,8 +42,8 @@ def order_of(data: Any) -> dict[str, Any]:
 class Feed:
     """A worker's data, lane by lane; `mine` says which lanes it computes."""
 
-    def __init__(self, data: Any, lanes: Lanes, mine: Callable[[], Sequence[int]], place: Place) -> None:
-        self.data, self._lanes, self._mine, self._place = data, lanes, mine, place
+    def __init__(self, data: Any, lanes: Lanes, mine: Callable[[], Sequence[int]], home: CacheHome) -> None:
+        self.data, self._lanes, self._mine, self._home = data, lanes, mine, home
         self._waited = 0.0
         self._ahead: _Ahead | None = None
         self.opened(data)
@@ -53,7 +53,7 @@ class Feed:
     def opened(self, data: Any) -> Any:
         """Data ready to be read on this worker: the job's, or other."""
         if isinstance(data, Data):
-            data.open(self._place)
+            data.open(self._home)
         return data
 
     def lane(self, step: int, lane: int) -> Any:

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from meshmend.base.units import read_bytes
 from meshmend.errors import JobError, MeshmendError
-from meshmend.job.data.cache_file import Place
+from meshmend.job.data.cache_file import CacheHome
 from meshmend.job.data.image_folder import Images, decoder
 from meshmend.job.data.lanes import Ids
 from meshmend.job.data.padding import Padding
@@ -112,14 +112,14 @@ class Data:
 
     def lane(self, ids: Ids, key: tuple[int, ...]) -> Any:
         """These samples, put together; `key` is what random numbers depend on."""
-        reader = self._reader or self.open(Place())
+        reader = self._reader or self.open(CacheHome())
         return reader.lane(ids, np.random.default_rng(key))
 
-    def open(self, place: Place) -> Reader:
-        """Let this process read, with caches in this place."""
+    def open(self, home: CacheHome) -> Reader:
+        """Let this process read, with their caches there."""
         if self._reader is None:
             identity = self.recipe.identity if self.recipe.room else ""
-            self._reader = Reader(self.recipe, place, f"{identity}-{_opened[identity]}")
+            self._reader = Reader(self.recipe, home, f"{identity}-{_opened[identity]}")
             _opened[identity] += 1
         return self._reader
 

@@ -24,7 +24,7 @@ from xxhash import xxh3_64_hexdigest
 from meshmend.base.signatures import takes
 from meshmend.errors import JobError
 from meshmend.job.data.cache import Cache
-from meshmend.job.data.cache_file import Place
+from meshmend.job.data.cache_file import CacheHome
 from meshmend.job.data.lanes import Ids
 from meshmend.job.data.padding import Padding
 from meshmend.job.data.source import Source, collated
@@ -107,7 +107,7 @@ class Reader:
     """A pipeline at work in this process."""
 
     recipe: Recipe
-    place: Place
+    home: CacheHome
     name: str
     """Of its cache."""
     _cache: Cache | None = None
@@ -206,7 +206,7 @@ class Reader:
     def _opened(self, number: int, row: Any) -> Cache:
         """The cache; what others have put there must be what this worker would."""
         recipe = self.recipe
-        cache = Cache(self.name, len(recipe.source), recipe.room, recipe.folder, self.place, row)
+        cache = Cache(self.name, len(recipe.source), recipe.room, recipe.folder, self.home, row)
         known = number if cache.has(number) else cache.found
         if known is not None:
             mine, theirs = row if known == number else self._decoded(known), cache.get(known)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from meshmend.job.device.sums import DeviceSums
 from meshmend.job.reduction.base import Reduction
-from meshmend.job.reduction.exact import Outcome as Against
+from meshmend.job.reduction.exact import ExactResult
 from meshmend.job.reduction.packing import Addresses, DevicePart, DeviceTotal, Packing
 from meshmend.job.shm.sliced import Overtaken
 
@@ -63,7 +63,7 @@ class TotalInBlocks(DeviceTotal):
     def __init__(self, sums: DeviceSums, round: int, end: Callable[[str], NoReturn]) -> None:
         self._sums, self._round, self._end = sums, round, end
 
-    def unpack(self, packing: Packing, leaves: Addresses, *, check: bool) -> Against | None:
+    def unpack(self, packing: Packing, leaves: Addresses, *, check: bool) -> ExactResult | None:
         """From all of them at once."""
         try:
             return self._sums.unpack(self._round, packing, leaves, check=check)

@@ -18,7 +18,7 @@ from meshmend.job.device import kernels
 from meshmend.job.device.base import Place
 from meshmend.job.reduction import exact as rules
 from meshmend.job.reduction.base import Reduction
-from meshmend.job.reduction.exact import Exact, Outcome
+from meshmend.job.reduction.exact import Exact, ExactResult
 from meshmend.job.reduction.packing import Addresses, Packing, grid_of, slices_of
 
 Table = npt.NDArray[Any]
@@ -118,7 +118,7 @@ class FloatPacking(CudaPacking):
         kernel = "pack_f32" if first else "pack_more_f32"
         self._launch(kernel, self._count, self._table("sources", leaves), ctypes.c_uint64(pointer(part)))
 
-    def unpack(self, parts: Sequence[Place], leaves: Addresses, *, sliced: int, check: bool) -> Outcome | None:
+    def unpack(self, parts: Sequence[Place], leaves: Addresses, *, sliced: int, check: bool) -> ExactResult | None:
         """One pass."""
         odd, found = self._odd.at["odd"] if check else 0, self._found
         if check:
@@ -129,7 +129,7 @@ class FloatPacking(CudaPacking):
             self._device.stream.copy(found.pointer, odd, found.array.nbytes)
         self._device.stream.finish()
         bad = np.flatnonzero(found.array) if check else ()
-        return Outcome(None, bad=tuple(map(int, bad))) if len(bad) else None
+        return ExactResult(None, bad=tuple(map(int, bad))) if len(bad) else None
 
     def close(self) -> None:
         """Give everything back."""
@@ -178,7 +178,7 @@ class ExactPacking(CudaPacking):
         kernel, place = "pack_exact" if first else "pack_more_exact", ctypes.c_uint64(pointer(part))
         self._launch(kernel, self._blocks, self._table("sources", leaves), self._present(), place)
 
-    def unpack(self, parts: Sequence[Place], leaves: Addresses, *, sliced: int, check: bool) -> Outcome | None:
+    def unpack(self, parts: Sequence[Place], leaves: Addresses, *, sliced: int, check: bool) -> ExactResult | None:
         """One pass over the numbers, as if all is well, and two over the notes."""
         del check  # always
         grid, where, at = self._present(), self._of(parts, sliced=sliced), self._grid.at
@@ -201,7 +201,7 @@ class ExactPacking(CudaPacking):
             return self._exact.judge(self._notes(parts, sliced=sliced))
         self._exact.move(self._words.array[1:].astype(np.int32))
         self._known_level, self._levels = self._exact.level, (then, now)
-        return None if verdict == rules.GOOD else Outcome(None)
+        return None if verdict == rules.GOOD else ExactResult(None)
 
     def _notes(self, parts: Sequence[Place], *, sliced: int) -> Table:
         """The notes of the sum, on the host: it says which leaves stand against a round."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from meshmend.job.device.base import Memory, Place
 from meshmend.job.reduction.base import Reduction
-from meshmend.job.reduction.exact import Outcome
+from meshmend.job.reduction.exact import ExactResult
 from meshmend.job.reduction.packing import Addresses, Packing, grid_of, slices_of
 
 Floats = npt.NDArray[np.float32]
@@ -38,7 +38,7 @@ class PlainPacking(Packing):
             for leaf, array in enumerate(arrays):
                 self._grid.add(message, array, leaf)
 
-    def unpack(self, parts: Sequence[Place], leaves: Addresses, *, sliced: int, check: bool) -> Outcome | None:
+    def unpack(self, parts: Sequence[Place], leaves: Addresses, *, sliced: int, check: bool) -> ExactResult | None:
         """Add up, and copy."""
         total = np.empty(self.size, self._wire.kind.dtype)
         with np.errstate(all="ignore"):
@@ -47,7 +47,7 @@ class PlainPacking(Packing):
                     total[one] = self._view(part)[one]
             else:
                 self._wire.combine([self._view(part) for part in parts], total)
-        against: Outcome | None = None
+        against: ExactResult | None = None
         if self._grid is not None:
             outcome = self._grid.finish(total)
             if outcome.sums is None:
@@ -55,7 +55,7 @@ class PlainPacking(Packing):
             total = outcome.sums
         elif check:
             bad = [leaf for leaf, part in enumerate(self.layout.parts(total)) if not np.isfinite(part).all()]
-            against = Outcome(None, bad=tuple(bad)) if bad else None
+            against = ExactResult(None, bad=tuple(bad)) if bad else None
         for address, part in zip(leaves, self.layout.parts(total), strict=True):
             _array(address, len(part))[:] = part
         return against

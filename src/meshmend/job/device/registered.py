@@ -19,7 +19,7 @@ from meshmend.job.device import host_memory
 from meshmend.job.device.host_memory import Array, HostMemory
 
 
-class Part:
+class RegisteredPart:
     """A worker's part in a buffer that is registered."""
 
     def __init__(self, array: Array, fill: Callable[[Any, Array], None]) -> None:
@@ -62,9 +62,9 @@ class Registration:
             self._memory.register(whole)
             self._held, self._generation = whole, generation  # mapped as long as it is registered
 
-    def part(self, array: Array) -> Part:
+    def part(self, array: Array) -> RegisteredPart:
         """Return where a part goes in these buffers."""
-        return Part(array, self._begin)
+        return RegisteredPart(array, self._begin)
 
     def _begin(self, source: Any, out: Array) -> None:
         self._began = time.perf_counter()

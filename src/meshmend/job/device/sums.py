@@ -3,7 +3,7 @@
 In a small group (`is_direct`), a round is done when all parts are there: each member adds them up by itself. In a
 larger one, as through the host's memory, each member first adds up one slice of all parts into its own total, and then
 takes the other slices from the totals of the others. It needs nobody for that, not even a member that is dead by then:
-its memory stays as long as it is mapped here (`neighbours.py`). Mappings of former members are dropped with the next
+its memory stays as long as it is mapped here (`mapped_blocks.py`). Mappings of former members are dropped with the next
 round's total.
 
 The courier's requests are served by the thread that hears the doorbell; totals are taken by the main thread.
@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from meshmend.job.device.base import Block, Memory, Place
 from meshmend.job.device.block_layout import is_direct
-from meshmend.job.device.neighbours import Neighbours, Who
+from meshmend.job.device.mapped_blocks import MappedBlocks, Who
 from meshmend.job.device.own_block import OwnBlock
 from meshmend.job.reduction.base import WireFormat, slices
-from meshmend.job.reduction.exact import Outcome as Against
+from meshmend.job.reduction.exact import ExactResult
 from meshmend.job.reduction.packing import Addresses, Packing
 from meshmend.job.shm.mailbox import WorkerSide
 from meshmend.job.shm.marks import membership
@@ -54,20 +54,20 @@ class DeviceSums:
         self._lock = threading.Lock()
         """Guards what is mapped. A thread that holds it may wait for other workers, which wait for this one's block."""
         self.own = OwnBlock(segment, memory, staged=staged)
-        self._neighbours = Neighbours(segment, memory)
+        self._others = MappedBlocks(segment, memory)
         self._made: dict[int, Made] = {}
         """For the last two rounds, if totals were taken, or slices added up: another group may have met since."""
 
     @property
     def why(self) -> str:
         """Why the memory of another member could not be mapped; "" if it could."""
-        return self._neighbours.why
+        return self._others.why
 
     def make(self, wire: WireFormat, size: int) -> None:
         """Have room for messages of this format, of which the first `size` numbers are summed here."""
         with self._lock:
             self._made = {}
-            self._neighbours.forget()
+            self._others.forget()
             self.own.make(wire, size)
 
     def use(self, wire: WireFormat) -> None:
@@ -78,7 +78,7 @@ class DeviceSums:
     def close(self) -> None:
         """Release everything."""
         with self._lock:
-            self._neighbours.keep()
+            self._others.keep()
             self.own.close()
 
     # the courier's requests
@@ -97,7 +97,7 @@ class DeviceSums:
                 members = tuple(zip(wanted.members[::2], wanted.members[1::2], strict=False))
                 done = self._segment.courier.done
                 self._made = {number: made for number, made in self._made.items() if number <= done}
-                return self._neighbours.map(members, self.own.block.nbytes, membership(self._segment.courier))
+                return self._others.map(members, self.own.block.nbytes, membership(self._segment.courier))
             case Task.ADD:
                 return Outcome.GONE if over else self._add(wanted.round)
             case Task.LOWER:
@@ -110,11 +110,11 @@ class DeviceSums:
 
     def _add(self, round: int) -> Outcome:
         """Add up this member's slice of all parts."""
-        made, layout = Made(self._neighbours.group, self._neighbours.membership), self.own.layout
+        made, layout = Made(self._others.group, self._others.membership), self.own.layout
         group = made.group
         if not group:
             return Outcome.GONE
-        mine = slices(0, layout.size, len(group))[group.index(self._neighbours.own)]
+        mine = slices(0, layout.size, len(group))[group.index(self._others.own)]
         parts = [layout.part(self._block_of(who), round, mine.start) for who in group]
         out = self.own.add_to(round, made.membership, mine.start)
         self.memory.add(layout.wire, parts, out, mine.start, mine.stop - mine.start)
@@ -139,7 +139,7 @@ class DeviceSums:
 
     # totals
 
-    def unpack(self, round: int, packing: Packing, leaves: Addresses, *, check: bool) -> Against | None:
+    def unpack(self, round: int, packing: Packing, leaves: Addresses, *, check: bool) -> ExactResult | None:
         """Write the total of a round that is done to leaves; see `Packing.unpack`."""
         with self._lock:
             made = self._how(round)
@@ -162,15 +162,15 @@ class DeviceSums:
     def release(self) -> None:
         """Release the others' memory after a round that was summed elsewhere."""
         with self._lock:
-            self._neighbours.keep()
+            self._others.keep()
 
     def _how(self, round: int) -> Made:
         """How the total of a round is made: another group meets only after this one's has been taken."""
-        made = Made(self._neighbours.group, self._neighbours.membership)
+        made = Made(self._others.group, self._others.membership)
         return self._made.get(round, made if made.direct else Made(()))
 
     def _block_of(self, who: Who) -> Block:
-        return self.own.block if who == self._neighbours.own else self._neighbours.block(who)
+        return self.own.block if who == self._others.own else self._others.block(who)
 
     def _places(self, round: int, made: Made) -> tuple[Sequence[Place], int]:
         """The parts to be added up, and 0; or the totals, and how many numbers their slices divide."""
@@ -199,11 +199,11 @@ class DeviceSums:
     def _check(self, round: int, made: Made) -> None:
         """What has been read was still there; or `Overtaken`."""
         totals = 0 if made.direct else self.own.layout.totals
-        if self._neighbours.overtaken(made.group, round, made.membership, totals=totals):
+        if self._others.overtaken(made.group, round, made.membership, totals=totals):
             raise Overtaken
 
     def _taken(self, round: int, made: Made) -> None:
         """The total has been read: was it still there? And drop the mappings of former members."""
         self._check(round, made)
         self._note(round, made)
-        self._neighbours.keep(made.group)
+        self._others.keep(made.group)

@@ -20,7 +20,7 @@ from meshmend.job.embeddings.files import SliceFiles
 from meshmend.job.embeddings.optimizers import RowOptimizer
 from meshmend.job.embeddings.placement import Placement
 from meshmend.job.embeddings.shape import Floats, Ids, Shape, stretches
-from meshmend.job.embeddings.shelf import BUSY, Neighbours, Shelf
+from meshmend.job.embeddings.shelf import BUSY, OtherShelves, Shelf
 from meshmend.job.protocol import Lost
 
 ADVICE = ": resume the run from its last checkpoint"
@@ -38,7 +38,7 @@ class TableHolder:
 
     def __init__(
         self, shape: Shape, optimizer: RowOptimizer, placement: Placement, shelf: Shelf, rank: int = 0,
-        neighbours: Neighbours | None = None, rest: Callable[[], None] = lambda: None,
+        neighbours: OtherShelves | None = None, rest: Callable[[], None] = lambda: None,
         give_up: Callable[[str], NoReturn] = raised,
     ) -> None:  # fmt: skip
         self.shape, self.placement, self.shelf = shape, placement, shelf

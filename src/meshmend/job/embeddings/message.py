@@ -38,7 +38,7 @@ class Laned:
 
 
 @dataclass(frozen=True)
-class Places:
+class RowLayout:
     """Where gradients of rows are in a message."""
 
     begin: int
@@ -100,7 +100,7 @@ class Places:
 class WithRows(Reduction):
     """A reduction of other gradients, with room for those of rows behind them."""
 
-    def __init__(self, inner: Reduction, places: Places) -> None:
+    def __init__(self, inner: Reduction, places: RowLayout) -> None:
         self.inner, self.rows_at = inner, places
         self.layout, self.head = inner.layout, inner.head
         self.size, self.dtype = places.size, inner.dtype  # type: ignore[misc]
@@ -129,7 +129,7 @@ class WithRows(Reduction):
 class RowAccumulator(Accumulator):
     """Adds up the lanes of a job with tables."""
 
-    def __init__(self, inner: Accumulator, places: Places) -> None:
+    def __init__(self, inner: Accumulator, places: RowLayout) -> None:
         super().__init__(WithRows(inner.reduction, places))
         self.inner, self.places = inner, places
         self.digests: Iterable[tuple[int, int, int]] = ()

@@ -11,7 +11,7 @@ from xxhash import xxh3_64_intdigest
 from meshmend.errors import JobError, NotFinite
 from meshmend.job.config import JobConfig
 from meshmend.job.embeddings.holder import TableHolder
-from meshmend.job.embeddings.message import Laned, Places, RowAccumulator
+from meshmend.job.embeddings.message import Laned, RowAccumulator, RowLayout
 from meshmend.job.embeddings.shape import Floats, Ids
 from meshmend.job.frameworks.base import Accumulator, Framework
 from meshmend.job.ledger import StepLedger
@@ -57,7 +57,7 @@ class TableReplica(Replica):
         inner = super().accumulator(tree.tree, turn)
         if self._rows is None:
             shape, placement = self.holder.shape, self.holder.placement
-            places = Places(
+            places = RowLayout(
                 inner.reduction.size, self._config.lanes.lanes, len(tree.rows), shape.width, shape.slices,
                 placement.buddies + 1, inner.reduction.dtype == np.int32,
             )  # fmt: skip

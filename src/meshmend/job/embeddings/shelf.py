@@ -96,7 +96,7 @@ class Shelf:
                 self._files.path(f"rows-{number}").unlink(missing_ok=True)
 
 
-class Neighbours:
+class OtherShelves:
     """The copies of other workers of this host."""
 
     def __init__(self, run: str, width: int) -> None:

@@ -15,7 +15,7 @@ from meshmend.job.embeddings.message import check_float_rows
 from meshmend.job.embeddings.placement import Placement
 from meshmend.job.embeddings.replica import TableReplica
 from meshmend.job.embeddings.saving import TableSaver, TableSide
-from meshmend.job.embeddings.shelf import Neighbours, Shelf
+from meshmend.job.embeddings.shelf import OtherShelves, Shelf
 from meshmend.job.embeddings.tables import EmbeddingTables
 from meshmend.job.frameworks.arrays import TreeState
 from meshmend.job.frameworks.base import Framework
@@ -48,7 +48,7 @@ def spread(
         _check_run(tables, first, settings)
         holder = TableHolder(
             shape, tables.optimizer, _placement(tables, first), Shelf(width, own.files, own.birth), settings.rank,
-            Neighbours(settings.run, width), lambda: _rest(session), session.end,
+            OtherShelves(settings.run, width), lambda: _rest(session), session.end,
         )  # fmt: skip
     tables.holder = holder
     rank = 0 if settings is None else settings.rank

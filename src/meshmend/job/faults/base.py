@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from meshmend.errors import JobError
-from meshmend.telemetry import Part
+from meshmend.telemetry import Component
 
 
 class Point(StrEnum):
@@ -72,7 +72,7 @@ class FaultKind:
     """What happens, for help texts."""
     points: tuple[Point, ...] = ()
     """Where `fail_at` can bring it about."""
-    part: Part = Part.WORKER
+    part: Component = Component.WORKER
     """What dies or goes wrong."""
     inside: Callable[[Fault, int], None] | None = None
     """Brings it about in the process that is at the point, given the worker's process; None: the caller has to."""

@@ -11,7 +11,7 @@ from meshmend.base.clocks import SLOW_STOP
 from meshmend.base.processes import kill
 from meshmend.job.faults.base import COURIER_POINTS, WORKER_POINTS, Fault, FaultKind, Point, Target, register
 from meshmend.job.shm.inspect import request_flip
-from meshmend.telemetry import Part
+from meshmend.telemetry import Component
 
 SLOW_MOMENTS = 20
 """How often a worker that is slow on purpose is stopped."""
@@ -94,19 +94,21 @@ COURIER = register(
         "courier",
         "SIGKILL to the courier alone",
         tuple(Point),
-        part=Part.COURIER,
+        part=Component.COURIER,
         inside=_kill_courier,
         outside=lambda target: kill(target.courier),
     )
 )
 MPIRUN = register(
-    FaultKind("mpirun", "SIGKILL to mpirun", part=Part.MPIRUN, outside=lambda target: kill(target.mpirun), of_run=True)
+    FaultKind(
+        "mpirun", "SIGKILL to mpirun", part=Component.MPIRUN, outside=lambda target: kill(target.mpirun), of_run=True
+    )
 )
 COURIER_STOP = register(
     FaultKind(
         "courier-stop",
         "SIGSTOP to a courier",
-        part=Part.COURIER,
+        part=Component.COURIER,
         outside=lambda target: kill(target.courier, signal.SIGSTOP),
         of_run=True,
     )
@@ -115,7 +117,7 @@ MPIRUN_STOP = register(
     FaultKind(
         "mpirun-stop",
         "SIGSTOP to mpirun",
-        part=Part.MPIRUN,
+        part=Component.MPIRUN,
         outside=lambda target: kill(target.mpirun, signal.SIGSTOP),
         of_run=True,
     )
@@ -124,7 +126,7 @@ AGENT = register(
     FaultKind(
         "agent",
         "SIGKILL to the agent of the worker's host; on the launcher's host that is the launcher: attach another one",
-        part=Part.AGENT,
+        part=Component.AGENT,
         outside=lambda target: kill(target.agent),
         of_run=True,
         asked_for=True,
@@ -135,7 +137,7 @@ LAUNCHER = register(
     FaultKind(
         "launcher",
         "SIGKILL to the launcher; attach another one",
-        part=Part.LAUNCHER,
+        part=Component.LAUNCHER,
         outside=lambda target: kill(target.launcher),
         of_run=True,
         asked_for=True,
@@ -146,7 +148,7 @@ TERM = register(
     FaultKind(
         "term",
         "SIGTERM to the launcher: a checkpoint, and the end; resume the run",
-        part=Part.LAUNCHER,
+        part=Component.LAUNCHER,
         outside=lambda target: kill(target.launcher, signal.SIGTERM),
         of_run=True,
         asked_for=True,

@@ -84,7 +84,7 @@ SMALL = 1 << 15
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class ExactResult:
     """What a round gave: the sums, or which leaves stood against it (`redo` and `bad` name leaves by their index)."""
 
     sums: Floats | None = field(repr=False)
@@ -193,7 +193,7 @@ class Exact:
             self._bounds[first : last + 1] - begin, self.factors[0][first:last], 1 / self.worth, self._octaves,
         )  # fmt: skip
 
-    def finish(self, wire: Wire, out: Floats | None = None) -> Outcome:
+    def finish(self, wire: Wire, out: Floats | None = None) -> ExactResult:
         """The sums of all lanes, from the wire summed over all workers; then the grid for the next step.
 
         A pure function of the wire and the grid, so all workers decide the same, even one that gets the wire late.
@@ -210,9 +210,9 @@ class Exact:
             np.multiply(values.astype(np.float32), np.repeat(unit, np.diff(self._bounds)), out=sums)
         else:
             _float32(values, self._bounds, unit, sums)
-        return Outcome(sums)
+        return ExactResult(sums)
 
-    def judge(self, notes: Wire) -> Outcome | None:
+    def judge(self, notes: Wire) -> ExactResult | None:
         """Return what is wrong with a round, by its notes; None, and set the grid of the next step, if it is good.
 
         A pass over all blocks takes 0.05 ms for a model of 10**8 numbers, so there are few, and no needless ones.
@@ -222,7 +222,7 @@ class Exact:
         for column in np.flatnonzero(seen[:-1]):  # in this order on every machine
             spread += notes[:, column] * self.worth[column]
         if seen[-1] or spread.max(initial=0) >= MOST:
-            return Outcome(None, bad=self._named(np.flatnonzero((notes[:, -1] != 0) | (spread >= MOST))))
+            return ExactResult(None, bad=self._named(np.flatnonzero((notes[:, -1] != 0) | (spread >= MOST))))
         exponent = (spread.view(np.int64) >> 52).astype(np.int32) - 1022  # as `np.frexp` finds it; of 0, the least
         used = exponent > -1022
         need = np.clip(exponent - (31 - HEADROOM), LOW, HIGH) * FALL
@@ -237,7 +237,7 @@ class Exact:
             jumped = np.zeros(len(self.leaves), bool)
             jumped[self.leaf_of[small]] = True
             self.move(np.where(jumped[self.leaf_of], np.maximum(self.level, top), self.level))
-            return Outcome(None, redo=self._named(small))
+            return ExactResult(None, redo=self._named(small))
         # With the leaf, an octave at most; a block in use that its leaf allows to stay, a fraction of one.
         fall = np.clip(self.level - top, used.astype(np.int32), FALL)
         if not all_used:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.job.reduction.base import Reduction, slices
-from meshmend.job.reduction.exact import Exact, Outcome
+from meshmend.job.reduction.exact import Exact, ExactResult
 
 Addresses = Sequence[int]
 """Where each leaf of a layout is: float32, contiguous, in memory that the device reaches."""
@@ -42,7 +42,7 @@ class Packing(ABC):
         """Start to write a lane's leaves to a part; or to add them to it, if they are not the `first`."""
 
     @abstractmethod
-    def unpack(self, parts: Sequence[Place], leaves: Addresses, *, sliced: int, check: bool) -> Outcome | None:
+    def unpack(self, parts: Sequence[Place], leaves: Addresses, *, sliced: int, check: bool) -> ExactResult | None:
         """Write the sums of all parts to leaves, and wait for it; what stands against them, if anything does.
 
         `sliced`: these are not parts to be added up, but totals, of which each holds its own slice of so many numbers
@@ -89,7 +89,7 @@ class DeviceTotal(ABC):
     """The total of a round that is done, in device memory."""
 
     @abstractmethod
-    def unpack(self, packing: Packing, leaves: Addresses, *, check: bool) -> Outcome | None:
+    def unpack(self, packing: Packing, leaves: Addresses, *, check: bool) -> ExactResult | None:
         """Write it to leaves; see `Packing.unpack`."""
 
     @abstractmethod

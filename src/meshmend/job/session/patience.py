@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from meshmend.job.shm.records import WritableWorkerRecord
 
 
-class Raised:
+class NestedFlag:
     """A flag of a worker's record that is up as long as anything wants it up, in whichever thread.
 
     Pauses may lie within each other, and those of two threads may overlap: the thread that writes checkpoints waits for

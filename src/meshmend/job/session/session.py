@@ -28,7 +28,7 @@ from meshmend.job.session.listener import Export, Listener
 from meshmend.job.session.message_room import MessageRoom, SumFormat
 from meshmend.job.session.own_footer import OwnFooter
 from meshmend.job.session.own_part import OwnPart
-from meshmend.job.session.patience import Raised, WriterPatience
+from meshmend.job.session.patience import NestedFlag, WriterPatience
 from meshmend.job.shm.mailbox import WorkerSide
 from meshmend.job.shm.records import Order, PartWanted
 from meshmend.job.shm.segment import WorkerSegment, open_as_worker
@@ -64,7 +64,7 @@ class WorkerSession:
         self.room = MessageRoom(self._segment, self.places, size, lambda: self._listener.round)
         self._part = OwnPart(self._segment, self.places, self.room, self._footer, self._listener, self.strike)
         self._step = 0
-        self.pause, self._saving = Raised(self._own, "paused"), Raised(self._own, "saving")
+        self.pause, self._saving = NestedFlag(self._own, "paused"), NestedFlag(self._own, "saving")
         """Tells the agent that this worker may make no progress for long; one pause may lie within another."""
         self.save: Callable[[], bool] = lambda: True
         """Writes a checkpoint of the last committed state when the run is halted; returns whether it could."""

@@ -32,7 +32,7 @@ class Order(IntEnum):
     """Write a checkpoint, then end."""
 
 
-class Phase(IntEnum):
+class CourierPhase(IntEnum):
     """What a courier is doing."""
 
     CARRYING = 0
@@ -351,7 +351,7 @@ class CourierRecord(Record):
     """The last world whose members have agreed on who they are."""
     phase_since = Time()
     """When the phase began (monotonic clock)."""
-    phase = Choice(Phase)
+    phase = Choice(CourierPhase)
     """What it is doing; written after `phase_since`."""
     job = Int()
     """The job that all fields below are about; if it is not the worker's job, they mean nothing."""

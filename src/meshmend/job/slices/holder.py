@@ -22,7 +22,7 @@ from xxhash import xxh3_64_intdigest
 from meshmend.errors import JobError
 from meshmend.job.protocol import NEVER, Evicted, Failure
 from meshmend.job.reduction.base import Levels
-from meshmend.job.reduction.exact import Exact, Floats, Outcome, Wire
+from meshmend.job.reduction.exact import Exact, ExactResult, Floats, Wire
 from meshmend.job.reduction.norms import Blocks, Sums
 from meshmend.job.reduction.pieces import Pieces, Tensor, pieces_of
 from meshmend.job.sharding import cut
@@ -71,7 +71,7 @@ class Totals:
     unit: Floats = field(default_factory=lambda: np.zeros(0, np.float32))
     """Of each block, in this round."""
     judged: bool = False
-    against: Outcome | None = None
+    against: ExactResult | None = None
     """What stands against the round: then nothing is updated, and all compute it again on the grid that has moved."""
 
 
@@ -202,7 +202,7 @@ class Holder:
             copy.version = round
         self.version = max(self.version, round)
 
-    def judge(self) -> Outcome | None:
+    def judge(self) -> ExactResult | None:
         """What stands against the round whose totals are here; the grid moves, once per round."""
         totals = self.totals
         if not totals.judged:

@@ -23,7 +23,7 @@ from meshmend.errors import FormatError, JobError
 from meshmend.job.state.tree import Leaves, OnDevice
 
 
-class Described(NamedTuple):
+class LeafEntry(NamedTuple):
     """One array."""
 
     name: str
@@ -51,7 +51,7 @@ class Lent:
 class Header:
     """All arrays, and the facts about them."""
 
-    leaves: list[Described]
+    leaves: list[LeafEntry]
     about: dict[str, Any]
     lent: Lent | None = None
 

@@ -15,7 +15,7 @@ from meshmend.base.status import DONE, HALTED, KILLED
 from meshmend.errors import FormatError, JobError
 from meshmend.job.shm import AgentSegment
 from meshmend.job.shm.mailbox import halt_of, is_over, owes
-from meshmend.job.shm.records import Phase
+from meshmend.job.shm.records import CourierPhase
 from meshmend.job.signals import SHOW_STACK
 from meshmend.run.agent.output import Output
 from meshmend.run.agent.pulse import CourierPulse, LoadingPulse, Pulse
@@ -237,7 +237,7 @@ class LocalWorker:
 def _is_stuck(segment: AgentSegment) -> bool:
     courier = segment.courier
     late = time.monotonic() - courier.phase_since > REPAIR
-    return courier.phase is Phase.NEEDS_WORLD or (courier.phase is Phase.REPAIRING and late)
+    return courier.phase is CourierPhase.NEEDS_WORLD or (courier.phase is CourierPhase.REPAIRING and late)
 
 
 def _size(path: Path) -> int:

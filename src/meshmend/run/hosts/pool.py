@@ -21,7 +21,7 @@ from meshmend.telemetry.epoch import FIRST, Epoch
 
 
 @dataclass
-class Call:
+class PendingAgent:
     """An agent on another host that has not reported yet."""
 
     agent: Remote | NoAgent
@@ -33,7 +33,7 @@ class Invitation:
     """A host that is new to the run, where an agent is being started."""
 
     host: Host
-    call: Call
+    call: PendingAgent
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Pool:
     """The launcher's present one, for its commands."""
     _away: set[str] = field(default_factory=set)
     """Lost hosts whose agents answered although mpirun could not reach them."""
-    _calls: dict[str, Call] = field(default_factory=dict)
+    _calls: dict[str, PendingAgent] = field(default_factory=dict)
     """Hosts where an agent is being started."""
     _invited: dict[str, Invitation] = field(default_factory=dict)
     """Hosts that are new to the run, by name."""
@@ -118,7 +118,7 @@ class Pool:
         ]
 
     def _call(self, host: str, until: float) -> None:
-        self._calls[host] = Call(self._called(host), until)
+        self._calls[host] = PendingAgent(self._called(host), until)
 
     def _called(self, host: str) -> Remote | NoAgent:
         try:
@@ -128,7 +128,7 @@ class Pool:
         assert not isinstance(agent, Agent)
         return agent
 
-    def _answered(self, host: str, call: Call, now: float) -> HostChange | None:
+    def _answered(self, host: str, call: PendingAgent, now: float) -> HostChange | None:
         """Return the outcome of a call, if there is one now."""
         agent, known = call.agent, host in self.lost
         there = agent.first.answer if host in self._away and agent.first is not None else host not in self._away
@@ -152,7 +152,7 @@ class Pool:
     def invite(self, host: Host) -> None:
         """Start an agent on a host that is new to the run."""
         if host.name not in {*self.agents, *self.lost, *self._invited}:
-            call = Call(self._called(host.name), time.monotonic() + HOST_FIRST)
+            call = PendingAgent(self._called(host.name), time.monotonic() + HOST_FIRST)
             self._invited[host.name] = Invitation(host, call)
 
     @property

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.job.frameworks.jax import host
-from meshmend.job.frameworks.jax.shards import Group, Spread, group_of
+from meshmend.job.frameworks.jax.shards import DeviceGroup, Spread, group_of
 from meshmend.job.state.digest import FIRST, GOLDEN, SECOND, SEED, sums_of_each
 
 WIDTHS = {1: jnp.uint8, 2: jnp.uint16}
@@ -63,7 +63,7 @@ def _on_one(leaves: list[Any]) -> Fetch:
     return lambda: np.asarray(found)
 
 
-def _on_several(group: Group, leaves: Sequence[Any]) -> Begin:
+def _on_several(group: DeviceGroup, leaves: Sequence[Any]) -> Begin:
     units = [(np.dtype(leaf.dtype).itemsize, 4) if _is_cut(leaf) else (1, 1) for leaf in leaves]
     begins = group.begins(units)
     owned = np.zeros((group.mesh.size, len(leaves), 1), np.uint32)

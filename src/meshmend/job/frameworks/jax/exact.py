@@ -24,7 +24,7 @@ import numpy as np
 
 from meshmend.job.frameworks.jax import host
 from meshmend.job.reduction import exact as rules
-from meshmend.job.reduction.exact import BLOCK, FALL, FRESH, Exact, Outcome
+from meshmend.job.reduction.exact import BLOCK, FALL, FRESH, Exact, ExactResult
 from meshmend.job.reduction.layout import Layout
 
 FLOAT64 = ("cpu", "gpu", "cuda", "rocm")
@@ -34,7 +34,7 @@ FLOAT64 = ("cpu", "gpu", "cuda", "rocm")
 class DeviceGrid:
     """The grid of an `Exact` on the device: the same rules, and the same levels on the host after every round."""
 
-    def __init__(self, exact: Exact, place: host.Place) -> None:
+    def __init__(self, exact: Exact, place: host.Destination) -> None:
         self.exact, self._place = exact, place
         self._known: Any = None  # the levels of the host that those on the device are
         self._level: Any = None
@@ -51,7 +51,7 @@ class DeviceGrid:
             self._factors = tuple(factors)
         return self._factors  # type: ignore[no-any-return]
 
-    def judge_begun(self, notes: Any) -> Callable[[], Outcome | None]:
+    def judge_begun(self, notes: Any) -> Callable[[], ExactResult | None]:
         """As `Exact.judge`; what is returned waits for it."""
         exact = self.exact
         if not isinstance(notes, jax.Array) or not all(one.platform in FLOAT64 for one in notes.devices()):
@@ -61,13 +61,13 @@ class DeviceGrid:
             found, level, factors = self._move(notes, self._level, self._leaf_of)
         fetch = host.begin(found)
 
-        def judged() -> Outcome | None:
+        def judged() -> ExactResult | None:
             word = fetch()
             if word[0] == rules.BAD:
                 return exact.judge(np.asarray(notes))
             exact.move(word[1:].astype(np.int32))
             self._known, self._level, self._factors = exact.level, level, factors
-            return None if word[0] == rules.GOOD else Outcome(None)
+            return None if word[0] == rules.GOOD else ExactResult(None)
 
         return judged
 
@@ -135,7 +135,7 @@ def rounded(values: Any, top: Any, per_unit: Any) -> Any:
 class ExactWire:
     """The sum of a worker's lanes as integers on the grid, and its notes."""
 
-    def __init__(self, layout: Layout, exact: Exact, place: host.Place) -> None:
+    def __init__(self, layout: Layout, exact: Exact, place: host.Destination) -> None:
         self.layout, self.grid = layout, DeviceGrid(exact, place)
         self._rows = [-(-leaf.size // BLOCK) for leaf in layout.leaves]
         self._digits, self._octaves = exact.digits

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from meshmend.job.frameworks.jax.exact import magnitudes, notes_of, rounded
-from meshmend.job.frameworks.jax.shards import ANYWHERE, Group, Spread
+from meshmend.job.frameworks.jax.shards import ANYWHERE, DeviceGroup, Spread
 from meshmend.job.reduction.base import Flat
 from meshmend.job.reduction.exact import BLOCK, Exact, Wire
 from meshmend.job.reduction.layout import Layout
@@ -30,7 +30,7 @@ from meshmend.job.reduction.layout import Layout
 class ExactShards:
     """The sums of one group's leaves as integers on the grid, and their notes."""
 
-    def __init__(self, group: Group, layout: Layout, exact: Exact) -> None:
+    def __init__(self, group: DeviceGroup, layout: Layout, exact: Exact) -> None:
         self.group, self.exact = group, exact
         self.blocks = np.flatnonzero(np.isin(exact.leaf_of, group.numbers))
         """The group's blocks: of all that there are, in their order."""

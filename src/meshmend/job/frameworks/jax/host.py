@@ -88,7 +88,7 @@ def await_on(stream: int | None, arrays: Sequence[Any]) -> None:
 
 def adopted(value: Any, like: Any) -> Any:
     """Return another worker's array in place of one: straight from device memory if it was lent, or from the host."""
-    place = Place(like)
+    place = Destination(like)
     if not place.on_device:
         return np.asarray(value)
     if isinstance(value, OnDevice) and value.into is not None and in_one_row(like):
@@ -98,7 +98,7 @@ def adopted(value: Any, like: Any) -> Any:
     return place.upload(np.asarray(value))
 
 
-class Place:
+class Destination:
     """Where an array is, to put others there."""
 
     def __init__(self, like: Any) -> None:

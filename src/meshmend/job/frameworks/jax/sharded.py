@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 from meshmend.job.frameworks.device import DeviceAccumulator, Fetch
 from meshmend.job.frameworks.jax import wires
 from meshmend.job.frameworks.jax.exact_shards import ExactShards
-from meshmend.job.frameworks.jax.shards import Group, groups_of
+from meshmend.job.frameworks.jax.shards import DeviceGroup, groups_of
 from meshmend.job.frameworks.jax.sums import arrays_of, jax_type
 from meshmend.job.reduction.base import Flat, Reduction
 from meshmend.job.reduction.exact import Wire
@@ -30,7 +30,7 @@ from meshmend.job.reduction.packing import DeviceTotal
 class FloatShards:
     """The sums of one group's leaves, in float32; those that travel as bf16 are rounded on the way."""
 
-    def __init__(self, group: Group, reduction: Reduction) -> None:
+    def __init__(self, group: DeviceGroup, reduction: Reduction) -> None:
         self.group = group
         specs = group.specs
         halved = [reduction.packs(reduction.layout.leaves[number]) for number in group.numbers]
@@ -181,7 +181,7 @@ class ShardedSums(DeviceAccumulator):
 class _Looks:
     """Return each device's result for its shards of one group's leaves: a row per device, combined by the host."""
 
-    def __init__(self, group: Group, whole: Sequence[int], narrow: Sequence[int], layout: Layout) -> None:
+    def __init__(self, group: DeviceGroup, whole: Sequence[int], narrow: Sequence[int], layout: Layout) -> None:
         self.group = group
         self.whole = [number for number in group.numbers if number in whole]
         self.narrow = [number for number in group.numbers if number in narrow]

@@ -7,8 +7,8 @@
 Sums and digests identify a number by its place in the whole array, so that they are the same however the array is
 sharded. A program sees one shard and where it begins: `Spread.places` says where its numbers belong.
 
-The leaves of a tree need not be on the same devices (the stages of a pipeline are not). Leaves that are form a `Group`,
-with its own programs.
+The leaves of a tree need not be on the same devices (the stages of a pipeline are not). Leaves that are form a
+`DeviceGroup`, with its own programs.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Spread:
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class DeviceGroup:
     """Leaves on the same devices, by their numbers, and how each is laid out there."""
 
     mesh: Mesh
@@ -193,7 +193,7 @@ class Group:
         return self.taken([np.array(one) if copies else one for one in shaped])
 
 
-def group_of(leaves: Sequence[Any], numbers: Sequence[int], mesh: Mesh | None = None) -> Group:
+def group_of(leaves: Sequence[Any], numbers: Sequence[int], mesh: Mesh | None = None) -> DeviceGroup:
     """Return these leaves as a group; leaves without a placement are put on all its devices.
 
     The mesh is that of the first leaf which has one.
@@ -206,10 +206,10 @@ def group_of(leaves: Sequence[Any], numbers: Sequence[int], mesh: Mesh | None = 
         leaf = leaves[number]
         sharding = leaf.sharding if is_settled(leaf) else NamedSharding(found, ANYWHERE)
         spreads.append(Spread.of(tuple(np.shape(leaf)), sharding, found))
-    return Group(found, tuple(numbers), tuple(spreads))
+    return DeviceGroup(found, tuple(numbers), tuple(spreads))
 
 
-def groups_of(leaves: Sequence[Any], home: Mesh) -> list[Group]:
+def groups_of(leaves: Sequence[Any], home: Mesh) -> list[DeviceGroup]:
     """Return all leaves, in groups; `home` is the mesh of leaves without a placement, if all are."""
     found: dict[Any, list[int]] = {}
     for number, leaf in enumerate(leaves):

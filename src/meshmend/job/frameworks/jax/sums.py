@@ -29,7 +29,7 @@ class JaxSums(DeviceAccumulator):
         leaves = arrays_of(tree)
         super().__init__(kind, leaves, lanes)
         self._shape = jax.tree_util.tree_structure(tree)
-        self._place = host.Place(next((leaf for _, leaf in leaves if isinstance(leaf, jax.Array)), None))
+        self._place = host.Destination(next((leaf for _, leaf in leaves if isinstance(leaf, jax.Array)), None))
         self._types = [jax_type(leaf.dtype) for leaf in self.layout.leaves]
         self._lanes = 0
         self._sums: Any = None

@@ -39,7 +39,7 @@ def widened(leaves: Sequence[Any]) -> list[Any]:
 class Rooms:
     """New arrays for the sums of a layout, where its lanes are."""
 
-    def __init__(self, layout: Layout, place: host.Place) -> None:
+    def __init__(self, layout: Layout, place: host.Destination) -> None:
         self._shapes = tuple((leaf.size, leaf.shape) for leaf in layout.leaves)
         self._place, self._zero = place, None
 

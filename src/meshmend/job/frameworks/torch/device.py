@@ -20,7 +20,7 @@ from meshmend.job.frameworks.arrays import leaves_of, rebuilt
 from meshmend.job.frameworks.base import OBJECTS, Accumulator
 from meshmend.job.frameworks.torch.buffer_changes import BufferChanges, copy_all
 from meshmend.job.frameworks.torch.digest import Digester
-from meshmend.job.frameworks.torch.host import Copies, array_begun, borrowed, numpy_type
+from meshmend.job.frameworks.torch.host import HostCopier, array_begun, borrowed, numpy_type
 from meshmend.job.frameworks.torch.listed import Listed
 from meshmend.job.frameworks.torch.state import TorchState, check_frozen, without_mean
 from meshmend.job.frameworks.torch.state_dict import array_of
@@ -44,7 +44,7 @@ class DeviceTorchState(TorchState):
         self.device = str(self._where)
         if self._where.type == "cuda" and torch.version.hip is None:
             self.cuda = torch.cuda.current_device() if self._where.index is None else self._where.index
-        self._copies, self._digester = Copies(self._where), Digester(self._where)
+        self._copies, self._digester = HostCopier(self._where), Digester(self._where)
         self._opening: tuple[Any, int] = (None, 0)
         self._list: Listed | None = None
         self._digested: list[Any] = []

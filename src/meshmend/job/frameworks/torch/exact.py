@@ -14,7 +14,7 @@ import torch
 
 from meshmend.job.frameworks.torch.host import array_begun
 from meshmend.job.reduction import exact as rules
-from meshmend.job.reduction.exact import BLOCK, FALL, FRESH, Exact, Outcome
+from meshmend.job.reduction.exact import BLOCK, FALL, FRESH, Exact, ExactResult
 from meshmend.job.reduction.layout import Layout
 
 FLOAT64 = ("cpu", "cuda")
@@ -48,11 +48,11 @@ class DeviceGrid:
             self._factors = tuple(factors)
         return self._factors  # type: ignore[no-any-return]
 
-    def judge(self, notes: Any) -> Outcome | None:
+    def judge(self, notes: Any) -> ExactResult | None:
         """As `Exact.judge`."""
         return self.judge_begun(notes)()
 
-    def judge_begun(self, notes: Any) -> Callable[[], Outcome | None]:
+    def judge_begun(self, notes: Any) -> Callable[[], ExactResult | None]:
         """Have the notes judged on the device; what is returned waits for a word and the levels."""
         if not isinstance(notes, torch.Tensor):
             return lambda: self._exact.judge(notes)
@@ -62,13 +62,13 @@ class DeviceGrid:
         words, level, factors = self._moved(notes.to(self._device))
         fetch = array_begun(words)
 
-        def judged() -> Outcome | None:
+        def judged() -> ExactResult | None:
             found = fetch()
             if found[0] == rules.BAD:
                 return self._exact.judge(notes.cpu().numpy())
             self._exact.move(found[1:].astype(np.int32))
             self._known, self._level, self._factors = self._exact.level, level, factors
-            return None if found[0] == rules.GOOD else Outcome(None)
+            return None if found[0] == rules.GOOD else ExactResult(None)
 
         return judged
 

@@ -23,7 +23,7 @@ PIECE = 1 << 25
 """Bytes of one piece: there are two, one to be filled while the other is emptied."""
 
 
-class Copies:
+class HostCopier:
     """Copies tensors of one device to the host."""
 
     def __init__(self, device: Any) -> None:

@@ -26,7 +26,7 @@ from meshmend.job.reduction.packing import DevicePart, DeviceTotal
 
 
 @dataclass(frozen=True)
-class Described:
+class NumpyLeaf:
     """A leaf, as numpy would describe it."""
 
     shape: tuple[int, ...]
@@ -37,7 +37,7 @@ def described(value: Any) -> Any:
     """A leaf as `Layout` wants it; types that numpy lacks have been widened before."""
     if not isinstance(value, torch.Tensor):
         return np.asarray(value)
-    return Described(tuple(value.shape), _numpy_type(value.dtype))
+    return NumpyLeaf(tuple(value.shape), _numpy_type(value.dtype))
 
 
 @cache

@@ -30,7 +30,7 @@ class Neighbour:
     segment: Segment
 
 
-class Neighbours:
+class MappedBlocks:
     """The other members' memory that one worker has mapped."""
 
     def __init__(self, segment: WorkerSegment, memory: Memory) -> None:
