@@ -35,8 +35,8 @@ def stamped(owner: Any, name: str, before: str = "", after: str = "") -> None:
 
 def begin(framework: str) -> None:
     """Note the points of every step from now on."""
-    from meshmend.job.device.messages import PartInBlock, TotalInBlocks
-    from meshmend.job.device.places import Places
+    from meshmend.job.device.block_messages import PartInBlock, TotalInBlocks
+    from meshmend.job.device.messages import Messages
     from meshmend.job.frameworks.packed import PackedLanes
     from meshmend.job.job import Job
     from meshmend.job.replica import Replica
@@ -44,7 +44,7 @@ def begin(framework: str) -> None:
 
     stamped(Job, "sum", "sum begins", "sum is given out")
     stamped(Job, "commit", "commit begins", "commit is done")
-    stamped(Places, "publish", "part is exported", "part is complete (waits for the device)")
+    stamped(Messages, "publish", "part is exported", "part is complete (waits for the device)")
     stamped(WorkerSession, "_take_total", "total is there (waits for the others)")
     stamped(PackedLanes, "unpack", "memory for sums is ready", "sums are written (waits for the device)")
     stamped(PartInBlock, "pack", "lane is awaited by our stream", "packing is launched")

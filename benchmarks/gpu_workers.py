@@ -73,7 +73,7 @@ def child(arguments: argparse.Namespace, kind: str) -> None:
         if (
             not alone
             and rank == 0
-            and (found := held[1].training.session.places.buffers.figures()) is not None
+            and (found := held[1].training.session.messages.buffers.figures()) is not None
             and found[1]
         ):
             down, add, whole = found

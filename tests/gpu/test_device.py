@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from meshmend.errors import DeviceError, MissingLibrary
+from meshmend.job.device.messages import told
 from meshmend.job.device.passing import LENT
-from meshmend.job.device.places import told
 from meshmend.job.shm.records import Way
 from meshmend.testing import Fault
 from tests.job.device.owner import memory_called

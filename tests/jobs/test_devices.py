@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from meshmend.job.device.messages import told
 from meshmend.job.device.passing import LENT
-from meshmend.job.device.places import told
 from meshmend.job.shm.records import Way
 from meshmend.testing import Fault
 from tests.jobs.jobs import SCRIPT, Job, wait_for

@@ -83,9 +83,9 @@ def _made(training: Training, framework: Framework, sharded: Sharded | None, tab
 
 def _prepare(training: Training, replica: Replica, warm: Callable[..., Any] | None) -> None:
     """Find the device, take the first digest, and compile what a lane needs, before this worker counts as ready."""
-    framework, places = replica.framework, training.session.places
-    places.device, places.on_device = (lambda: framework.cuda), bool(framework.device)
-    framework.digester = places.digests()
+    framework, messages = replica.framework, training.session.messages
+    messages.device, messages.on_device = (lambda: framework.cuda), bool(framework.device)
+    framework.digester = messages.digests()
     replica.announce(training.session, training.step)
     if warm is None:
         return

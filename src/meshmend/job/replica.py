@@ -118,8 +118,8 @@ class Replica:
     def announce(self, session: WorkerSession | Solo, step: int, *, arrived: bool = False) -> None:
         """Say that this is the state now; one that has arrived from another worker must be what that one had."""
         digest = self.digest()
-        if arrived and session.places.states is not None:
-            session.places.states.settle(digest.value())
+        if arrived and session.messages.states is not None:
+            session.messages.states.settle(digest.value())
         session.digested(step, digest)
 
     def header(self) -> dict[str, Any]:
@@ -134,13 +134,13 @@ class Replica:
         `pending` is the line of the step before, which the newcomer writes too, in case all that did the step die now.
         """
         about = {"step": step, "grid": self.grid.tolist(), "pending": pending, **self._more()}
-        leaves, states = self.framework.leaves(), session.places.states if on_device else None
+        leaves, states = self.framework.leaves(), session.messages.states if on_device else None
         lent = states.lend(leaves, self._digest.value()) if states is not None else None
         return encode(leaves, lent, messages=session.room.format(), **about)
 
     def adopt(self, received: Any, session: WorkerSession | Solo) -> tuple[int, dict[str, Any] | None]:
         """Take another worker's replica, as it exported that: the step it stands before, and the line of the last."""
-        states = session.places.states
+        states = session.messages.states
         leaves, about = decode(received, self.framework.template(), states.borrowed if states is not None else None)
         self.framework.adopt(leaves)
         self.restore(about["grid"], about.get(MORE_GRIDS, ()))

@@ -148,7 +148,7 @@ class Training:
             if not turn:
                 self._confirm(replica.framework)
             try:
-                with self.session.places.reading():
+                with self.session.messages.reading():
                     result = replica.finish(total, self.step, turn)
             except NotFinite as error:
                 if turn:
@@ -190,7 +190,7 @@ class Training:
         self.step += 1
         accounts, first = self._accounts, self.session.first
         self.calls.sums, self._accounts = 0, []
-        self.progress.sums = self.session.places.note()
+        self.progress.sums = self.session.messages.note()
         digest = replica.digest()
         # Before the state may be handed out, and with it the step that is not written down yet.
         by, stall = [account.by for account in accounts], self.input.stall()

@@ -14,7 +14,7 @@ from meshmend.errors import DeviceError, JobError
 from meshmend.job.device import choose, host_memory
 from meshmend.job.device.choose import host_memory_of, memory_of
 from meshmend.job.device.host_memory import CudaHostMemory, PlainMemory
-from meshmend.job.device.places import Places
+from meshmend.job.device.messages import Messages
 from meshmend.job.device.registered import RegisteredPart, Registration
 from meshmend.job.reduction.base import WireFormat
 from meshmend.job.reduction.float32 import Float32
@@ -92,34 +92,34 @@ def test_without_room_on_the_device_totals_stay_where_they_are(driver: Driver) -
     held.close()
 
 
-def places_of(memory: str, monkeypatch: pytest.MonkeyPatch) -> Places:
+def messages_of(memory: str, monkeypatch: pytest.MonkeyPatch) -> Messages:
     monkeypatch.setenv("MESHMEND_DEVICE_MEMORY", memory)
     create_as_agent("registered", 0)
     segment = open_as_worker("registered", 0)
-    places = Places(segment, 7, lambda _: pytest.fail("it ended"))  # type: ignore[arg-type, return-value]
-    places.on_device = True
-    places.begin()
-    places.make(WIRE)
+    messages = Messages(segment, 7, lambda _: pytest.fail("it ended"))  # type: ignore[arg-type, return-value]
+    messages.on_device = True
+    messages.begin()
+    messages.make(WIRE)
     make_buffers(segment.files, segment.worker, WIRE, 0)
-    return places
+    return messages
 
 
 def test_parts_go_to_registered_memory_and_to_other_buffers_when_there_are_others(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del home
-    places = places_of("stand-in-registered", monkeypatch)
+    messages = messages_of("stand-in-registered", monkeypatch)
     seen: list[int] = []
     monkeypatch.setattr(PlainMemory, "register", lambda _, array: seen.append(array.nbytes))
     monkeypatch.setattr(PlainMemory, "unregister", lambda _, array: seen.append(-array.nbytes))
-    part = places.part(93, 0)
+    part = messages.part(93, 0)
     assert isinstance(part, RegisteredPart) and len(part) == 93
     part.fill(np.arange(93, dtype=np.float32))
-    assert places._segment.buffers.part[:95].tolist() == [*range(93), 0, 0]
-    places.part(93, 0)
-    make_buffers(places._segment.files, places._segment.worker, WireFormat(Float32, 200), 0)
-    places.part(193, 0)
-    places.close()
+    assert messages._segment.buffers.part[:95].tolist() == [*range(93), 0, 0]
+    messages.part(93, 0)
+    make_buffers(messages._segment.files, messages._segment.worker, WireFormat(Float32, 200), 0)
+    messages.part(193, 0)
+    messages.close()
     whole = 3 * PAGE  # of three buffers of a page each
     assert seen == [whole, -whole, whole, -whole]
 
@@ -133,11 +133,11 @@ def test_memory_that_cannot_be_registered_is_used_as_it_is_and_told(
         raise DeviceError("the limit of locked memory")
 
     monkeypatch.setattr(PlainMemory, "register", refused)
-    places = places_of("stand-in-registered", monkeypatch)
-    assert isinstance(places.part(93, 0), np.ndarray)
-    assert "the limit of locked memory" in places.buffers._pageable
+    messages = messages_of("stand-in-registered", monkeypatch)
+    assert isinstance(messages.part(93, 0), np.ndarray)
+    assert "the limit of locked memory" in messages.buffers._pageable
     for setting in ("pageable", "off"):
-        assert isinstance(places_of(setting, monkeypatch).part(93, 0), np.ndarray)
+        assert isinstance(messages_of(setting, monkeypatch).part(93, 0), np.ndarray)
 
 
 def test_which_memory_is_registered(monkeypatch: pytest.MonkeyPatch, driver: Driver) -> None:

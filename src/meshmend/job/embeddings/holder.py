@@ -176,7 +176,7 @@ class TableHolder:
         self.first = self.shape.first if files is None else SliceFiles.known(files, self.shape)
 
     def said(self) -> list[tuple[int, int, int]]:
-        """What this worker says of its slices: (slice, column, digest of the last change), for `Places.say`."""
+        """What this worker says of its slices: (slice, column, digest of the last change), for `RowLayout.say`."""
         if self.placement.holders is None:
             return []
         return [

@@ -100,10 +100,10 @@ class RowLayout:
 class WithRows(Reduction):
     """A reduction of other gradients, with room for those of rows behind them."""
 
-    def __init__(self, inner: Reduction, places: RowLayout) -> None:
-        self.inner, self.rows_at = inner, places
+    def __init__(self, inner: Reduction, layout: RowLayout) -> None:
+        self.inner, self.rows_at = inner, layout
         self.layout, self.head = inner.layout, inner.head
-        self.size, self.dtype = places.size, inner.dtype  # type: ignore[misc]
+        self.size, self.dtype = layout.size, inner.dtype  # type: ignore[misc]
 
     def wire_format(self, footer: int) -> WireFormat:
         """Couriers add it up as they would without."""
@@ -129,32 +129,32 @@ class WithRows(Reduction):
 class RowAccumulator(Accumulator):
     """Adds up the lanes of a job with tables."""
 
-    def __init__(self, inner: Accumulator, places: RowLayout) -> None:
-        super().__init__(WithRows(inner.reduction, places))
-        self.inner, self.places = inner, places
+    def __init__(self, inner: Accumulator, layout: RowLayout) -> None:
+        super().__init__(WithRows(inner.reduction, layout))
+        self.inner, self.row_layout = inner, layout
         self.digests: Iterable[tuple[int, int, int]] = ()
         """What this worker says of its slices with the next part."""
 
     def accumulate(self, tree: Any, buffer: Flat, *, first: bool) -> None:
         """Add a lane's tree, and put its rows in their place."""
-        if len(tree.rows) != self.places.rows:
+        if len(tree.rows) != self.row_layout.rows:
             raise JobError(
-                f"lane {tree.lane} has gradients of {len(tree.rows)} rows, and the first lane had {self.places.rows}: "
-                "give as many for every lane"
+                f"lane {tree.lane} gave gradients for {len(tree.rows)} rows, but the first lane gave "
+                f"{self.row_layout.rows}; give the same number for every lane"
             )
-        self.inner.accumulate(tree.tree, buffer[: self.places.begin], first=first)
+        self.inner.accumulate(tree.tree, buffer[: self.row_layout.begin], first=first)
         if first:
-            self.places.clear(buffer)
-        self.places.write(buffer, tree)
+            self.row_layout.clear(buffer)
+        self.row_layout.write(buffer, tree)
 
     def export(self, buffer: Flat) -> None:
         """Write what is not there yet."""
-        self.inner.export(buffer[: self.places.begin])
-        self.places.say(buffer, self.digests)
+        self.inner.export(buffer[: self.row_layout.begin])
+        self.row_layout.say(buffer, self.digests)
 
     def finish(self, total: Any, step: int, *, check: bool = False) -> Any | None:
         """Return the sum of the trees; who has tables reads the rest."""
-        return self.inner.finish(total[: self.places.begin], step, check=check)
+        return self.inner.finish(total[: self.row_layout.begin], step, check=check)
 
 
 def check_float_rows(rows: int) -> None:

@@ -57,26 +57,26 @@ class TableReplica(Replica):
         inner = super().accumulator(tree.tree, turn)
         if self._rows is None:
             shape, placement = self.holder.shape, self.holder.placement
-            places = RowLayout(
+            layout = RowLayout(
                 inner.reduction.size, self._config.lanes.lanes, len(tree.rows), shape.width, shape.slices,
                 placement.buddies + 1, inner.reduction.dtype == np.int32,
             )  # fmt: skip
-            self._rows = RowAccumulator(inner, places)
+            self._rows = RowAccumulator(inner, layout)
             self._rows.digests = self.holder.said()
         return self._rows
 
     def finish(self, total: Any, step: int, turn: int = 0) -> Any | None:
         """The tree of sums; the gradients of rows are kept for the commit."""
         assert self._rows is not None and not turn, "a total cannot arrive before the first part"
-        places, members = self._rows.places, self._session.account.digests
+        layout, members = self._rows.row_layout, self._session.account.digests
         if self.holder.placement.holders is not None:
-            self.holder.compare(places.said(total))
+            self.holder.compare(layout.said(total))
         self.holder.after(members, self._session.joined)
         self._count_copies()
         found = self._rows.finish(total, step, check=self._config.nonfinite is not NonFinite.PASS)
         if found is None:
             return None
-        rows, gradients = places.read(total)
+        rows, gradients = layout.read(total)
         if self._config.nonfinite is not NonFinite.PASS and not np.isfinite(gradients).all():
             raise NotFinite(step, "the gradient of an embedding row holds NaN or Inf", "lower the learning rate")
         self._used = rows, np.array(gradients)

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from meshmend.base.clocks import COPIES_ROOM, OWNER_POLL, SPIN
 from meshmend.base.waiting import spin
-from meshmend.job.device.places import Places
+from meshmend.job.device.messages import Messages
 from meshmend.job.protocol import NEVER
 from meshmend.job.shm.home import no_room, too_small
 from meshmend.job.shm.mailbox import WorkerSide
@@ -35,8 +35,8 @@ Export = Callable[[bool], list[Any]]
 class Listener:
     """Hears the doorbell of one worker, from `start` to `close`; `end` ends the worker."""
 
-    def __init__(self, segment: WorkerSegment, places: Places, end: Callable[[str], NoReturn]) -> None:
-        self._segment, self._places, self._end = segment, places, end
+    def __init__(self, segment: WorkerSegment, messages: Messages, end: Callable[[str], NoReturn]) -> None:
+        self._segment, self._messages, self._end = segment, messages, end
         self._side = WorkerSide(segment)
         self._news = threading.Condition()
         self.round = NEVER + 1
@@ -71,7 +71,7 @@ class Listener:
 
     def wait(self, until: Callable[[], bool]) -> None:
         """Have the main thread wait for something that the courier rings for, or until the run is halted."""
-        if self._places.spins and spin(until, SPIN):
+        if self._messages.spins and spin(until, SPIN):
             return
         with self._news:
             while not until() and (self._side.halt() is None or self.stays()):
@@ -123,9 +123,9 @@ class Listener:
     def _listen(self) -> None:
         while not self._closed:
             self._segment.worker_bell.wait(OWNER_POLL)
-            self._places.serve()
+            self._messages.serve()
             with self._news:
-                self._places.buffers.take_pieces(self.round)
+                self._messages.buffers.take_pieces(self.round)
                 request = self._side.state_request()
                 if request is not None and self._may_export(request.body.round):
                     assert self._export is not None

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from meshmend.errors import JobError
-from meshmend.job.device.places import Places
+from meshmend.job.device.messages import Messages
 from meshmend.job.exchange import Notes
 from meshmend.job.reduction.base import Reduction, WireFormat
 from meshmend.job.reduction.float32 import Float32
@@ -49,8 +49,8 @@ what the sums of a step are like."""
 class MessageRoom:
     """The buffers of one worker in one job; `round` is the round in which they are made."""
 
-    def __init__(self, segment: WorkerSegment, places: Places, footer: int, round: Callable[[], int]) -> None:
-        self._segment, self._places, self._footer, self._round = segment, places, footer, round
+    def __init__(self, segment: WorkerSegment, messages: Messages, footer: int, round: Callable[[], int]) -> None:
+        self._segment, self._messages, self._footer, self._round = segment, messages, footer, round
         self.made = False
         """Whether there are buffers of this job."""
         self._sums: list[SumFormat] = []
@@ -98,7 +98,7 @@ class MessageRoom:
             own.used, own.sums = one.size, len(self._sums)
             if own.head != one.head:
                 own.head = one.head
-                self._places.use(wire_format(own.kind, own.numbers, own.head))
+                self._messages.use(wire_format(own.kind, own.numbers, own.head))
 
     def fit_notes(self) -> None:
         """Have room for messages without gradients."""
@@ -124,10 +124,10 @@ class MessageRoom:
 
     def _replace(self, wire: WireFormat, layout: int) -> None:
         """Allocate buffers for such messages, from this round on; keep the present ones if they fit."""
-        own, there = self._segment.worker, self._places.wire
+        own, there = self._segment.worker, self._messages.wire
         same = there is not None and (there.kind, there.size) == (wire.kind, wire.size)
         if not (self.made and same and (own.kind, own.numbers, own.layout) == (wire.kind.number, wire.size, layout)):
-            self._places.make(wire)
+            self._messages.make(wire)
             make_buffers(self._segment.files, self._segment.worker, wire, layout, self._round())
             self.made = True
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any
 
-from meshmend.job.device.places import Places
+from meshmend.job.device.messages import Messages
 from meshmend.job.faults import Point
 from meshmend.job.frameworks.base import Accumulator
 from meshmend.job.session.listener import Listener
@@ -27,14 +27,14 @@ class OwnPart:
     def __init__(
         self,
         segment: WorkerSegment,
-        places: Places,
+        messages: Messages,
         room: MessageRoom,
         footer: OwnFooter,
         listener: Listener,
         strike: Callable[[Point], object],
     ) -> None:
         self._own, self._side = segment.worker, WorkerSide(segment)
-        self._places, self._room, self._footer, self._listener = places, room, footer, listener
+        self._messages, self._room, self._footer, self._listener = messages, room, footer, listener
         self._strike = strike
         self._turn = 0
         self._have = set[int]()
@@ -57,12 +57,12 @@ class OwnPart:
 
         Returns the format of this sum if the other workers must be told of it first, and None when the part is whole.
         """
-        own, places, room, turn = self._own, self._places, self._room, self._turn
+        own, messages, room, turn = self._own, self._messages, self._room, self._turn
         if not self._have <= set(wanted.lanes) or wanted.afresh:
             self._have = set()
-        places.asked(wanted.round, keep=bool(self._have))
+        messages.asked(wanted.round, keep=bool(self._have))
         if not wanted.lanes and room.made:
-            places.bring_nothing(wanted.round)
+            messages.bring_nothing(wanted.round)
         own.inside = True
         own.progress += 1
         if room.fits(turn):
@@ -80,23 +80,23 @@ class OwnPart:
                 if unknown is not None:
                     own.inside = False
                     return unknown
-                places.choose()
+                messages.choose()
             if lane in wanted.lanes:
-                part = places.part(sums.reduction.size, wanted.round)
+                part = messages.part(sums.reduction.size, wanted.round)
                 sums.accumulate(tree, part, first=not self._have)
                 self._have.add(lane)
             self._footer.digest.begin()  # while the device computes the lane
             own.progress += 1
         if sums is not None and self._have:
-            sums.export(places.part(sums.reduction.size, wanted.round))
+            sums.export(messages.part(sums.reduction.size, wanted.round))
         own.inside = False
         return None
 
     def bring(self, question: Mail[PartWanted]) -> None:
         """Answer the courier with the part, whose footer is written; the device may still copy it to the host."""
         if self._have:
-            self._places.publish(question.body.round)  # last: the footer is written while the device still works
-        copies = self._places.buffers
+            self._messages.publish(question.body.round)  # last: the footer is written while the device still works
+        copies = self._messages.buffers
         if not copies.copying:
             self._side.answer(question)
             return

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from meshmend.base.env import Settings
 from meshmend.base.status import HALTED
 from meshmend.errors import JobError
-from meshmend.job.device.places import Places
+from meshmend.job.device.messages import Messages
 from meshmend.job.exchange import Notes, check_calls, exchange, in_turn
 from meshmend.job.faults import Fault, Faults, Point
 from meshmend.job.faults.kinds import COURIER, FLIP
@@ -58,11 +58,11 @@ class WorkerSession:
         self.wanted = wanted = min(self._segment.agent.wanted, lanes)  # those of new hosts wait if there are too few
         self._footer = OwnFooter(self._segment, lanes)
         size = self._footer.format.size
-        self.places = Places(self._segment, size, self.end)
+        self.messages = Messages(self._segment, size, self.end)
         """Where parts go and totals come from."""
-        self._listener = Listener(self._segment, self.places, self.end)
-        self.room = MessageRoom(self._segment, self.places, size, lambda: self._listener.round)
-        self._part = OwnPart(self._segment, self.places, self.room, self._footer, self._listener, self.strike)
+        self._listener = Listener(self._segment, self.messages, self.end)
+        self.room = MessageRoom(self._segment, self.messages, size, lambda: self._listener.round)
+        self._part = OwnPart(self._segment, self.messages, self.room, self._footer, self._listener, self.strike)
         self._step = 0
         self.pause, self._saving = NestedFlag(self._own, "paused"), NestedFlag(self._own, "saving")
         """Tells the agent that this worker may make no progress for long; one pause may lie within another."""
@@ -132,7 +132,7 @@ class WorkerSession:
         self._listener.start(export)
         own.lanes, own.step = self._lanes, self._step
         own.summed_world = own.summed_shrink = 0
-        self.places.begin()
+        self.messages.begin()
         own.slices = 0  # of the job before, whose couriers may have needed it to the end
         self._hooks.begin()
         own.ready = job
@@ -248,7 +248,7 @@ class WorkerSession:
         self._members = tuple(found.digests)
         self.joined = frozenset(rank for rank, call in calls.items() if call.joined is not None)
         if not notes:
-            total = self.places.total(number)
+            total = self.messages.total(number)
         self.epoch = self._segment.epoch
         self._listener.advance(unchanged=bool(notes))
         if not notes and not found.astray:
@@ -299,7 +299,7 @@ class WorkerSession:
     def _close(self) -> None:
         """For this worker, this job is over: the next one has a session of its own."""
         self._listener.close()
-        self.places.close()
+        self.messages.close()
         self._own.left = self._job
 
     def exit_unneeded(self) -> NoReturn:

@@ -32,7 +32,10 @@ class Solo:
         self._wires: list[npt.NDArray[Any]] = []
         """For each sum of a step."""
         self.account = Total([1] * lanes, {0: 0}, 0, [0] * lanes)
-        self.places, self.room = SimpleNamespace(note=str, digests=lambda: None, reading=nullcontext), SimpleNamespace()
+        self.messages, self.room = (
+            SimpleNamespace(note=str, digests=lambda: None, reading=nullcontext),
+            SimpleNamespace(),
+        )
         """No other worker sums with this one or gets a message."""
         self.save: Callable[[], bool] = lambda: True
         """No run is halted, so it is not called."""
