@@ -68,12 +68,17 @@ def test_nothing_is_left_when_it_is_stopped(tmp_path: Path, how: signal.Signals)
 
 
 @pytest.mark.jobs
-def test_the_script_runs_alone() -> None:
+def test_the_script_runs_alone(tmp_path: Path) -> None:
     command = [sys.executable, str(story.SCRIPT), "--steps", "3"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE)
     lines = done.stdout.splitlines()
     assert [bool(story.STEP.match(line)) for line in lines] == [True, True, True, False]
-    assert story.RESULT.match(lines[-1])
+    again = [*command, "--results", str(tmp_path)]
+    subprocess.run(again, capture_output=True, text=True, check=True, timeout=DEADLINE)
+    outcome = story.Outcome()
+    outcome.take(tmp_path)
+    assert 0 < outcome.accuracy < 100 and len(outcome.weights) == 1
+    assert outcome.weights[0] in lines[-1], "the same weights as the other time"
 
 
 def test_the_cue_for_mpirun_comes_after_both_victims_are_back() -> None:

@@ -8,11 +8,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -47,19 +49,28 @@ POLL = 0.05
 """Seconds between two looks at the run."""
 GRACE = 5.0
 """Seconds that a run has to stop by itself when it is told to."""
-STEP = re.compile(r"(?:\[\d+\] )?step (\d+)(?: of \d+)?  loss (\S+)  (\d+) worker")
+STEP = re.compile(  # for the progress bar alone: a line that it does not know is shown as it is
+    r"(?:\[\d+\] )?step (\d+)(?: of \d+)?  loss (\S+)  (\d+) worker"
+)
 EVERY_STEP = {"MESHMEND_LOG_EVERY": "0"}
 """The progress bar follows the steps one by one."""
-RESULT = re.compile(r"(?:\[\d+\] )?test accuracy ([\d.]+)%, weights (\w{64})")
 
 
 @dataclass
 class Outcome:
-    """What a training printed at its end, once for each of its workers."""
+    """What came of a training, by each of its workers that reached the end."""
 
     status: int = 0
     weights: list[str] = field(default_factory=list)
     accuracy: float = 0.0
+    """In percent."""
+
+    def take(self, results: Path) -> None:
+        """Take in the files that the workers have written."""
+        for path in sorted(results.iterdir()):
+            found = json.loads(path.read_text())
+            self.accuracy = 100 * found["accuracy"]
+            self.weights.append(found["weights"])
 
 
 def demo(folder: Path | str = ".") -> int:
@@ -103,33 +114,33 @@ def _play(folder: Path, run: str) -> int:
 
 
 def _undisturbed(command: Sequence[str], folder: Path) -> Outcome:
-    outcome = Outcome()
-    with _running(command, folder) as process, Screen(STEPS) as screen:
-        for line in _output(process):
-            _follow(line, screen, outcome)
-    outcome.status = process.returncode
-    return outcome
+    with tempfile.TemporaryDirectory() as results:
+        with _running([*command, "--results", results], folder) as process, Screen(STEPS) as screen:
+            _follow(process, screen)
+        return _outcome(process, results)
 
 
 def _disturbed(command: Sequence[str], folder: Path, run: str) -> Outcome:
-    outcome = Outcome()
-    with _running(command, folder) as process, Screen(STEPS) as screen:
-        threading.Thread(target=_strike, args=[process, screen, folder, run], name="strike", daemon=True).start()
-        for line in _output(process):
-            _follow(line, screen, outcome)
-    outcome.status = process.returncode
+    with tempfile.TemporaryDirectory() as results:
+        with _running([*command, "--results", results], folder) as process, Screen(STEPS) as screen:
+            threading.Thread(target=_strike, args=[process, screen, folder, run], name="strike", daemon=True).start()
+            _follow(process, screen)
+        return _outcome(process, results)
+
+
+def _outcome(process: subprocess.Popen[str], results: str) -> Outcome:
+    outcome = Outcome(process.returncode)
+    outcome.take(Path(results))
     return outcome
 
 
-def _follow(line: str, screen: Screen, outcome: Outcome) -> None:
-    """Show a line of a training's output, and keep its result."""
-    if match := STEP.match(line):
-        screen.step(int(match[1]), float(match[2]), int(match[3]))
-    elif match := RESULT.match(line):
-        outcome.accuracy = float(match[1])
-        outcome.weights.append(match[2])
-    else:
-        screen.say(line.removeprefix("meshmend: "))
+def _follow(process: subprocess.Popen[str], screen: Screen) -> None:
+    """Show a training's output."""
+    for line in _output(process):
+        if match := STEP.match(line):
+            screen.step(int(match[1]), float(match[2]), int(match[3]))
+        else:
+            screen.say(line.removeprefix("meshmend: "))
 
 
 @dataclass
