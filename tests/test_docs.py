@@ -134,6 +134,16 @@ def test_the_map_names_every_folder_and_every_word_is_in_the_glossary() -> None:
         assert {word, word.removesuffix("s"), re.sub("ies$", "y", word)} & known, f"{word} is not in the glossary"
 
 
+def test_a_word_with_two_meanings_says_in_the_glossary_which_one_a_row_has() -> None:
+    """As in `**record** (protocol)` and `**record** (shared memory)`."""
+    glossary = (ROOT / "docs" / "glossary.md").read_text()
+    heads = re.findall(r"^\| (\*\*.+?) \|", glossary, re.MULTILINE)
+    words = [match for head in heads for match in re.findall(r"\*\*(.+?)\*\*( \([^)]+\))?", head)]
+    assert len(words) > 100 and len(set(words)) == len(words)
+    names = [word for word, _ in words]
+    assert [word for word, which in words if names.count(word) > 1 and not which] == []
+
+
 def test_the_reference_is_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "docs")
     made = importlib.import_module("api_page")
