@@ -166,7 +166,7 @@ INTERNAL = {
     ("job/slices/holder.py", "were given for leaves of"): "job.share checks the weights before",
     ("job/slices/holder.py", "must be copied from a holder"): "an assertion of the plan of copies",
     ("job/slices/holder.py", "none can be updated in round"): "an assertion of the protocol",
-    ("job/warm.py", "an order that is none"): "the agent writes the orders, and starts a cold worker instead",
+    ("job/warm.py", "an invalid order"): "the agent writes the orders, and starts a cold worker instead",
     ("run/agent/messages.py", "a line has more than"): "shown as `the agent on … sent an invalid message (…)`",
 }
 """(file, part of the message): why no user meets this error in these words."""

@@ -258,7 +258,7 @@ def test_jobset_knows_its_pods_where_it_runs(monkeypatch: pytest.MonkeyPatch) ->
         ("k8s", SCRIPT, 1, 2, [], "--workers 1 on 2 hosts"),
         ("k8s", SCRIPT, 4, 0, [], "--workers 4 on 0 hosts"),
         ("slurm", SCRIPT, 8, 2, ["--resume=x"], "--resume cannot be printed"),
-        ("slurm", SCRIPT, 8, 2, ["--name", "a b"], "cannot be called 'a b'"),
+        ("slurm", SCRIPT, 8, 2, ["--name", "a b"], "'a b' cannot be the name"),
     ],
 )
 def test_what_cannot_be_printed_is_one_sentence(

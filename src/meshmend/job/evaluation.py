@@ -131,8 +131,8 @@ def _added(arrays: list[npt.NDArray[Any]]) -> Any:
     for number, array in enumerate(arrays):
         if array.dtype.kind not in "biuf":
             raise JobError(
-                f"the function of job.evaluate returned something of type {array.dtype} for chunk {number}, which has "
-                "no sum; return numbers, or arrays of them"
+                f"the function of job.evaluate returned something of type {array.dtype} for chunk {number}, which "
+                "cannot be summed; return numbers, or arrays of them"
             )
         if array.shape != arrays[0].shape:
             raise JobError(

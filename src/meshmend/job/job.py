@@ -158,7 +158,8 @@ class Job:
         framework: Framework
         if tables is not None and (optimizer is not None or sharded_among(state) is not None):
             raise JobError(
-                "job.share got an optimizer and tables; give tables= without optimizer=, and update the state"
+                "job.share got an optimizer and tables; give tables= without optimizer=, and update the state in your "
+                "loop"
             )
         if (torch := sharded_among((*state, optimizer))) is not None:
             if buddies is not None or slices is not None:

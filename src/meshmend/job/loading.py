@@ -147,7 +147,9 @@ def _as_tree(path: Path, leaves: Leaves, like: Any) -> Any:
         names = [name for name, _ in leaves_of(like)]
         if sorted(names) != sorted(arrays):
             odd = sorted(set(names) ^ arrays.keys())[0]
-            raise JobError(f"leaf {odd!r} is in only one of the checkpoint and like=; give a tree like the shared one")
+            raise JobError(
+                f"leaf {odd!r} is in the checkpoint or in like=, but not in both; give a tree like the shared one"
+            )
         return adopted(like, [arrays[name] for name in names])
     rest = _objects(leaves)
     if rest is not None:

@@ -35,14 +35,14 @@ class Sequence:
             self._process, self._count, self._end = os.getpid(), 0, End.LEFT
         if self._end is End.OPEN:
             raise JobError(
-                "this worker has opened a mm.Job within another one, and `meshmend run` carries one job at a time; "
-                "end the first one before: open it as `with mm.Job(…) as job:`, and the second one after that block"
+                "this worker opened an mm.Job inside another one, but `meshmend run` runs one job at a time; open the "
+                "first as `with mm.Job(…) as job:`, and the second after that block"
             )
         if self._end is End.RAISED:
             raise JobError(
-                "this worker has opened another mm.Job after an exception ended the one before, in which the other "
-                "workers may still be; catch the exception within the `with mm.Job(…)` block, or let it end the worker "
-                "(only mm.NotFinite, which all workers raise together, may be caught after it)"
+                "this worker opened another mm.Job after an exception had ended the previous one, in which the other "
+                "workers may still be; catch the exception within the `with mm.Job(…)` block, or let it end the "
+                "worker (only mm.NotFinite, which all workers raise together, may be caught after it)"
             )
         self._count, self._end = self._count + 1, End.OPEN
         return self._count

@@ -68,7 +68,7 @@ def main(words: list[str]) -> None:
         given = json.loads(line)
         environment, output = {str(k): str(v) for k, v in given["environment"].items()}, str(given["output"])
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise FormatError(f"an order that is none: {line[:200]!r}") from None
+        raise FormatError(f"an invalid order: {line[:200]!r}") from None
     os.environ.update(environment)
     printed = os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
     nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)

@@ -263,7 +263,7 @@ def digest_of(line: Line) -> str:
 
 def _data(opened: list[Opened]) -> Lanes:
     if not opened:
-        raise JobError("these events hold no ledger: no worker has opened a job yet")
+        raise JobError("these events contain no ledger: no worker has opened a job yet")
     first = opened[0]
     for other in opened:
         if _settings(other) != _settings(first):

@@ -44,7 +44,7 @@ def check_limits() -> None:
         found = resource.getrlimit(limit)[0]
         if found != resource.RLIM_INFINITY and found < least:
             raise JobError(
-                f"this shell allows {found:,} {what}, and a run needs {least:,} or more: raise it with ulimit {option}"
+                f"this shell allows {found:,} {what}, but a run needs {least:,} or more: raise it with ulimit {option}"
             )
 
 

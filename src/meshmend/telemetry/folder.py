@@ -86,7 +86,7 @@ def own(folder: Path) -> None:
             for_all = around.st_mode & stat.S_ISVTX and around.st_mode & stat.S_IWOTH
             if for_all and owner not in (os.geteuid(), around.st_uid):
                 raise JobError(
-                    f"{path} belongs to another user (number {owner}), who could change whatever a run keeps there: "
+                    f"{path} belongs to another user (number {owner}), who could change whatever a run writes there: "
                     "work in a folder of your own, or name one in MESHMEND_RUNS"
                 )
 

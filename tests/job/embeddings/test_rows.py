@@ -98,9 +98,9 @@ def test_a_row_does_not_depend_on_how_many_are_updated_with_it() -> None:
         (lambda: mm.EmbeddingTables([3], 4, ADAGRAD).rows([[0]]), "before job.share"),
         (
             lambda: mm.EmbeddingTables([3, 9], 4, ADAGRAD).gradient([[0, 9]], 0),
-            "ids from 9 to 9 were given for table 1",
+            "ids from 9 to 9 for table 1",
         ),
-        (lambda: mm.EmbeddingTables([3, 9], 4, ADAGRAD).gradient([[0]], 0), "one column for each table"),
+        (lambda: mm.EmbeddingTables([3, 9], 4, ADAGRAD).gradient([[0]], 0), "one column per table"),
         (
             lambda: mm.EmbeddingTables([3], 4, ADAGRAD).gradient([[0]], np.zeros(4)),
             r"give float32 of shape \(1, 1, 4\)",

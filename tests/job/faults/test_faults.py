@@ -71,7 +71,7 @@ def test_a_fault_strikes_once_in_a_run(tmp_path: Path, monkeypatch: pytest.Monke
         faults = Faults(1, tmp_path, log, lambda: EPOCH)
         assert Faults(0, tmp_path, log, lambda: EPOCH).strike(Point.COMPUTE, 7) is None
         assert faults.strike(Point.COMMIT, 7) is None
-        with pytest.raises(RuntimeError, match="on purpose"):
+        with pytest.raises(RuntimeError, match="injected fault"):
             faults.strike(Point.COMPUTE, 7)
         assert Faults(1, tmp_path, log, lambda: EPOCH).strike(Point.COMPUTE, 7) is None  # in the worker's successor
         flip = faults.strike(Point.COMMIT, 8)  # only the caller has the state

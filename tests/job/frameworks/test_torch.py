@@ -735,7 +735,7 @@ def test_mistakes_in_a_wrapped_loop_are_one_sentence() -> None:
     with pytest.raises(mm.JobError, match="optimizer that takes none"):
         optimizer.step(lambda: None)
     optimizer.step()
-    with pytest.raises(mm.JobError, match="the loop ended within step 0"), job:
+    with pytest.raises(mm.JobError, match="the loop ended in the middle of step 0"), job:
         pass
 
 

@@ -118,7 +118,7 @@ class Unused(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     ("make", "said"),
     [
         (lambda net: mm.torch.ShardedOptimizer(net.parameters(), torch.optim.LBFGS), "raised"),
-        (lambda net: mm.torch.ShardedOptimizer(net.parameters(), torch.optim.Adafactor), "a tensor in slices"),
+        (lambda net: mm.torch.ShardedOptimizer(net.parameters(), torch.optim.Adafactor), "cut into slices"),
         (lambda net: mm.torch.ShardedOptimizer(net.parameters(), "adam"), "give a class"),
         (lambda net: mm.torch.ShardedOptimizer(net.parameters(), mm.lamb(0.1), lr=0.1), "lr="),
         (lambda net: mm.torch.ShardedOptimizer(net.parameters(), torch.optim.SGD, clip=-1), "norm=-1"),
@@ -143,7 +143,7 @@ def test_words_of_another_kind_of_loop_are_refused() -> None:
         job.share(net, optimizer=optimizer)
         with pytest.raises(JobError, match=r"job\.update"):
             job.sum(lambda lane: net(torch.from_numpy(lane)).sum().backward())
-        with pytest.raises(JobError, match="leave it out"):
+        with pytest.raises(JobError, match="remove the call"):
             optimizer.step()
     net = model()
     optimizer = mm.torch.ShardedOptimizer(net.parameters(), torch.optim.SGD)

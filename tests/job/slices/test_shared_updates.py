@@ -130,7 +130,7 @@ def broken(weights: Any, gradients: Any, state: Any) -> Any:
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"optimizer": mm.optimizer(init, norm_bound)}, "a tensor in slices"),
+        ({"optimizer": mm.optimizer(init, norm_bound)}, "cut into slices"),
         ({"optimizer": mm.optimizer(init, broken)}, "ZeroDivisionError"),
         ({"optimizer": "adam"}, "mm.optimizer"),
         ({"optimizer": ADAM, "buddies": -1}, "buddies=-1"),
@@ -170,7 +170,7 @@ def test_words_in_another_order_or_of_another_kind_of_job_are_refused() -> None:
         one.update(lambda lane, weights=weights: gradient(weights, lane))
         with pytest.raises(JobError, match="twice"):
             one.update(lambda lane, weights=weights: gradient(weights, lane))
-        with pytest.raises(JobError, match="metrics alone"):
+        with pytest.raises(JobError, match="metrics only"):
             one.commit(weights)
     with job() as one:
         one.share(START)

@@ -121,9 +121,9 @@ class Cache:
         arrays = [np.asarray(array, order="C") for _, array in _named(sample)]
         if [(array.dtype, array.ndim) for array in arrays] != self._kinds:
             raise JobError(
-                f"sample {number} holds {[(str(a.dtype), a.ndim) for a in arrays]} (type, dimensions), other samples "
-                f"{[(str(dtype), ndim) for dtype, ndim in self._kinds]}; a cache needs the same of all: convert them "
-                "in a map before it"
+                f"sample {number} holds {[(str(a.dtype), a.ndim) for a in arrays]} (type, dimensions), but other "
+                f"samples hold {[(str(dtype), ndim) for dtype, ndim in self._kinds]}; all samples in a cache must have "
+                "the same types, so convert them in a map before it"
             )
         place = self._allocate(number, _size(arrays))
         if not place:

@@ -63,8 +63,8 @@ class CacheFile:
         head = np.frombuffer(os.pread(self._file, HEAD, 0), np.int64).tolist()
         if head[:4] != [MAGIC, self.like, self.count, self.room]:
             raise JobError(
-                f"the cache {name} was made by another worker, for samples of other types or with another size; all "
-                "workers must build the same data"
+                f"the cache {name} was made by another worker with a different size, or for samples of a different "
+                "type; all workers must build the same data"
             )
         return self._file
 
@@ -119,16 +119,16 @@ class CacheFile:
         index = HEAD + 8 * self.count
         if index + self.size > self.room:
             raise JobError(
-                f"a cache of {size_text(self.room)} has no room for the index of {plural(self.count, 'sample')} and "
-                f"one of them; give cache at least {size_text(2 * (index + self.size))}"
+                f"a cache of {size_text(self.room)} is too small for the index of {plural(self.count, 'sample')} and a "
+                f"single sample; give it at least {size_text(2 * (index + self.size))}"
             )
         try:
             place = os.statvfs(where)
             need, free = min(self.room, index + self.count * self.size), place.f_bavail * place.f_frsize
             if need > free:
                 raise JobError(
-                    f"a cache of {size_text(need)} was asked for, but {where} has {size_text(free)} free; give cache "
-                    "less room, or folder= on a disk that has it"
+                    f"a cache of {size_text(need)} was requested, but {where} has only {size_text(free)} free; request "
+                    "less, or pass folder= on a disk with enough room"
                 )
             file, path = tempfile.mkstemp(prefix=f"{PREFIX}{name or 'alone'}-", dir=where)
             if name is None:
@@ -138,8 +138,7 @@ class CacheFile:
             os.ftruncate(file, self.room)
         except OSError as error:
             raise JobError(
-                f"a cache of {size_text(self.room)} cannot be made in {where} ({error.strerror}); give cache another "
-                "folder"
+                f"a cache of {size_text(self.room)} cannot be made in {where} ({error.strerror}); pass another folder="
             ) from None
         head = np.array([MAGIC, self.like, self.count, self.room, index, index, 0, 0], np.int64)
         os.pwrite(file, head.tobytes(), 0)

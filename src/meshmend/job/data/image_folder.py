@@ -26,7 +26,9 @@ class Images(Source):
     def __init__(self, folder: str | Path, decode: Callable[[Bytes], Bytes] | None) -> None:
         self._folder, self._decode = Path(folder), decode
         if not self._folder.is_dir():
-            raise JobError(f"mm.data.images got {str(folder)!r}, not a folder; give one with a folder per class")
+            raise JobError(
+                f"mm.data.images got {str(folder)!r}, which is not a folder; give one that has a subfolder per class"
+            )
         self.classes = sorted(path.name for path in self._folder.iterdir() if path.is_dir())
         """The names of the classes; a label is a place in this list."""
         self._files = [

@@ -31,7 +31,7 @@ class Padding:
 
     def __post_init__(self) -> None:
         if not self.lengths or list(self.lengths) != sorted({*self.lengths}) or self.lengths[0] < 1:
-            raise JobError(f"pad got {list(self.lengths)}; give some lengths, each larger than the one before")
+            raise JobError(f"pad got {list(self.lengths)}; give at least one length, in increasing order")
 
     def padded(self, rows: Sequence[Any]) -> Any:
         """The samples of a lane in arrays of one length, and how long each was: at the end, in a dict as "length"."""
@@ -49,8 +49,8 @@ class Padding:
         place = bisect_left(self.lengths, longest)
         if place == len(self.lengths):
             raise JobError(
-                f"a sample has length {longest}, and the longest that pad was given is {self.lengths[-1]}; add a "
-                "longer one, or cut samples in a map"
+                f"a sample has length {longest}, but the longest length given to pad is {self.lengths[-1]}; add a "
+                "longer one, or truncate samples in a map"
             )
         lane = collated([self._filled(row, self.lengths[place]) for row in rows])
         length = np.array(counts, np.int64)

@@ -72,13 +72,14 @@ class Data:
         except MeshmendError as error:
             raise JobError(f"cache got {room!r} ({error})") from None
         if size < 1 or self.recipe.room:
-            raise JobError(f"cache got {room!r}; give room such as '20GB', and one cache per pipeline")
+            raise JobError(f"cache got {room!r}; give a size such as '20GB', and only one cache per pipeline")
         if any(one.draws for one in self.recipe.maps):
             raise JobError(
-                "a map before the cache draws random numbers, which would be the same in every epoch; put it after"
+                "a map before the cache draws random numbers, which would be the same in every epoch; put that map "
+                "after the cache"
             )
         if folder is not None and not Path(folder).is_dir():
-            raise JobError(f"cache got folder={str(folder)!r}, which is not a folder; make it on every host first")
+            raise JobError(f"cache got folder={str(folder)!r}, which is not a folder; create it on every host first")
         return self._with(before=self.recipe.maps, maps=(), room=size, folder=None if folder is None else Path(folder))
 
     def pad(
@@ -91,7 +92,9 @@ class Data:
         `lengths` of all samples, those of a step are assigned to its lanes by length, so that less is padded.
         """
         if lengths is not None and len(lengths) != len(self):
-            raise JobError(f"lengths has {len(lengths)} numbers, and the data {len(self)} samples; give one for each")
+            raise JobError(
+                f"lengths has {len(lengths)} entries, but the data has {len(self)} samples; give one length per sample"
+            )
         made = self._with(padding=Padding(tuple(to), names, value))
         made.lengths = None if lengths is None else np.asarray(lengths, np.int64)
         return made

@@ -213,8 +213,8 @@ class Reader:
             for (name, a), (_, b) in zip(plain_leaves(mine), plain_leaves(theirs), strict=True):
                 if np.asarray(a).tobytes() != np.asarray(b).tobytes():
                     raise JobError(
-                        f"{recipe.source.name(known)} is not the same in the cache and decoded here, in {name!r}; "
-                        "maps before a cache must depend on the sample alone: put random ones after it"
+                        f"{recipe.source.name(known)} differs between the cache and what this worker decodes, in "
+                        f"{name!r}; maps before a cache must depend on the sample alone, so put random ones after it"
                     )
         return cache
 

@@ -69,7 +69,7 @@ class Rows(Source):
         if not hasattr(rows, "__len__") or not hasattr(rows, "__getitem__"):
             raise JobError(
                 f"mm.data.rows got a {type(rows).__name__}; give something with len() and rows[number], or "
-                "mm.data.stream(open, lengths) for what can only be read from a position on"
+                "mm.data.stream(open, lengths) for data that can only be read from some position onwards"
             )
         self._rows = rows
 
@@ -90,7 +90,7 @@ def collated(rows: list[Any]) -> Any:
     """Samples put together: each array gets one more dimension, the first."""
     leaves = [_values(row) for row in rows]
     if len({len(row) for row in leaves}) > 1:
-        raise JobError("the samples of a lane have different numbers of parts; give all of them the same")
+        raise JobError("the samples of a lane have different numbers of parts; give every sample the same number")
     return plain_rebuilt(rows[0], [_stacked(list(column)) for column in zip(*leaves, strict=True)])
 
 
@@ -166,7 +166,7 @@ def _size_of_column(column: Any) -> int:
         return size
     if hasattr(column, "__iter__"):
         raise JobError(
-            f"the data is a {kind}; it cannot be read again from any position, as a dead worker's lanes must be, so "
-            "pass something with len() and data[ids], such as an array, or mm.data.stream(open, lengths)"
+            f"the data is a {kind}; the lanes of a dead worker must be read again, which it does not allow; pass "
+            "something with len() and data[ids], such as an array, or mm.data.stream(open, lengths)"
         )
     raise JobError(f"the data is a {kind}; pass something with len() and data[ids], such as an array")

@@ -67,8 +67,8 @@ class Stream(Source):
             sample = next(rows)
         except StopIteration:
             raise JobError(
-                f"shard {shard} ended at position {position}, but lengths says that it has "
-                f"{self._ends[shard] - self._begin(shard)} samples; give the lengths as they are"
+                f"shard {shard} ended at position {position}, but lengths gives it "
+                f"{self._ends[shard] - self._begin(shard)} samples; give its actual length"
             ) from None
         if number + 1 < self._ends[shard]:
             with self._lock:

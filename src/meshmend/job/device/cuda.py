@@ -49,7 +49,9 @@ class View:
         about = source.__cuda_array_interface__
         size = int(np.prod(about["shape"], dtype=np.int64)) * np.dtype(about["typestr"]).itemsize
         if size != self.nbytes or about.get("strides") is not None:
-            raise ValueError(f"{size} bytes were given for a place of {self.nbytes}: give them flat and as they lie")
+            raise ValueError(
+                f"got {size} bytes for a place of {self.nbytes}: give a flat, contiguous array of that size"
+            )
         assert self.block is not None, "a total is read only"
         self.block.device.stream.finish(everything=True)
         self.block.device.stream.copy(self.pointer, about["data"][0], size)
@@ -61,7 +63,7 @@ class View:
     def __getitem__(self, which: slice) -> View:
         begin, end, step = which.indices(len(self))
         if step != 1:
-            raise IndexError("a view of device memory has slices without steps only")
+            raise IndexError("a slice of a view of device memory cannot have a step")
         return View(self.block, self.pointer + begin * self.dtype.itemsize, max(end - begin, 0), self.dtype)
 
 

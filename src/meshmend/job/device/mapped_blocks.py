@@ -92,7 +92,7 @@ class MappedBlocks:
             if (about.birth, about.generation) != (birth, segment.worker.generation):
                 return False  # another worker has the rank by now
             if (about.kind, about.nbytes) != (self._memory.number, nbytes):
-                raise DeviceError(f"rank {rank} has device memory of another kind or size")
+                raise DeviceError(f"rank {rank} has device memory of a different kind or size")
             block = self._memory.attach(file, about.nbytes)
         finally:
             os.close(file)

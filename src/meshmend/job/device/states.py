@@ -147,7 +147,7 @@ class LentStates:
         if lent is not None and lent.digest != digest:
             raise DeviceError(
                 f"the state that worker {lent.rank} lent in device memory arrived with the digest {digest:012x}, not "
-                f"{lent.digest:012x}; this worker ends, and the others continue"
+                f"{lent.digest:012x}; this worker exits, and the others continue"
             )
 
     def drop(self) -> None:

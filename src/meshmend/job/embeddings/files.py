@@ -64,7 +64,7 @@ class SliceFiles:
         path = path_of(self._folder, 0, self._names[number])
         if not path.exists():
             raise FormatError(
-                f"slice {number} is missing in {self._folder}, but its index is there: take another checkpoint"
+                f"slice {number} is missing from {self._folder}, although the index is there: use another checkpoint"
             )
         found: Floats | None = dict(load(path, None)[0]).get(ROWS)
         rows = self._bounds[number + 1] - self._bounds[number]
@@ -72,6 +72,6 @@ class SliceFiles:
             raise malformed(path, f"it does not hold {rows} rows of {self._width} numbers")
         if name_of(number, found) != self._names[number]:
             raise FormatError(
-                f"slice {number} of {self._folder} is not the one that its index names: take another checkpoint"
+                f"slice {number} of {self._folder} is not the one named in its index: use another checkpoint"
             )
         return found

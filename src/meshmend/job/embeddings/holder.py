@@ -126,8 +126,8 @@ class TableHolder:
                 made = np.concatenate([new, memory], axis=1)
                 if made.shape != old.shape or made.dtype != np.float32:
                     raise JobError(
-                        f"the optimizer of the tables made float32 rows of shape {old.shape} into {made.dtype} of "
-                        f"shape {made.shape}: return rows and memory of the shapes and types that it was given"
+                        f"the optimizer of the tables turned float32 of shape {old.shape} into {made.dtype} of shape "
+                        f"{made.shape}; it must return rows and memory with the shapes and types that it was given"
                     )
                 copy.rows[local] = made
                 self.digests[number] = xxh3_64_intdigest(made.tobytes(), seed=xxh3_64_intdigest(local.tobytes()))

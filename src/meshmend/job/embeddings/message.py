@@ -160,5 +160,7 @@ class RowAccumulator(Accumulator):
 def check_float_rows(rows: int) -> None:
     """Refuse tables whose row numbers a message of floats cannot hold."""
     if rows > WHOLE:
-        raise JobError(f"tables of {rows} rows with reduction='float': row numbers are exact up to {WHOLE} there; give "
-                       "mm.Job(reduction='exact')")  # fmt: skip
+        raise JobError(
+            f"tables of {rows} rows are too large for reduction='float', in which row numbers are exact only up to "
+            f"{WHOLE}; use mm.Job(reduction='exact')"
+        )  # fmt: skip

@@ -105,8 +105,8 @@ class TableCheckpoints(Checkpoints):
         theirs = tuple(found.rows), found.width, found.memory, len(found.names)
         if theirs != (shape.rows, shape.width, shape.memory, shape.slices):
             raise JobError(
-                f"{path} was written by a job with {len(found.rows)} embedding tables of other sizes or another "
-                "optimizer; resume with the script that wrote it"
+                f"{path} was written by a job with {len(found.rows)} embedding tables of different sizes or with a "
+                "different optimizer; resume with the script that wrote it"
             )
         self._holder.resume(step, SliceFiles(Path(path).parent / found.folder, found.names, shape))
         return step, grid, about

@@ -47,7 +47,7 @@ class Shape:
     def __post_init__(self) -> None:
         if not self.rows or min(self.rows) < 1 or sum(self.rows) > MOST_ROWS:
             raise JobError(
-                f"tables of {list(self.rows)} rows: give at least one table, each of at least one row, and at most "
+                f"tables of {list(self.rows)} rows: give at least one table, each with at least one row, and at most "
                 f"{MOST_ROWS} rows in all"
             )
         if self.width < 1:
@@ -80,8 +80,8 @@ class Shape:
         found = np.asarray(ids)
         if found.dtype.kind not in "iu" or found.ndim < 1 or found.shape[-1] != len(self.rows):
             raise JobError(
-                f"ids of shape {found.shape} and type {found.dtype} were given for {len(self.rows)} tables: give whole "
-                "numbers, with one column for each table"
+                f"got ids of shape {found.shape} and type {found.dtype} for {len(self.rows)} tables: give integers, "
+                "with one column per table"
             )
         low, high = found.min(axis=tuple(range(found.ndim - 1)), initial=0), np.array(self.rows)
         wrong = (low < 0) | (found.max(axis=tuple(range(found.ndim - 1)), initial=0) >= high)
@@ -89,7 +89,7 @@ class Shape:
             table = int(np.flatnonzero(wrong)[0])
             column = found[..., table]
             raise JobError(
-                f"ids from {column.min()} to {column.max()} were given for table {table}, which has the rows 0 to "
+                f"got ids from {column.min()} to {column.max()} for table {table}, which has rows 0 to "
                 f"{self.rows[table] - 1}: hash or clip them first"
             )
         rows: Ids = found.astype(np.int64) + self.begins[:-1]

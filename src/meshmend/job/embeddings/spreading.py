@@ -77,11 +77,11 @@ def _check(tables: EmbeddingTables, framework: Framework, config: JobConfig) -> 
         raise JobError("job.share got tables that belong to another job: make new mm.EmbeddingTables for each job")
     if not isinstance(framework, TreeState):
         raise JobError(
-            "embedding tables need a state that is a tree of arrays in the host's memory for now (numpy, or JAX on the "
-            "processor): PyTorch's objects and states on devices cannot have them yet"
+            "embedding tables need a state that is a tree of arrays in the host's memory (numpy, or JAX on the CPU): "
+            "they do not work with PyTorch objects or with states on devices yet"
         )
     if not config.kind.sliceable:
-        raise JobError(f"embedding tables cannot have wire={config.kind.wire!r} yet: give mm.Job(wire='float32')")
+        raise JobError(f"embedding tables do not support wire={config.kind.wire!r} yet: use mm.Job(wire='float32')")
     if config.kind.dtype.kind == "f":
         check_float_rows(sum(tables.shape.rows))
 

@@ -73,8 +73,8 @@ class EmbeddingTables:
         rows, found = self.shape.numbers(ids), np.asarray(values)
         if found.shape != (*rows.shape, self.shape.width) or found.dtype != np.float32:
             raise JobError(
-                f"gradients of shape {found.shape} and type {found.dtype} were given for ids of shape {rows.shape}: "
-                f"give float32 of shape {(*rows.shape, self.shape.width)}"
+                f"got gradients of shape {found.shape} and type {found.dtype} for ids of shape {rows.shape}: give "
+                f"float32 of shape {(*rows.shape, self.shape.width)}"
             )
         return rows.reshape(-1), found.reshape(-1, self.shape.width)
 

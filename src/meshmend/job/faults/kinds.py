@@ -41,7 +41,7 @@ def _sleep(fault: Fault, worker: int) -> None:
 
 def _raise(fault: Fault, worker: int) -> None:
     del worker
-    raise RuntimeError(f"a fault on purpose: {fault}")
+    raise RuntimeError(f"injected fault: {fault}")
 
 
 def _exit(fault: Fault, worker: int) -> None:

@@ -17,13 +17,13 @@ def framework_of(state: tuple[Any, ...]) -> Framework:
     able = [hasattr(one, "state_dict") and hasattr(one, "load_state_dict") for one in state]
     if "torch" not in sys.modules or not any(able):
         if len(state) != 1:
-            raise JobError(f"job.share got {len(state)} states; give it one tree of arrays, and warm= by its name")
+            raise JobError(f"job.share got {len(state)} states; give it one tree of arrays, and pass warm= by keyword")
         return _tree_state(state[0])
     if not all(able):
         odd = state[able.index(False)]
         raise JobError(
-            f"job.share got a {type(odd).__name__} together with PyTorch objects; give it objects with state_dict and "
-            "load_state_dict only, and warm= by its name"
+            f"job.share got a {type(odd).__name__} together with PyTorch objects; give it only objects that have "
+            "state_dict and load_state_dict, and pass warm= by keyword"
         )
     from meshmend.job.frameworks.torch import TorchState
     from meshmend.job.frameworks.torch.device import DeviceTorchState, devices_of

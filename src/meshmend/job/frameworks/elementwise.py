@@ -200,8 +200,8 @@ def _norm(flat: Floats) -> tuple[np.float32, list[float]]:
 
 def _uneven(some: tuple[int, ...], others: tuple[int, ...]) -> JobError:
     return JobError(
-        f"an update that is a generator asked for norms of {list(some)} arrays at its stages for one slice or step, "
-        f"and of {list(others)} for another; yield the same in every step and for every slice, at least once"
+        f"the update, a generator, asked for norms of {list(some)} arrays at its stages for one slice or step, and of "
+        f"{list(others)} for another; yield as many in every step and for every slice, and at least once"
     )
 
 

@@ -29,8 +29,8 @@ class Weights(Framework):
             if str(getattr(value, "dtype", type(value).__name__)) != "float32":
                 kind = getattr(value, "dtype", type(value).__name__)
                 raise JobError(
-                    f"leaf {name!r} of the weights has type {kind}, and sharded updates need float32; what is no "
-                    "weight, such as a count, belongs to the optimizer's state"
+                    f"leaf {name!r} of the weights has type {kind}, but sharded updates need float32; whatever is not "
+                    "a weight, such as a counter, belongs in the optimizer's state"
                 )
         self._tree, self._names = tree, [name for name, _ in leaves]
         self._shapes = [tuple(value.shape) for _, value in leaves]
@@ -85,7 +85,8 @@ class Weights(Framework):
         """Nothing is left to take: `job.update` has it all."""
         if state:
             raise JobError(
-                "job.commit got a state, but this job shares its updates and has the weights: give it metrics alone"
+                "job.commit got a state, but in a job with an optimizer job.update has made it already: give "
+                "job.commit metrics only"
             )
 
     def flip_bit(self) -> None:

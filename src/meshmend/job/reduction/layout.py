@@ -144,7 +144,7 @@ class Layout:
         """Raise where the integer type of a leaf cannot hold sums from `low` to `high`."""
         if low < np.iinfo(leaf.dtype).min or high > np.iinfo(leaf.dtype).max:
             raise JobError(
-                f"step {step}: the sum of {leaf.name!r} reaches from {low} to {high}, which its type {leaf.dtype} "
+                f"step {step}: the sum of {leaf.name!r} ranges from {low} to {high}, which its type {leaf.dtype} "
                 "cannot hold; return a wider type, such as int32"
             )
 

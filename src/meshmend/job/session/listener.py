@@ -157,7 +157,7 @@ class Listener:
         try:
             self._side.give_state(request, self._final, state)
         except OSError as error:
-            self._end(f"handing its state out {too_small(_nbytes(state), error)}")
+            self._end(f"handing out its state {too_small(_nbytes(state), error)}")
 
 
 def _nbytes(pieces: list[Any]) -> int:

@@ -122,7 +122,7 @@ class Passing(Solo):
         del prepare, turn
         raise JobError(
             f"job {self._job} of this run is done, and this worker, which joined later, only passes through it; loop "
-            "with job.steps or job.epochs, which have no more steps then"
+            "with job.steps or job.epochs, which then yield no steps"
         )
         yield 0  # makes it a generator, like the others
 

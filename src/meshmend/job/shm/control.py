@@ -97,7 +97,7 @@ def _check(file: int, files: RankFiles) -> int:
     if version != FORMAT:
         raise JobError(
             f"{path} has format {version}, and this version of meshmend needs format {FORMAT}: use the version that "
-            "started the run, or end the run and remove the file"
+            "started the run, or stop the run and remove the file"
         )
     if size != SIZE * WORD or about.st_size != size:
         raise JobError(

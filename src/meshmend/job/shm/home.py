@@ -85,7 +85,7 @@ def require_name(run: str) -> None:
     """Refuse a name that cannot be a folder's."""
     if run in ("", ".", "..") or not {"/", "\0", "~"}.isdisjoint(run) or len(os.fsencode(run)) > LONGEST:
         raise JobError(
-            f"a run cannot be called {run[:40]!r}: expected at most {LONGEST} letters, digits, dots, dashes and "
+            f"{run[:40]!r} cannot be the name of a run: use at most {LONGEST} letters, digits, dots, dashes and "
             "underscores"
         )
 

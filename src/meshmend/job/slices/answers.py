@@ -192,8 +192,8 @@ def shard(
     mesh = read_description(settings.folder).get("mesh")
     if mesh:
         raise JobError(
-            f"sharded updates cannot go over the links of a mesh yet (--mesh {mesh}): run without --mesh, or share the "
-            "state without optimizer="
+            f"sharded updates do not work with --mesh yet ({mesh}): run without --mesh, or share the state without "
+            "optimizer="
         )
     sides: list[SliceSide] = []
 

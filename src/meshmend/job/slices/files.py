@@ -201,7 +201,7 @@ def _weights(folder: Path, number: int, name: str) -> npt.NDArray[np.float32]:
 
 def _require_named(weights: npt.NDArray[np.float32], number: int, digests: Table, folder: Path) -> None:
     if digest_of(weights) != int(digests[number, 0]):
-        raise FormatError(f"slice {number} of {folder} is not the one that its index names: take another checkpoint")
+        raise FormatError(f"slice {number} of {folder} is not the one named in its index: use another checkpoint")
 
 
 def _extras(arrays: Leaves) -> Leaves:
@@ -212,7 +212,9 @@ def _extras(arrays: Leaves) -> Leaves:
 def _path(folder: Path, number: int, name: str) -> Path:
     path = path_of(folder, 0, name)
     if not path.exists():
-        raise FormatError(f"slice {number} is missing in {folder}, but its index is there: take another checkpoint")
+        raise FormatError(
+            f"slice {number} is missing from {folder}, although the index is there: use another checkpoint"
+        )
     return path
 
 

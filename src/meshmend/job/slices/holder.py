@@ -225,8 +225,8 @@ class Holder:
             weights, state = self._optimizer.update(here, self._sums(number), copy.state, self.pieces(number))
         if weights.shape != here.shape or weights.dtype != np.float32:
             raise JobError(
-                f"the optimizer gave weights of shape {weights.shape} and type {weights.dtype} for a slice of "
-                f"{len(here)} float32 numbers: return as many of the same type"
+                f"the optimizer returned weights of shape {weights.shape} and type {weights.dtype} for a slice of "
+                f"{len(here)} float32 numbers: it must return as many, of the same type"
             )
         here[:], copy.state = weights, state
 

@@ -44,8 +44,8 @@ class WarmupDecay:
     def __post_init__(self) -> None:
         if not 0 <= self.warmup < self.updates:
             raise JobError(
-                f"a schedule with warmup={self.warmup} and updates={self.updates} was given; warm-up must be shorter "
-                "than the whole, and not negative"
+                f"got a schedule with warmup={self.warmup} and updates={self.updates}; warmup must be at least 0 and "
+                "less than updates"
             )
 
     def __call__(self, done: int) -> float:

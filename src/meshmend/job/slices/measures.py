@@ -108,6 +108,6 @@ class Stages:
 
 def _uneven(stage: int, wants: Sequence[int]) -> JobError:
     return JobError(
-        f"the update of a slice asked for other norms than when it was tried out ({list(wants)} arrays at its stages, "
-        f"and others at stage {stage}); yield the same arrays in every step and for every slice"
+        f"the update of a slice asked for different norms than when meshmend tried it ({list(wants)} arrays at its "
+        f"stages, and others at stage {stage}); yield the same arrays in every step and for every slice"
     )

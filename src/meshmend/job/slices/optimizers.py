@@ -292,13 +292,13 @@ def checked(given: Any, slices: str | None = None) -> Sliced:
         return found
     if tensors:
         raise JobError(
-            "the optimizer gives different weights when it updates tensors one by one, as optimizers do that use the "
-            "norm of all gradients; share the state without optimizer=, or use mm.clipped for clipping"
+            "the optimizer computes different weights when it updates tensors one by one, as optimizers that use the "
+            "norm of all gradients do; share the state without optimizer=, or use mm.clipped for clipping"
         )
     raise JobError(
-        "the optimizer gives different weights when it updates a tensor in slices, as optimizers do that use norms or "
-        'matrices; give slices="tensors" to have no tensor cut, use mm.clipped, mm.lars or mm.lamb for norms, or '
-        "share the state without optimizer="
+        "the optimizer computes different weights when a tensor is cut into slices, as optimizers that use norms or "
+        'matrices do; give slices="tensors" to keep every tensor whole, use mm.clipped, mm.lars or mm.lamb for '
+        "norms, or share the state without optimizer="
     )
 
 

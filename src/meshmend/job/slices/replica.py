@@ -69,13 +69,13 @@ class ShardedReplica(Replica):
         super().__init__(weights, config, compared=compared)
         if not config.kind.sliceable:
             raise JobError(
-                f"sharded updates cannot have wire={config.kind.wire!r} yet: give mm.Job(wire='float32'), or share the "
-                "state without optimizer="
+                f"sharded updates do not support wire={config.kind.wire!r} yet: use mm.Job(wire='float32'), or share "
+                "the state without optimizer="
             )
         if not config.kind.checks_itself and config.nonfinite is not NonFinite.PASS:
             raise JobError(
-                f"sharded updates with reduction='float' cannot have nonfinite={config.nonfinite.value!r}, since no "
-                "worker has all sums: give mm.Job(reduction='exact'), or leave nonfinite= out"
+                f"sharded updates with reduction='float' cannot have nonfinite={config.nonfinite.value!r}, because no "
+                "worker has all sums: use mm.Job(reduction='exact'), or leave nonfinite= out"
             )
         self.weights = weights
         slices = how_many(len(weights.flat))

@@ -121,7 +121,7 @@ def _opened(data: npt.NDArray[np.uint8]) -> tuple[Header, npt.NDArray[np.uint8]]
 
 
 def _damaged(why: str) -> FormatError:
-    return FormatError(f"the state of another worker was damaged on its way here ({why}): resume from a checkpoint")
+    return FormatError(f"the state that another worker sent arrived damaged ({why}): resume from a checkpoint")
 
 
 def _checked_types(header: Header, template: Leaves) -> list[np.dtype[Any]]:

@@ -58,4 +58,4 @@ def _restored(value: Any) -> Any:
         name, shape, data = parts
         return np.frombuffer(base64.b64decode(data, validate=True), dtype_of(name)).reshape(shape).copy()
     except (ValueError, TypeError) as error:
-        raise FormatError(f"the value of another worker was damaged on its way here ({error})") from None
+        raise FormatError(f"the value that another worker sent arrived damaged ({error})") from None

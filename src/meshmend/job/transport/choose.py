@@ -38,8 +38,8 @@ def check_layouts(members: Sequence[Hello]) -> None:
             where = "in the memory of its host, and the others keep theirs on a device"
             where = where if most & 1 else "on a device, and the others keep theirs in the memory of their hosts"
             raise JobError(
-                f"worker {odd} keeps its state {where}; give every worker the same kind of device (JAX silently takes "
-                "the processor where it finds no other)"
+                f"worker {odd} keeps its state {where}; give every worker the same kind of device (JAX silently falls "
+                "back to the CPU where it finds no other device)"
             )
         raise JobError(
             f"worker {odd} returned gradients with a different structure, shape or dtype than the other workers; "

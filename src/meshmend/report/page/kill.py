@@ -17,7 +17,7 @@ def kill(run: str, folder: Path, rank: int) -> str:
     active = [one for one in members(run) if one.active and one.alive]
     victim = next((one for one in active if one.rank == rank), None)
     if victim is None:
-        raise JobError(f"worker {rank} is not training on this host: only workers of this host can be killed from here")
+        raise JobError(f"worker {rank} is not training on this host: this page can kill only workers of its own host")
     if len(active) < KILL.members:
         raise JobError(f"worker {rank} is the last one on this host that has the state: killing it could end the run")
     Log(folder, "page").write(

@@ -69,7 +69,7 @@ class JobRequest:
                 raise JobError(f"{option} cannot be printed: the job finds its hosts and what to resume by itself")
         if self.name is not None and not re.fullmatch(r"[\w.-]+", self.name):
             raise JobError(
-                f"a run cannot be called {self.name!r}: expected letters, digits, dots, dashes and underscores"
+                f"{self.name!r} cannot be the name of a run: use letters, digits, dots, dashes and underscores"
             )
 
     def _options(self) -> list[str]:

@@ -92,8 +92,8 @@ class JaxState(Framework):
                 )
             if isinstance(leaf, jax.Array) and _is_key(leaf.dtype):
                 raise JobError(
-                    f"leaf {name!r} of the state is a key of jax.random, which cannot be handed over; keep "
-                    "jax.random.key_data(key) in the state, and use jax.random.wrap_key_data(…) of it"
+                    f"leaf {name!r} of the state is a jax.random key, which cannot be sent to another worker; keep "
+                    "jax.random.key_data(key) in the state, and make the key from it with jax.random.wrap_key_data(…)"
                 )
             if not isinstance(leaf, jax.Array) and np.asarray(leaf).dtype.hasobject:
                 raise JobError(

@@ -22,7 +22,7 @@ def leaves_of(tree: Any) -> list[tuple[str, Any]]:
         names = _named(tree, shape)
     except (TypeError, ValueError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        raise JobError(f"JAX cannot take this tree apart ({reason}); use dicts whose keys have one type") from None
+        raise JobError(f"JAX cannot flatten this tree ({reason}); use dicts whose keys are all of one type") from None
     found = list(zip(names, leaves, strict=True))
     if jax.process_count() > 1:
         _check_addressable(found)
@@ -34,7 +34,7 @@ def _check_addressable(leaves: list[tuple[str, Any]]) -> None:
     for name, leaf in leaves:
         if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
             raise JobError(
-                f"leaf {name!r} is an array over the devices of {jax.process_count()} processes; build its mesh from "
+                f"leaf {name!r} is spread over the devices of {jax.process_count()} processes; build its mesh from "
                 "jax.local_devices(), and let the job sum over workers"
             )
 

@@ -71,7 +71,7 @@ class BufferChanges:
                     raise self._changed(name)
                 if doubt:
                     raise JobError(
-                        f"a lane changed an integer buffer ({name}) by more than {WHOLE // self.lanes}, whose mean "
+                        f"a lane changed an integer buffer ({name}) by more than {WHOLE // self.lanes}, so its mean "
                         "would not be exact; make it a float buffer"
                     )
         if self._doubts:

@@ -69,7 +69,7 @@ class Sampler:
         if loop.done < begin:
             raise JobError(
                 f"epoch {self.epoch} begins with step {begin}, but the job is at step {loop.done}; iterate over all "
-                "epochs from 0 on, those that are done are empty"
+                "epochs from 0 (those that are done are empty)"
             )
         if loop.done >= end and not loop.within:
             self._job.training.say_repeat(f"epoch {self.epoch} was done")

@@ -53,8 +53,8 @@ class Loop:
             if scaler is not None or after_sum is not None:
                 what = "a GradScaler" if scaler is not None else "after_sum"
                 raise JobError(
-                    f"mm.torch.wrap got {what} with a ShardedOptimizer, of whose gradients no worker has all; give "
-                    "ShardedOptimizer clip= for clipping, and use bfloat16 in place of a scaler"
+                    f"mm.torch.wrap got {what} with a ShardedOptimizer, but no worker has all of its gradients; to "
+                    "clip, give ShardedOptimizer clip=, and use bfloat16 instead of a scaler"
                 )
             framework.average(job.lanes)
         self._optimizer, self._update = optimizer, optimizer.step
@@ -159,7 +159,8 @@ class Loop:
         """The job ends: commit the last step."""
         if self.within:
             raise JobError(
-                f"the loop ended within step {self._job.step}; leave it between two steps, such as by job.step"
+                f"the loop ended in the middle of step {self._job.step}; leave it between two steps, as soon as "
+                "job.step has advanced"
             )
         self._commit()
 

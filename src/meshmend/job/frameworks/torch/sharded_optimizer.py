@@ -56,8 +56,8 @@ class ShardedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-igno
             )
         if self.given is not None and defaults:
             raise JobError(
-                f"mm.torch.ShardedOptimizer got {', '.join(defaults)}= for an optimizer that is made already; give "
-                "them where it is made"
+                f"mm.torch.ShardedOptimizer got {', '.join(defaults)}= for an optimizer that has been made already; "
+                "give them to the optimizer itself"
             )
         self._kind, self._defaults = kind, defaults
         whole = torch.optim.SGD(params, lr=0.0) if self.given is not None else kind(params, **defaults)
@@ -75,7 +75,7 @@ class ShardedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-igno
         del closure
         if self.divisor is None:
             raise JobError(
-                "optimizer.step() was called, but job.update makes the updates of a ShardedOptimizer; leave it out"
+                "optimizer.step() was called, but job.update makes the updates of a ShardedOptimizer; remove the call"
             )
 
     def init_slice(self, weights: Floats, pieces: Pieces) -> State:
@@ -158,7 +158,7 @@ class ShardedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-igno
 def _array(value: Any) -> npt.NDArray[Any]:
     if not isinstance(value, torch.Tensor):
         raise JobError(
-            f"the optimizer keeps a {type(value).__name__} for each parameter, and only tensors can be shared among "
+            f"the optimizer keeps a {type(value).__name__} for each parameter, but only tensors can be divided among "
             "workers; use another class, or share the state without mm.torch.ShardedOptimizer"
         )
     found: npt.NDArray[Any] = value.detach().numpy()
