@@ -86,9 +86,15 @@ class Listener:
             self._joined = True
 
     def finalize(self) -> None:
-        """The state after the last round is final."""
+        """The state after the last round is final.
+
+        If nobody has asked for it yet, this thread need not be woken, which would take the processor from the main one:
+        whoever asks from now on rings the bell.
+        """
         with self._news:
             self._final = self.round - 1
+        if self._side.state_request() is not None or self._side.copies_request() is not None:
+            self._segment.worker_bell.ring()
 
     def begin_round(self) -> None:
         """The main thread begins a round. If the state is not final, it is within a step, and others need not wait.

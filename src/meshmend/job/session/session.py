@@ -167,7 +167,6 @@ class WorkerSession:
             self._own.summed_world, self._own.summed_shrink = self.epoch.world, self.epoch.shrink
             self._own.step = step
         self._own.progress += 1
-        self._segment.worker_bell.ring()
         self.obey()
 
     def round(self, prepare: Callable[[Any], Accumulator], turn: int = 0) -> Generator[int, Any, Any]:
