@@ -275,7 +275,7 @@ def test_alone_nothing_goes_over_the_host(monkeypatch: pytest.MonkeyPatch) -> No
     def refuse(*_: Any) -> Any:
         raise AssertionError("an array went over the host")
 
-    for name in ("begin", "fetch", "Place.upload", "Place.upload_flat"):
+    for name in ("begin", "fetch", "Destination.upload", "Destination.upload_flat"):
         monkeypatch.setattr(f"meshmend.job.frameworks.jax.host.{name}", refuse)
     monkeypatch.setattr("meshmend.job.frameworks.jax.state.sums_begun", refuse)  # nobody to compare with
     with mm.Job(X, batch=16, lanes=LANES, check=False) as job:

@@ -177,7 +177,7 @@ def test_words_in_another_order_or_of_another_kind_of_job_are_refused() -> None:
         with pytest.raises(JobError, match="optimizer="):
             one.update(lambda lane: lane)
     for how in ({"reduction": "float", "wire": "bf16"}, {"reduction": "float", "nonfinite": "skip"}):
-        with job(**how) as one, pytest.raises(JobError, match=r"sharded updates .*cannot have") as caught:
+        with job(**how) as one, pytest.raises(JobError, match=r"sharded updates ") as caught:
             one.share(START, optimizer=ADAM)
         assert "\n" not in str(caught.value)
     with pytest.raises(JobError, match="two functions"):
