@@ -170,6 +170,8 @@ INTERNAL = {
     ("run/agent/messages.py", "a line has more than"): "shown as `the agent on … sent an invalid message (…)`",
 }
 """(file, part of the message): why no user meets this error in these words."""
+ENDS = {"end", "_end"}
+"""Methods that end a worker with a sentence."""
 
 
 def raised() -> Iterator[tuple[str, str]]:
@@ -183,6 +185,10 @@ def raised() -> Iterator[tuple[str, str]]:
                     text = " ".join(text_of(node.exc.args[0]).split())
                     if len(text.replace("…", "").strip()) > 5:
                         yield str(path.relative_to(source)), text
+            elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ENDS and node.args:
+                text = " ".join(text_of(node.args[0]).split())
+                if len(text.replace("…", "").strip()) > 5:
+                    yield str(path.relative_to(source)), text
 
 
 def text_of(node: ast.expr) -> str:
