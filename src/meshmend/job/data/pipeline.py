@@ -118,11 +118,11 @@ class Data:
         reader = self._reader or self.open(CacheHome())
         return reader.lane(ids, np.random.default_rng(key))
 
-    def open(self, home: CacheHome) -> Reader:
-        """Let this process read, with their caches there."""
+    def open(self, place: CacheHome) -> Reader:
+        """Let this process read, with caches in this place."""
         if self._reader is None:
             identity = self.recipe.identity if self.recipe.room else ""
-            self._reader = Reader(self.recipe, home, f"{identity}-{_opened[identity]}")
+            self._reader = Reader(self.recipe, place, f"{identity}-{_opened[identity]}")
             _opened[identity] += 1
         return self._reader
 
