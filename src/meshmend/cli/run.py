@@ -65,39 +65,40 @@ def run(
     script
         The script, or -m and a module, with its own arguments: everything after the script goes to the script.
     workers
-        How many take part, such as 4; or MIN:MAX, such as 2:4, to continue as long as 2 are left. By default 1, or as
-        many as --hosts have slots, or as --mesh has chips.
+        How many workers take part, such as 4; or MIN:MAX, such as 2:4, to continue as long as 2 are left. By default 1,
+        or the number of slots in --hosts, or of chips in --mesh.
     spares
-        How many more wait, ready to replace a dead worker; by default none.
+        How many more workers wait, ready to take over from a dead one; by default none.
     warm
-        How many processes on each host wait to become a replacement, with the script's libraries already imported: a
-        replacement then joins seconds earlier, for the memory of those libraries; by default none.
+        How many processes per host wait to become replacements, with the script's libraries already imported. A
+        replacement then joins seconds earlier, at the cost of the memory of those libraries; by default none.
     min_workers
-        With fewer left, write a checkpoint and stop with status 75; by default 1.
+        If fewer workers are left, write a checkpoint and stop with status 75; by default 1.
     on_failure
-        Start a new worker in place of a dead one (replace, the default); let a spare take over; continue with fewer
-        (shrink); return to the last commit in memory, as Reinit does (restart); or restart everything from the last
-        checkpoint.
+        Start a new worker in place of a dead one (replace, the default); let a spare take over (spare); continue with
+        fewer workers (shrink); return to the last commit in memory, as Reinit does (restart); or restart everything
+        from the last checkpoint (checkpoint).
     hosts
         Where to run, such as a:4,b:4; by default on this host.
     launch_agent
         The program that starts a command on another host, by default ssh; it is given the host and the command.
     checkpoint_every
-        Such as 60s, 5min, or 100 (steps); by default every 30 s, or less often, to take at most 1 % of the time.
+        How often to write a checkpoint: 60s, 5min, or 100 (steps). By default every 30 s, or less often if that would
+        take more than 1 % of the time.
     mesh
-        Treat workers as the chips of this mesh, such as 4x4: sums use its links only, and route around dead ones.
+        Treat workers as the chips of this mesh, such as 4x4: sums use only its links, and route around dead chips.
     algorithm
         How sums go over the mesh; by default trees.
     name
         Name of the run; by default MMDD-HHMMSS-PROCESS: the date, the time and the launcher's process.
     resume
         Resume this run from its last checkpoint with its own options, except those given now; a run that has finished
-        is left alone unless another script, or other arguments, are given.
+        is left alone unless the script or its arguments have changed.
     attach
         Take over this run, whose launcher was killed, from the memory of its workers, with its own options.
     add_host
-        With --attach: a host that joins the run, such as c:4, with as many new workers. If the run has a launcher, that
-        one takes the host in, and this command ends; it can be given on any host that sees the run's folder.
+        With --attach: add a host to the run, such as c:4, with that many new workers. If the run has a live launcher,
+        that launcher adds the host, and this command exits. It works on any host that sees the run's folder.
     print_
         Print a job that runs this on a cluster, with all options, and run nothing: slurm (a script for sbatch), k8s
         (an MPIJob for Kubernetes) or jobset (a JobSet for Kubernetes).

@@ -83,7 +83,7 @@ HANG = register(
     )
 )
 SLOW = register(
-    FaultKind("slow", "SIGSTOP to the worker for moments, for a second in all", outside=_slow_down, of_run=True)
+    FaultKind("slow", "SIGSTOP to the worker, several times, for a second in all", outside=_slow_down, of_run=True)
 )
 SPIN = register(FaultKind("spin", "the worker loops forever", WORKER_POINTS, inside=_spin))
 SLEEP = register(FaultKind("sleep", "the worker waits for something that never comes", WORKER_POINTS, inside=_sleep))
@@ -147,7 +147,7 @@ LAUNCHER = register(
 TERM = register(
     FaultKind(
         "term",
-        "SIGTERM to the launcher: a checkpoint, and the end; resume the run",
+        "SIGTERM to the launcher, which writes a checkpoint and stops; resume the run",
         part=Component.LAUNCHER,
         outside=lambda target: kill(target.launcher, signal.SIGTERM),
         of_run=True,
@@ -164,7 +164,7 @@ def _flip(target: Target) -> None:
 FLIP = register(
     FaultKind(
         "flip",
-        "a bit of the worker's state changes",
+        "flips a bit of the worker's state",
         (Point.COMMIT,),
         outside=_flip,
         members=3,  # of two states that differ, no one could tell which is right
