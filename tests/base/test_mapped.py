@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -60,3 +62,30 @@ def test_a_file_that_cannot_be_mapped_is_an_error_and_leaves_nothing(tmp_path: P
     gc.collect()
     assert mappings(path) == before
     os.close(file)
+
+
+FORKS = """
+import ctypes, gc, mmap, os, sys
+from meshmend.base.mapped import _FIXED, PAGE, Stretch, _map, map_stretches
+
+path = sys.argv[1]
+file = os.open(path, os.O_RDONLY)
+found = map_stretches([Stretch(file, 0, 2 * PAGE)])
+where = found.ctypes.data
+if not os.fork():
+    assert path not in open("/proc/self/maps").read()
+    access, kind = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _FIXED
+    _map(where, 2 * PAGE, access, kind, -1, 0)  # what the child happens to have there
+    del found
+    gc.collect()
+    ctypes.c_char.from_address(where).value = b"7"
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+assert found[0] == 1 and found[PAGE] == 2
+"""
+
+
+def test_a_child_has_nothing_of_it_and_unmaps_nothing(tmp_path: Path) -> None:
+    """The processes that load data may live long, and would keep the memory of the dead."""
+    os.close(made(tmp_path / "one", 2, 1))
+    subprocess.run([sys.executable, "-c", FORKS, str(tmp_path / "one")], check=True, timeout=60)

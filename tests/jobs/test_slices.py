@@ -61,6 +61,14 @@ def test_weights_are_bit_identical_whoever_dies(
     job.assert_clean()
 
 
+def test_a_sharded_job_after_it_has_totals_of_its_own(job: Job) -> None:
+    """Its couriers say nothing of where totals are, and must not seem to have said what those before them did."""
+    job.run("-n", "2", script=[WIDE, "steps=3", "sharded=7"])
+    assert job.status == 0, job.output
+    assert job.weights == [alone("steps=3", "sharded=7")] * 2, job.output
+    job.assert_clean()
+
+
 @pytest.mark.jobs
 def test_a_replacement_reads_slices_too(job: Job) -> None:
     job.faults = [kill(1, 5, "add"), kill(0, 9, "take")]

@@ -1,6 +1,7 @@
-"""Training with messages large enough to stay in slices: `wide.py [reduction=exact] [steps=12] [crowd=N]`.
+"""Training with messages large enough to stay in slices: `wide.py [reduction=exact] [steps=12] [crowd=N] [sharded=N]`.
 
-`crowd=N` ends after the first step from 12 on that N workers took part in.
+`crowd=N` ends after the first step from 12 on that N workers took part in; `sharded=N` has another job follow, of N
+steps with sharded updates.
 """
 
 import hashlib
@@ -11,6 +12,18 @@ import numpy as np
 import meshmend as mm
 
 SIZE = 150_001
+
+
+def sharded(weights: np.ndarray, samples: np.ndarray, steps: int) -> np.ndarray:
+    def update(weights: np.ndarray, gradients: np.ndarray, state: dict) -> tuple:
+        return weights - np.float32(0.001) * gradients, state
+
+    with mm.Job(samples, batch=24, lanes=8, reduction="exact") as job:
+        found = job.share({"a": weights}, optimizer=mm.optimizer(lambda _: {}, update))
+        for _ in job.steps(steps):
+            found = job.update(lambda lane, found=found: {"a": found["a"] * lane.sum()})  # type: ignore[misc]
+            job.commit()
+    return found["a"]
 
 
 def main() -> None:
@@ -31,7 +44,9 @@ def main() -> None:
             if step >= 12 and len(job.training.session.account.digests) == crowd:
                 break
         found = np.concatenate([state["a"], state["b"]])
-        print(f"weights {hashlib.sha256(found.tobytes()).hexdigest()} after {step + 1}", flush=True)
+    if "sharded" in options:
+        found = sharded(found, samples, int(options["sharded"]))
+    print(f"weights {hashlib.sha256(found.tobytes()).hexdigest()} after {step + 1}", flush=True)
 
 
 if __name__ == "__main__":

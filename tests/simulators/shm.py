@@ -20,7 +20,7 @@ from typing import Any
 
 from meshmend.job.protocol import NEVER
 from meshmend.job.shm.mailbox import CourierSide, WorkerSide, tell
-from meshmend.job.shm.marks import BITS, mark, of_total_in_buffer
+from meshmend.job.shm.marks import BITS, mark, of_total_in_buffer, where_is
 from meshmend.job.shm.memory import SharedMemory
 from meshmend.job.shm.records import (
     AgentRecord,
@@ -29,6 +29,7 @@ from meshmend.job.shm.records import (
     Outcome,
     PartWanted,
     Task,
+    Where,
     WritableAgentRecord,
 )
 from meshmend.job.shm.segment import AgentSegment, CourierSegment, WorkerSegment
@@ -66,8 +67,8 @@ class Simulation(Interleaving):
         """Totals in device memory: the round, and the question that they answer."""
         self.placed: dict[int, int | None] = {}
         """The question that each round's total in device memory answers; None where it is in the buffer."""
-        self.sliced: dict[int, bool] = {}
-        """Whether each round's total stays in slices."""
+        self.where: dict[int, Where] = {}
+        """Where each round's total is."""
         self.made: dict[int, Epoch] = {}
         """In which membership the total of each round was made."""
         self.posted: list[PartWanted] = []
@@ -134,10 +135,9 @@ class Simulation(Interleaving):
                     self.put(self.part, question.body.round, question.body.lanes)
                     side.answer(question)
             placed = self.placed[round]
-            assert (segment.courier.on_device == round) == (placed is not None)
+            assert where_is(segment.courier, round) is self.where[round]
             if placed is not None:
                 assert self.get(self.slices[round % 2]) == [round, placed]
-            assert (segment.courier.sliced == round) == self.sliced[round]
             assert self.get(self.totals[round % 2]) == [round, "total"]
             made = self.made[round]
             assert of_total_in_buffer(segment.courier, round) == mark(round, made.world << BITS | made.shrink)
@@ -203,6 +203,8 @@ class Simulation(Interleaving):
                     return
                 memory.active = True
         copied, rounds = memory.copied, memory.done
+        if rounds in self.made:  # whoever lacks that total asks this courier for it
+            assert where_is(record, rounds) is self.where[rounds], f"round {rounds} is not there"
         assert copied in ((NEVER, -1), (0, 1)), copied
         found = memory.assigned
         assert found in self.assigned, f"{found} was never assigned"
@@ -216,8 +218,8 @@ class Simulation(Interleaving):
             if not self.until(side.is_answered):
                 return
             assert self.get(self.part) == [round, lanes], f"{self.part} is no answer to {asked}"
-            self.placed[round], self.sliced[round] = None, (round + world) % 3 == 0
-            if (round + world) % 3 == 1:
+            self.placed[round], where = None, [Where.SLICES, Where.DEVICE, Where.BUFFER][(round + world) % 3]
+            if where is Where.DEVICE:
                 wanted = DeviceWanted(Task.ADD, round, (world, world << 40, world))
                 self.device_posted.append(wanted)
                 side.ask_device(wanted.task, wanted.round, wanted.members)
@@ -230,7 +232,8 @@ class Simulation(Interleaving):
             record.shrink += 1
             side.begin_total(round)
             self.put(self.totals[round % 2], round, "total")
-            side.place_total(round, on_device=self.placed[round] is not None, sliced=self.sliced[round])
+            side.place_total(round, where)
+            self.where[round] = where
             self.made[round] = Epoch(ATTEMPT, world, record.shrink)
             memory.done = round
             rounds, lanes = round, lanes_of(round + 1)

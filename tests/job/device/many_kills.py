@@ -75,7 +75,6 @@ def main(memory: str, kills: str, way: str) -> None:
         assert way == "direct" or survivor.does(Task.ADD, round) is Outcome.DONE
         survivor.courier.done(round)
         assert (survivor.sums.take(round) == part_of(0)).all()
-        os.close(other.segment.worker_bell._file)  # no worker has that of another one's courier
         del other, both
         print(len(os.listdir("/proc/self/fd")), Path("/proc/self/maps").read_text().count(NAME), flush=True)
 

@@ -14,7 +14,7 @@ from meshmend.job.reduction.float32 import Float32
 from meshmend.job.shm import create_as_agent, open_as_courier, open_as_worker
 from meshmend.job.shm.buffers import make_buffers
 from meshmend.job.shm.mailbox import CourierSide
-from meshmend.job.shm.records import Outcome, Task
+from meshmend.job.shm.records import Outcome, Task, Where
 
 RUN, SIZE, FOOTER = "sums", 1001, 7
 WIRE = WireFormat(Float32, SIZE + FOOTER)
@@ -39,7 +39,7 @@ class Courier:
         self.side.ask_device(task, round, tuple(word for one in members for word in one.who))
 
     def done(self, round: int, *, on_device: bool = True) -> None:
-        self.side.place_total(round, on_device=on_device)
+        self.side.place_total(round, Where.DEVICE if on_device else Where.BUFFER)
         self.segment.courier.done = round
 
 

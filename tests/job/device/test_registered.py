@@ -18,8 +18,10 @@ from meshmend.job.device.messages import Messages
 from meshmend.job.device.registered import RegisteredPart, Registration
 from meshmend.job.reduction.base import WireFormat
 from meshmend.job.reduction.float32 import Float32
-from meshmend.job.shm import create_as_agent, open_as_worker
+from meshmend.job.shm import create_as_agent, open_as_courier, open_as_worker
 from meshmend.job.shm.buffers import make_buffers
+from meshmend.job.shm.mailbox import CourierSide
+from meshmend.job.shm.records import Outcome, Task
 from tests.job.device.fake_driver import Driver
 from tests.job.shm.conftest import home as home
 
@@ -138,6 +140,23 @@ def test_memory_that_cannot_be_registered_is_used_as_it_is_and_told(
     assert "the limit of locked memory" in messages.buffers._pageable
     for setting in ("pageable", "off"):
         assert isinstance(messages_of(setting, monkeypatch).part(93, 0), np.ndarray)
+
+
+def test_a_device_takes_totals_from_its_own_buffer_registered_or_not(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may still read them when the framework has returned: nobody would see that it was too late."""
+    del home
+    outcomes = []
+    for setting, device in (("stand-in-registered", None), ("pageable", 0), ("pageable", None)):
+        messages = messages_of(setting, monkeypatch)
+        messages.device = lambda device=device: device  # type: ignore[misc]
+        segment = messages._segment
+        courier = CourierSide(open_as_courier("registered", 0))
+        courier.ask_device(Task.OPEN, 0, (segment.rank, segment.birth))
+        messages.serve()
+        outcomes.append(courier.device_outcome())
+    assert outcomes == [Outcome.CANNOT, Outcome.CANNOT, Outcome.DONE]
 
 
 def test_which_memory_is_registered(monkeypatch: pytest.MonkeyPatch, driver: Driver) -> None:

@@ -37,4 +37,25 @@ def test_a_worker_may_have_many_files_open(tmp_path: Path) -> None:
         bell.ring()
         bell.wait(60.0)
     assert bell._file > 1023
-    os.close(bell._file)
+
+
+def test_who_drops_a_doorbell_has_nothing_of_it_left(tmp_path: Path) -> None:
+    """A courier opens those of its neighbours again in every group."""
+    Doorbell(tmp_path / "bell").make()
+    before = os.listdir("/proc/self/fd")
+    for _ in range(3):
+        Doorbell(tmp_path / "bell").ring()
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_who_has_too_many_files_open_rings_nobody_and_goes_on(tmp_path: Path) -> None:
+    """Bells only save time."""
+    bell = Doorbell(tmp_path / "bell")
+    bell.make()
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        bell.ring()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert bell._file == -1

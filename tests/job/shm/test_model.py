@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from meshmend.job.protocol import NEVER
 from meshmend.job.shm.mailbox import CourierSide, WorkerSide
+from meshmend.job.shm.marks import put_in
 from meshmend.job.shm.memory import SharedMemory
-from meshmend.job.shm.records import StateGiven, StateWanted
+from meshmend.job.shm.records import StateGiven, StateWanted, Where
 from meshmend.job.shm.words import Mail, Mailbox
 from tests.simulators.interleaving import Deadlock, Policy, at_random, interrupt, stay, take_turns
 from tests.simulators.shm import OTHERS, OWN, ROUNDS, Simulation, replace_courier
@@ -151,16 +151,14 @@ def _any_outcome(self: CourierSide) -> Any:
     return None if mail is None else mail.body.outcome
 
 
-def _always_placed(self: CourierSide, round: int, *, on_device: bool, sliced: bool) -> None:
-    if on_device:
-        self._segment.courier.on_device = round
-    self._segment.courier.sliced = round if sliced else NEVER
+def _not_placed(self: CourierSide, round: int, where: Where) -> None:
+    if where is not Where.BUFFER:
+        put_in(self._segment.courier, round, where)
 
 
-def _always_sliced(self: CourierSide, round: int, *, on_device: bool, sliced: bool) -> None:
-    self._segment.courier.on_device = round if on_device else NEVER
-    if sliced:
-        self._segment.courier.sliced = round
+def _one_word(self: CourierSide, round: int, where: Where) -> None:
+    put_in(self._segment.courier, round, where)
+    put_in(self._segment.courier, round + 1, Where.BUFFER)
 
 
 def _unmarked(self: CourierSide, round: int) -> None:
@@ -184,8 +182,8 @@ MUTANTS: list[tuple[type, str, Callable[..., Any] | property]] = [
     (CourierSide, "give", _given_first),
     (CourierSide, "ask_state", _kept),
     (CourierSide, "device_outcome", _any_outcome),
-    (CourierSide, "place_total", _always_placed),
-    (CourierSide, "place_total", _always_sliced),
+    (CourierSide, "place_total", _not_placed),
+    (CourierSide, "place_total", _one_word),
     (CourierSide, "begin_total", _unmarked),
     (WorkerSide, "give_state", _state_last),
     (SharedMemory, "done", property(lambda self: self._segment.courier.done, _done_first)),

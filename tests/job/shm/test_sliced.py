@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,8 @@ from meshmend.job.reduction.float32 import Float32
 from meshmend.job.shm import create_as_agent, open_as_courier, open_as_worker
 from meshmend.job.shm.buffers import make_buffers
 from meshmend.job.shm.mailbox import CourierSide
-from meshmend.job.shm.records import Outcome
+from meshmend.job.shm.memory import SharedMemory
+from meshmend.job.shm.records import Outcome, Where
 from meshmend.job.shm.sliced import Overtaken, SlicedTotals, slices_of_pages
 from tests.job.shm.conftest import home as home
 
@@ -50,7 +53,7 @@ class Member:
         cut = slices_of_pages(self.size, members, wire)
         for one in (cut[position], slice(cut[-1].stop, wire.size)):
             self.courier.buffers.total(round)[one] = wanted(round, wire.size)[one]
-        self.side.place_total(round, sliced=True)
+        self.side.place_total(round, Where.SLICES)
         self.courier.courier.done = round
 
 
@@ -84,7 +87,7 @@ def test_every_worker_sees_the_whole_total(home: Path, members: int, size: int) 
         for position, one in enumerate(found):
             one.add(round, members, position)
         for one in found:
-            assert one.totals.has(round) and not one.totals.has(round - 1)
+            assert [one.totals.has(round - before) for before in range(3)] == [True, round > 0, False]
             assert one.totals.total(round).tolist() == wanted(round, size + FOOTER).tolist()
             one.totals.check(round)
 
@@ -136,6 +139,106 @@ def test_a_total_is_exported_in_one_piece_also_when_another_group_has_met(home: 
         assert member.totals.open([one.who, two.who]) is Outcome.DONE
     one.totals.export(4)
     assert one.courier.buffers.total(4).tolist() == wanted(4, 5 * EACH + 3 + FOOTER).tolist()
+
+
+def test_a_courier_that_dies_while_it_writes_a_total_leaves_the_one_before_where_it_is(home: Path) -> None:
+    """That one may still be wanted: it was sent in one piece, which it never was."""
+    del home
+    one, two = group(2, 5 * EACH)
+    for position, member in enumerate((one, two)):
+        member.add(4, 2, position)
+    one.totals.total(4)
+    one.side.begin_total(5)
+    one.side.place_total(5, Where.BUFFER)
+    assert one.totals.has(4)
+    one.totals.export(4)
+    assert one.courier.buffers.total(4).tolist() == wanted(4, 5 * EACH + FOOTER).tolist()
+
+
+def test_what_couriers_of_the_job_before_have_placed_does_not_count(home: Path) -> None:
+    """In a sharded job, they place nothing."""
+    del home
+    one, _ = group(2, 5 * EACH)
+    one.courier.begin_job(1)
+    one.add(4, 2, 0)
+    one.courier.begin_job(1)
+    assert one.totals.has(4)
+    one.courier.begin_job(2)
+    one.courier.courier.done = 4
+    assert not one.totals.has(4)
+
+
+def test_a_total_of_the_buffers_before_these_stays_as_it_is(home: Path) -> None:
+    """It was no sum, but a member may lack it."""
+    del home
+    found = one, two = group(2, 5 * EACH)
+    for position, member in enumerate(found):
+        member.add(4, 2, position)
+    before = one.courier.buffers.total(4).tolist()
+    assert one.segment.buffers.total(4) is not None
+    for member in found:
+        make_buffers(member.segment.files, member.segment.worker, WireFormat(Float32, 9 * EACH + FOOTER), 0, since=5)
+    for member in found:
+        assert member.totals.open([one.who, two.who]) is Outcome.DONE
+    one.totals.export(4)
+    assert one.courier.buffers.total(4).tolist() == one.segment.buffers.total(4).tolist() == before
+
+
+def test_a_total_that_comes_from_another_member_is_marked_unless_its_slice_may_be_read(home: Path) -> None:
+    del home
+    late, one, two = found = group(3, 5 * EACH)
+    for round in range(2):
+        for position, member in enumerate(found):
+            member.add(round, 3, position)
+        late.totals.total(round)
+    one.courier.courier.shrink = two.courier.courier.shrink = 1
+    one.side.take_total(1)  # as the others have it
+    late.totals.check(1)
+    two.side.take_total(2)
+    late.totals.check(1)
+    with pytest.raises(Overtaken):
+        late.totals.check(0)
+
+
+def mapped(member: Member) -> int:
+    return Path("/proc/self/maps").read_text().count(f"{member.segment.files.path('buffers')}")
+
+
+def test_what_the_dead_had_is_free_when_a_total_of_another_group_is_there(home: Path) -> None:
+    del home
+    one, two = found = group(2, 5 * EACH)
+    for round in range(2):
+        for position, member in enumerate(found):
+            member.add(round, 2, position)
+            SharedMemory(member.courier).done = round
+        one.totals.total(round)
+    del two.totals
+    two.courier.buffers = None  # type: ignore[assignment]
+    gc.collect()
+    shared = mapped(two)
+    one.totals.release()  # another sum of the step
+    assert mapped(two) == shared > 0
+    one.courier.courier.shrink = 1
+    SharedMemory(one.courier).done = 2
+    one.totals.release()
+    gc.collect()
+    assert mapped(two) == 0
+
+
+def test_a_worker_with_too_many_open_files_does_without_slices(home: Path) -> None:
+    del home
+    one, two = group(2, 5 * EACH)
+    before, found = resource.getrlimit(resource.RLIMIT_NOFILE), list[Outcome]()
+    while Outcome.DONE not in found:
+        free = [os.dup(0) for _ in range(len(found) + 1)]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free[-1], before[1]))
+        for file in free:
+            os.close(file)
+        try:
+            found.append(one.totals.open([one.who, two.who]))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert len(found) > 3 and {*found[:-1]} == {Outcome.CANNOT}
 
 
 def test_buffers_of_another_size_are_not_mapped(home: Path) -> None:

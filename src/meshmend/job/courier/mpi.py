@@ -38,7 +38,7 @@ from meshmend.job.protocol import (
     Wait,
     Work,
 )
-from meshmend.job.shm.records import Outcome, Task, Way
+from meshmend.job.shm.records import Outcome, Task, Way, Where
 from meshmend.job.transport.base import PIECE, Group, Hello, Port, Transport, least, patient
 from meshmend.job.transport.choose import choose
 
@@ -63,8 +63,11 @@ class WorkerPort(Port, Protocol):
     def place(self, round: int, way: Way, look: Callable[[], None]) -> None:
         """Have the part where the group sums, on the device or in the buffer."""
 
-    def placed(self, round: int, *, on_device: bool = False, sliced: bool = False) -> None:
+    def placed(self, round: int, where: Where) -> None:
         """The total of a round is there."""
+
+    def take_total(self, round: int, total: npt.NDArray[np.generic]) -> None:
+        """Take the total of a round from another member."""
 
     def exported(self, round: int) -> npt.NDArray[np.generic]:
         """The total of a round in the buffer, wherever it was."""
@@ -196,8 +199,7 @@ class Mpi:
             case Collective.REDUCE_SCATTER_ALL_GATHER:
                 self.transport.reduce_scatter(current.number)
                 self.transport.all_gather(current.number)
-        on_device, sliced = self.transport.way is Way.DEVICE, self.transport.sliced
-        self.worker.placed(current.number, on_device=on_device, sliced=sliced)
+        self.worker.placed(current.number, self.transport.where)
         return self.worker.read(self.worker.total(current.number))
 
     def meet(self) -> Transport:
@@ -257,11 +259,7 @@ class Mpi:
         for begin in range(0, len(data), PIECE):
             self.world.Bcast(data[begin : begin + PIECE], cast.source)
         if cast.take and cast.what is Payload.TOTAL:
-            total = self.worker.total(self.latest)
-            self.worker.gathered(0)  # what a device has copied of another attempt does not count
-            # Its sender may have made other buffers since; then that round was nobody's sum.
-            total[:] = data.view(total.dtype) if data.nbytes == total.nbytes else 0
-            self.worker.placed(self.latest)
+            self.worker.take_total(self.latest, data)
         elif cast.take:
             self.worker.adopt(self.latest, data)
         return False

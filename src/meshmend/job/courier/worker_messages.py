@@ -15,7 +15,8 @@ from meshmend.job.protocol import Failure, Total
 from meshmend.job.reduction.base import WireFormat
 from meshmend.job.reduction.footer import Footer
 from meshmend.job.shm.mailbox import CourierSide
-from meshmend.job.shm.records import Outcome, Task, Way
+from meshmend.job.shm.marks import where_is
+from meshmend.job.shm.records import Outcome, Task, Way, Where
 from meshmend.job.shm.segment import CourierSegment
 from meshmend.job.transport.base import Hello
 
@@ -118,13 +119,21 @@ class WorkerMessages:
         if self.segment.worker.part_on_device is not on_device:
             self._must(self.use_worker(Task.RAISE if on_device else Task.LOWER, round, look))
 
-    def placed(self, round: int, *, on_device: bool = False, sliced: bool = False) -> None:
+    def placed(self, round: int, where: Where) -> None:
         """The total of a round is there."""
-        self.side.place_total(round, on_device=on_device, sliced=sliced)
+        self.side.place_total(round, where)
+
+    def take_total(self, round: int, total: npt.NDArray[np.generic]) -> None:
+        """Take the total of a round from another member, which may have made other buffers since: it was no sum."""
+        own = self.total(round)
+        self.side.take_total(round)
+        self.gathered(0)  # what a device has copied of another attempt does not count
+        own[:] = total.view(own.dtype) if total.nbytes == own.nbytes else 0
+        self.placed(round, Where.BUFFER)
 
     def exported(self, round: int) -> npt.NDArray[np.generic]:
         """The total of a round in the buffer, wherever it was."""
-        if round in (self.segment.courier.on_device, self.segment.courier.sliced):
+        if where_is(self.segment.courier, round) is not Where.BUFFER:
             self._must(self.use_worker(Task.EXPORT, round))
         return self.total(round)
 

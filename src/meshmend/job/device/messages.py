@@ -21,7 +21,8 @@ from meshmend.job.device.states import LentStates
 from meshmend.job.device.sums import DeviceSums
 from meshmend.job.reduction.base import WireFormat
 from meshmend.job.shm.mailbox import WorkerSide
-from meshmend.job.shm.records import Outcome, Task, Way
+from meshmend.job.shm.marks import where_is
+from meshmend.job.shm.records import Outcome, Task, Way, Where
 from meshmend.job.shm.segment import WorkerSegment
 from meshmend.job.shm.sliced import Overtaken, SlicedTotals
 from meshmend.job.state.digest import Digester
@@ -189,9 +190,11 @@ class Messages:
     def total(self, round: int) -> Any:
         """The total of a round that is done, an array or a `DeviceTotal`; the footer is in the buffer."""
         self._unsure = round if self._sliced.has(round) else None
+        if self._unsure is None:
+            self._sliced.release()
         if self.states is not None:
             self.states.release()  # its courier may have died before it could say so
-        if self._sums is None or self._segment.courier.on_device != round:
+        if self._sums is None or where_is(self._segment.courier, round) is not Where.DEVICE:
             if self._sums is not None:
                 self._sums.release()
             if self._unsure is not None:
@@ -215,8 +218,12 @@ class Messages:
                 self._end(LATE)
 
     def _open(self, members: Sequence[int]) -> Outcome:
-        """Map the buffers of the members, unless a device takes totals from this worker's own."""
-        if self.buffers.held() is not None:
+        """Map the buffers of the members, unless a device takes totals from this worker's own.
+
+        Whether that is registered or not: the device may still be reading when the framework has returned, and nobody
+        would look at the marks after that.
+        """
+        if self.device() is not None or self.buffers.held() is not None:
             return Outcome.CANNOT
         return self._sliced.open(tuple(zip(members[::2], members[1::2], strict=False)))
 

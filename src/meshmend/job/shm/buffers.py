@@ -47,10 +47,14 @@ def place_of_total(round: int, wire: WireFormat) -> int:
 class Mapped(NamedTuple):
     """A file of buffers."""
 
+    generation: int
+    """Which of its worker's files this is."""
     rows: Array
     """All of them, with what is between them."""
     size: int
     """How many numbers each of them holds."""
+    before: Mapped | None
+    """The one before it."""
 
 
 class Buffers:
@@ -59,8 +63,6 @@ class Buffers:
     def __init__(self, files: RankFiles, worker: WorkerRecord) -> None:
         self._files, self._worker = files, worker
         self._mapped: Mapped | None = None
-        self._before: Mapped | None = None
-        self._generation = 0
 
     @property
     def exist(self) -> bool:
@@ -80,8 +82,8 @@ class Buffers:
     @property
     def part(self) -> Array:
         """The worker's part, footer included."""
-        rows, size = self._all()
-        return rows[0, :size]
+        now = self._all()
+        return now.rows[0, : now.size]
 
     def has(self, numbers: int) -> bool:
         """Whether this many numbers of the part have arrived: a device may still be copying the rest."""
@@ -90,9 +92,9 @@ class Buffers:
     def total(self, round: int) -> Array:
         """The total of a round."""
         now = self._all()
-        before = self._before if round < self._worker.since else None
-        rows, size = now if before is None else before
-        return rows[1 + round % TOTALS, :size]
+        if round < self._worker.since and now.before is not None:
+            now = now.before
+        return now.rows[1 + round % TOTALS, : now.size]
 
     @property
     def whole(self) -> Array:
@@ -100,18 +102,22 @@ class Buffers:
         return self._all().rows
 
     def _all(self) -> Mapped:
-        """Mapped once: the memory stays what it is, even when the next worker of this rank makes its own."""
-        generation = self._worker.generation
-        if self._mapped is None or self._generation != generation:
-            self._before, self._generation = self._mapped, generation
+        """Mapped once: the memory stays what it is, even when the next worker of this rank makes its own.
+
+        Two threads of a worker use this: each finds one file with all that belongs to it.
+        """
+        found, generation = self._mapped, self._worker.generation
+        if found is None or found.generation != generation:
+            before = None if found is None else found._replace(before=None)
             wire = self.wire
             file = self.open(os.O_RDWR)
             try:
                 whole = mmap.mmap(file, BUFFERS * stride(wire))
-                self._mapped = Mapped(np.frombuffer(whole, wire.kind.dtype).reshape(BUFFERS, -1), wire.size)
             finally:
                 os.close(file)
-        return self._mapped
+            rows = np.frombuffer(whole, wire.kind.dtype).reshape(BUFFERS, -1)
+            self._mapped = found = Mapped(generation, rows, wire.size, before)
+        return found
 
     def open(self, flags: int) -> int:
         """A descriptor of the file, which the caller closes; `SegmentGone` if it is not this worker's."""

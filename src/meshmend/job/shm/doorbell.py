@@ -15,13 +15,18 @@ class Doorbell:
         self._path, self._file = path, -1
         self._poll = select.poll()  # not select, which knows no file above 1,023
 
+    def __del__(self) -> None:
+        """Close it: a courier opens those of all its neighbours, again in every group."""
+        if self._file >= 0:
+            os.close(self._file)
+
     def make(self) -> None:
         """Create it."""
         os.mkfifo(self._path, 0o600)
 
     def ring(self) -> None:
         """Wake the process that waits, or the next time it would."""
-        with contextlib.suppress(BlockingIOError, FileNotFoundError):  # it is full, or the run has been cleaned up
+        with contextlib.suppress(OSError):  # it is full, the run has been cleaned up, or too many files are open
             os.write(self._open(), b"!")
 
     def wait(self, seconds: float) -> None:

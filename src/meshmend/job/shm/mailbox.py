@@ -11,7 +11,7 @@ A round. `n` is the number of the question; each line is one write, and the writ
       the mark of the total's place (`marks.py`)
       yes: sums the parts of all members
       the total, into its buffer
-      on_device, sliced: whether it is whole there
+      even_where or odd_where: where it is
       done_world, done_shrink
     ● done = round  ──────────── ring ────────► reads the epoch and the total
       assigned (a mailbox too): the lanes of the next round
@@ -26,10 +26,11 @@ numbers have arrived, and the courier waits for the ones it needs. In the same w
 is ready, for a worker whose device copies it up meanwhile. What it has copied counts only if `attempt` is the same when
 the total is done: the number changes with every attempt at a total, and when a total comes in another way.
 
-Large totals of members of one host stay in slices, one in the buffer of each member, and `sliced` = round says so. When
-a group is formed, every courier has its worker map the buffers of all members (OPEN), and all totals stay in slices, or
-none. A worker reads the slices of the others after `done`, and then their marks. A member that missed the total gets it
-from one that did not, whose worker first puts it together (EXPORT).
+Large totals of members of one host stay in slices, one in the buffer of each member, and `even_where` or `odd_where`
+says so. When a group is formed, every courier has its worker map the buffers of all members (OPEN, asked and answered
+as ADD is below); then all totals of the largest sum stay in slices, or none. A worker reads the slices of the others
+after `done`, and then their marks. A member that missed the total gets it from one that did not, whose worker first
+puts it together (EXPORT). That one's courier may have died while it wrote the next total: so there are two words.
 
 If members sum in device memory, the parts and totals are there, and only workers can add them up. Before a worker
 writes to a part or a total, it writes the mark of that place (`shm/marks.py`). In a small group, each adds up all
@@ -40,7 +41,7 @@ between the barriers of the group, after `answered`:
                                                 this member's slice of the total, in its device memory; complete
       device_done answers d? no: wait  ◄─ ring ── ● device_done: request d, outcome
       yes: second barrier; the footer of the total, into its buffer
-      on_device = round, and then `done` as above
+      even_where or odd_where, and then `done` as above
                                                 reads the others' slices of the total from their device memory,
                                                 then their marks: a later one means that it came too late
 
@@ -124,7 +125,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmend.job.protocol import NEVER
-from meshmend.job.shm.marks import mark, membership
+from meshmend.job.shm.marks import BITS, mark, membership, of_total_in_buffer, put_in
 from meshmend.job.shm.records import (
     AgentOrder,
     Copies,
@@ -138,6 +139,7 @@ from meshmend.job.shm.records import (
     StateWanted,
     Task,
     Updated,
+    Where,
 )
 from meshmend.job.shm.segment import AgentSegment, CourierSegment, Segment, WorkerSegment
 from meshmend.job.shm.words import Mail
@@ -335,13 +337,18 @@ class CourierSide:
         else:
             record.even_mark = mark(round, membership(record))
 
-    def place_total(self, round: int, *, on_device: bool = False, sliced: bool = False) -> None:
+    def take_total(self, round: int) -> None:
+        """The same for a total that comes from another member.
+
+        If this one had begun to make it, others may be reading its slice, and what comes has the same bits: they are
+        not too late.
+        """
+        if of_total_in_buffer(self._segment.courier, round) >> 2 * BITS < round:
+            self.begin_total(round)
+
+    def place_total(self, round: int, where: Where = Where.BUFFER) -> None:
         """Publish where the total of a round is, before `done` says that it is present."""
-        record = self._segment.courier
-        if record.on_device != (place := round if on_device else NEVER):
-            record.on_device = place
-        if record.sliced != (place := round if sliced else NEVER):
-            record.sliced = place
+        put_in(self._segment.courier, round, where)
 
     def give(self, pieces: Iterable[Any]) -> None:
         """Give the worker a state to begin with."""

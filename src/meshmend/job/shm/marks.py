@@ -1,4 +1,7 @@
-"""What a worker says of the places in its block before it writes there, so that whoever reads them too late finds out.
+"""What is said of a place before anything is written there, so that whoever reads it too late finds out.
+
+A worker says it of the parts and totals in its block of device memory, a courier of the totals in its worker's buffer,
+whose slices all workers of the group read.
 
 A reader waits for nobody. It reads first, and then looks at the mark of that place: a later one means that what it has
 read may be anything. A mark is the round, and the membership in which it was written: a round that some members could
@@ -8,7 +11,7 @@ that had finished it, and whose courier died then, may still read the old parts,
 
 from __future__ import annotations
 
-from meshmend.job.shm.records import CourierRecord, WorkerRecord
+from meshmend.job.shm.records import CourierRecord, Where, WorkerRecord, WritableCourierRecord
 
 BITS = 16
 MOST = (1 << BITS) - 1
@@ -16,7 +19,12 @@ MOST = (1 << BITS) - 1
 
 def membership(courier: CourierRecord) -> int:
     """A number for the present members of a group; it only goes up."""
-    return min(courier.world, MOST) << BITS | min(courier.shrink, MOST)
+    return _number(courier.world, courier.shrink)
+
+
+def summed_in(courier: CourierRecord) -> int:
+    """The number of the membership that made its last total."""
+    return _number(courier.done_world, courier.done_shrink)
 
 
 def mark(round: int, membership: int) -> int:
@@ -37,3 +45,25 @@ def of_total_in_buffer(courier: CourierRecord, round: int) -> int:
 def of_total(worker: WorkerRecord, place: int) -> int:
     """The mark of one of its totals."""
     return worker.odd_total if place else worker.even_total
+
+
+def where_is(courier: CourierRecord, round: int) -> Where:
+    """Where the total of one of the last two rounds is."""
+    found = courier.odd_where if round % 2 else courier.even_where
+    return next((where for where in Where if found == _word(round, where)), Where.BUFFER)
+
+
+def put_in(courier: WritableCourierRecord, round: int, where: Where) -> None:
+    """Say where the total of a round is, and nothing else of the round before."""
+    if round % 2:
+        courier.odd_where = _word(round, where)
+    else:
+        courier.even_where = _word(round, where)
+
+
+def _number(world: int, shrink: int) -> int:
+    return min(world, MOST) << BITS | min(shrink, MOST)
+
+
+def _word(round: int, where: Where) -> int:
+    return round << 2 | where

@@ -58,6 +58,17 @@ class Way(IntEnum):
     """Over the links of a mesh."""
 
 
+class Where(IntEnum):
+    """Where a total is."""
+
+    BUFFER = 0
+    """In the buffer of this rank, in one piece."""
+    DEVICE = 1
+    """In the device memory of its group."""
+    SLICES = 2
+    """In slices, one in the buffer of each member (`sliced.py`)."""
+
+
 class Task(IntEnum):
     """What a courier, which has no device, asks its worker to do with the memory of the members."""
 
@@ -130,13 +141,13 @@ class StateGiven(Message):
 
 @dataclass(frozen=True)
 class DeviceWanted(Message):
-    """The courier asks its worker for something that needs the device."""
+    """The courier asks its worker for something that needs the device, or the buffers of all members."""
 
     room: ClassVar[int] = 2 * 128
     task: Task
     round: int
     members: tuple[int, ...]
-    """For `MAP`: the rank and the birth of each member, in order of positions."""
+    """For `MAP` and `OPEN`: the rank and the birth of each member, in order of positions."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +160,7 @@ class DeviceDone(Message):
 
 
 MOST_MEMBERS = DeviceWanted.room // 2
-"""The most members of a group that sums in device memory."""
+"""The most members of a group that sums in device memory, or leaves totals in slices."""
 
 
 @dataclass(frozen=True)
@@ -369,12 +380,12 @@ class CourierRecord(Record):
     """The mark (`marks.py`) of the total in the buffer that is of an even round; written before any of that."""
     odd_mark = Int(NEVER)
     """The same of an odd round."""
-    on_device = Int(NEVER)
-    """The round whose total is in the device memory of its group; any other round's is in the buffer."""
-    sliced = Int(NEVER)
-    """The round whose total is there in slices, one in the buffer of each member; any other round's is in one piece."""
+    even_where = Int(NEVER)
+    """Of an even round, which one it is and where its total is, as `marks.py` writes it."""
+    odd_where = Int(NEVER)
+    """The same of an odd round; apart, since the total before may still be wanted when a courier dies here."""
     done = Int(NEVER)
-    """The last round whose total is here; written after the total and the four fields above."""
+    """The last round whose total is here; written after the total and the fields above that are about it."""
     given = Flag()
     """The worker must begin with the state in the file of that name."""
     active = Flag()

@@ -10,6 +10,8 @@ present in their run from then on (presence.py); a courier, which is replaceable
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from meshmend.errors import JobError
 from meshmend.job.protocol import NEVER
 from meshmend.job.shm.buffers import Buffers
@@ -112,6 +114,7 @@ class CourierSegment(Segment):
             record.totals = record.met = record.came = record.joined = NEVER, 0, 0
             record.held_even, record.held_odd, record.leaving = Held(0, ()), Held(0, ()), False
             record.update_wanted, record.copies_wanted = NEVER, Slices(())
+            record.even_where = record.odd_where = NEVER
             record.done = NEVER
             record.job = job
 
@@ -161,7 +164,7 @@ def open_for_chaos(run: str, rank: int) -> ChaosSegment:
     return ChaosSegment(files, attach(files, writable=True))
 
 
-def open_to_read(run: str, rank: int) -> Segment:
-    """In any process that only looks: a neighbour's courier, the launcher, a test."""
-    files = RankFiles(run, rank)
+def open_to_read(run: str, rank: int, folder: Path | None = None) -> Segment:
+    """In any process that only looks: a neighbour's courier, the launcher, a test; `folder`: the run's, if known."""
+    files = RankFiles(run, rank, folder)
     return Segment(files, attach(files, writable=False))

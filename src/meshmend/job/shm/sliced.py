@@ -28,8 +28,8 @@ from meshmend.base.mapped import PAGE, Stretch, map_stretches
 from meshmend.errors import JobError
 from meshmend.job.reduction.base import WireFormat, slices
 from meshmend.job.shm.buffers import TOTALS, place_of_total, stride
-from meshmend.job.shm.marks import mark, membership, of_total_in_buffer
-from meshmend.job.shm.records import Outcome
+from meshmend.job.shm.marks import mark, membership, of_total_in_buffer, summed_in, where_is
+from meshmend.job.shm.records import Outcome, Where
 from meshmend.job.shm.segment import Segment, WorkerSegment, open_to_read
 
 Who = tuple[int, int]
@@ -74,26 +74,29 @@ class SlicedTotals:
 
     def open(self, members: Sequence[Who]) -> Outcome:
         """Map the totals of all members of a new group."""
-        own = self._segment
+        own, number = self._segment, membership(self._segment.courier)
         with ExitStack() as stack:
             files: list[int] = []
             try:
-                found = [own if rank == own.rank else open_to_read(own.run, rank) for rank, _ in members]
+                found = [own if rank == own.rank else self._look_at(rank) for rank, _ in members]
                 for one in found:
                     files.append(one.buffers.open(os.O_RDONLY))
                     stack.callback(os.close, files[-1])
                 # Looked at last: the memory of a worker that dies is soon that of the next one.
-                if [(rank, open_to_read(own.run, rank).birth) for rank, _ in members] != list(members):
+                if [(rank, self._look_at(rank).birth) for rank, _ in members] != list(members):
                     return Outcome.GONE
+                rows = [self._row(files, found.index(own), round) for round in range(TOTALS)]
             except (JobError, FileNotFoundError):
                 return Outcome.GONE
-            try:
-                rows = [self._row(files, found.index(own), round) for round in range(TOTALS)]
-            except OSError:  # no address space, or too many mappings
+            except OSError:  # too many open files or mappings, or no address space: totals can do without
                 return Outcome.CANNOT
         with self._lock:
-            self._now = Mapped(found, membership(own.courier), rows)
+            self._now = Mapped(found, number, rows)
         return Outcome.DONE
+
+    def _look_at(self, rank: int) -> Segment:
+        """What a rank of this host has now."""
+        return open_to_read(self._segment.run, rank, self._segment.files.folder)
 
     def _row(self, files: Sequence[int], own: int, round: int) -> npt.NDArray[Any]:
         wire = self._segment.buffers.wire
@@ -110,7 +113,7 @@ class SlicedTotals:
 
     def has(self, round: int) -> bool:
         """Whether the total of this round, which is done, is in slices."""
-        return self._segment.courier.sliced == round
+        return where_is(self._segment.courier, round) is Where.SLICES
 
     def total(self, round: int) -> npt.NDArray[Any]:
         """That total, which the main thread reads now; see `check`."""
@@ -126,7 +129,12 @@ class SlicedTotals:
             raise Overtaken
 
     def export(self, round: int) -> None:
-        """Have a total in one piece in this worker's own buffer, for a member that lacks it; or `Overtaken`."""
+        """Have a total in one piece in this worker's own buffer, for a member that lacks it; or `Overtaken`.
+
+        A total of the buffers before these was no sum: all that counts of it, the footer, is in one piece.
+        """
+        if round < self._segment.worker.since:
+            return
         with self._lock:
             made = self._how(round)
             np.copyto(self._segment.buffers.total(round), made.rows[round % TOTALS])
@@ -138,6 +146,16 @@ class SlicedTotals:
         made = self._made.get(round, self._now)
         assert made is not None, "a group maps its totals before it makes one"
         return made
+
+    def release(self) -> None:
+        """A total has come in one piece, so nobody lacks an earlier one: give back what a former group has mapped.
+
+        The memory of the dead is free only when nobody has it mapped; the present group may leave others in slices.
+        """
+        with self._lock:
+            self._made = {}
+            if self._now is not None and self._now.membership != summed_in(self._segment.courier):
+                self._now = None
 
     def close(self) -> None:
         """The job is over."""

@@ -25,7 +25,7 @@ from meshmend.base.waiting import spin
 from meshmend.job.protocol import Failure
 from meshmend.job.reduction.base import WireFormat
 from meshmend.job.reduction.base import slices as slices
-from meshmend.job.shm.records import Outcome, Task, Way
+from meshmend.job.shm.records import Outcome, Task, Way, Where
 
 PIECE = 1 << 20
 """Bytes of one MPI call: with larger ones, Open MPI's ULFM has crashed in a failure."""
@@ -157,7 +157,7 @@ class Transport(ABC):
     """The way that sums take in one group."""
 
     way: ClassVar[Way]
-    """Where its sums take place; with `Way.DEVICE`, parts and totals are in device memory."""
+    """Where its sums take place; with `Way.DEVICE`, parts are in device memory."""
     piecewise: ClassVar[bool] = False
     """Whether it waits for the pieces of parts by itself; otherwise parts are complete before it begins."""
 
@@ -167,9 +167,9 @@ class Transport(ABC):
         """Return a transport of this kind for a group; None if it cannot serve that group."""
 
     @property
-    def sliced(self) -> bool:
-        """Whether `all_gather` leaves totals in slices in the members' buffers, where workers read them."""
-        return False
+    def where(self) -> Where:
+        """Where `all_gather` leaves the total."""
+        return Where.BUFFER
 
     @abstractmethod
     def reduce_scatter(self, round: int) -> None:

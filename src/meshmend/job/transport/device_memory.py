@@ -27,7 +27,7 @@ from typing import Any
 from meshmend.base.processes import cores_to_spare
 from meshmend.job.device.block_layout import is_direct
 from meshmend.job.protocol import Failure
-from meshmend.job.shm.records import MOST_MEMBERS, Outcome, Task, Way
+from meshmend.job.shm.records import MOST_MEMBERS, Outcome, Task, Way, Where
 from meshmend.job.transport.base import Buffers, Group, Port, Transport, least, patient
 
 
@@ -79,6 +79,11 @@ class DeviceMemory(Transport):
         if not self._direct:
             patient(self._comm.Ibarrier(), self._soon)
         self._port.before("take")
+
+    @property
+    def where(self) -> Where:
+        """Workers take it from each other's devices."""
+        return Where.DEVICE
 
     @property
     def _direct(self) -> bool:

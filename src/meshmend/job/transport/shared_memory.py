@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from meshmend.job.shm.records import MOST_MEMBERS, Outcome, Task, Way
+from meshmend.job.shm.records import MOST_MEMBERS, Outcome, Task, Way, Where
 from meshmend.job.shm.sliced import slices_of_pages
 from meshmend.job.transport.base import Buffers, Group, Port, Transport, least, patient, slices
 from meshmend.job.transport.crew import Crew
@@ -87,6 +87,11 @@ class SharedMemory(Transport):
     def sliced(self) -> bool:
         """Totals of the largest sum stay in slices; those of a smaller one are divided in another way."""
         return self._tail is not None and self._room() is None
+
+    @property
+    def where(self) -> Where:
+        """Workers read slices where they lie."""
+        return Where.SLICES if self.sliced else Where.BUFFER
 
     @classmethod
     def _stays_sliced(cls, group: Group) -> bool:
