@@ -52,6 +52,7 @@ def kill(rank: int, step: int, point: str = "compute", kind: str = "kill") -> Fa
         ([*SHRINK, "-n", "3"], [kill(1, 6, kind="raise"), kill(2, 12, kind="exit")], 1),
         ([*SHRINK, "-n", "3"], [kill(1, 6, "commit", "flip")], 2),
         pytest.param(["--on-failure", "spare", "-n", "2", "--spares", "1"], [kill(1, 4)], 2, marks=pytest.mark.jobs),
+        (["--on-failure", "spare", "-n", "2", "--spares", "1"], [kill(1, 0)], 2),
         (["--on-failure", "spare", "-n", "3", "--spares", "2"], [kill(1, 4), kill(0, 4, "state")], 3),
     ],
 )

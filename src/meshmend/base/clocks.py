@@ -54,8 +54,8 @@ SOCKETS_POLL = 0.05
 DEVICE_POLL = 0.005
 """A worker polls another one whose device memory it maps."""
 SPIN = 0.003
-"""How long a process that sums on devices spins before it sleeps between polls. Its processor has nothing else to do,
-and the device does nothing meanwhile; only where a host has cores to spare."""
+"""How long a process spins before it sleeps between polls: a courier whose neighbours have all come to a sum, and a
+process that sums on devices, where a host has cores to spare; its processor has nothing else to do then."""
 DEVICE_LOOK = 0.05
 """How long a worker waits for one answer before it checks again whether the other one is alive. Below DEVICE_WAIT."""
 ROOM_SAID = 2.0

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from meshmend.job.protocol.rounds import MOST_LANES
 from meshmend.job.reduction import exact as module
-from meshmend.job.reduction.exact import COARSE, FRESH, HIGH, LOW, Exact, ExactResult
+from meshmend.job.reduction.exact import COARSE, FRESH, HIGH, LOW, Exact, ExactResult, ExactSum
+from meshmend.job.reduction.layout import Layout
 from tests.job.reduction.notes import any_notes
 
 seeds = st.integers(0, 2**32 - 1)
@@ -244,6 +245,21 @@ def test_state_goes_on_where_another_left(shape: tuple[list[int], int, int], see
         rows = gradients(seed + t, leaves, lanes)
         assert step(old, rows).tobytes() == step(new, rows, 3).tobytes()
     assert (old.state() == new.state()).all()
+
+
+def test_a_grid_that_no_total_has_moved_is_the_same_before_the_first_lane_and_after_it() -> None:
+    """A newcomer of the first step was told of another grid than the digest of the others was of."""
+    leaves = [("a", np.arange(3000, dtype=np.float32))]
+    sums = ExactSum(Layout(leaves, 4), 4)
+    assert sums.state().tolist() == []
+    part = np.zeros(sums.size, sums.dtype)
+    sums.add(part, [leaves[0][1]], first=True)
+    assert sums.state().tolist() == []
+    assert sums.finish(part, 0) is None, "the first grid is too fine"
+    moved = sums.state()
+    assert len(moved)
+    sums.restore(sums.state()[:0])
+    assert sums.state().tolist() == [] and sums.finish(part, 0) is None and (sums.state() == moved).all()
 
 
 def test_a_wire_that_comes_late_gives_the_same() -> None:

@@ -295,12 +295,16 @@ class ExactSum(Reduction):
         return self._exact
 
     def state(self) -> Levels:
-        """The grid: all workers must round alike."""
-        return self._exact.state()
+        """The grid: all workers must round alike. Before a total has moved it, there is nothing to know of it.
+
+        So it is the same before the first lane and after it, when a newcomer is told of it.
+        """
+        found = self._exact.state()
+        return found if (found != FRESH).any() else found[:0]
 
     def restore(self, state: Levels) -> None:
         """Take over a grid."""
-        self._exact.restore(state)
+        self._exact.restore(state if len(state) else np.full(len(self._exact.level), FRESH, np.int16))
 
 
 def _seen(notes: Wire) -> Wire:
