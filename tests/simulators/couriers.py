@@ -96,7 +96,7 @@ class Courier(Member):
         if worker.world > self.mpirun.number:
             self.die()
             return
-        worker.courier, worker.daemon = self, self.mpirun
+        worker.courier, worker.daemon, worker.shrink = self, self.mpirun, 0
         if worker.ready and worker.job == worker.world_job:
             self.inside, self.memory = True, worker.memory
             worker.afresh = worker.afresh or not (worker.fresh or self.mpirun.repair)
@@ -115,7 +115,7 @@ class Courier(Member):
         repairs = isinstance(operation, (Revoke, Shrink, Gather, Enlist))
         self.worker.repairing = self.model.clock.now if repairs else None
         if isinstance(operation, Enlist):
-            self.shrink = operation.shrink
+            self.shrink = self.worker.shrink = operation.shrink
         if repairs and not self.mpirun.daemons[self.host.name]:
             self.die()
         if isinstance(operation, (Work, Wait)) and self.worker.agreed != self.worker.world:

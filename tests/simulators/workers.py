@@ -52,7 +52,7 @@ class Worker:
         self.asked = self.answered = 0
         self.courier: Courier | None = None
         self.daemon: Mpirun | None = None
-        self.standby = self.agreed = 0
+        self.standby = self.agreed = self.shrink = 0
         self.repairing: float | None = None
         self.released = 0
         """The job that it was let go from."""

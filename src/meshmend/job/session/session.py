@@ -22,7 +22,7 @@ from meshmend.job.faults import Fault, Faults, Point
 from meshmend.job.faults.kinds import COURIER, FLIP
 from meshmend.job.frameworks.base import Accumulator
 from meshmend.job.protocol import Total, divide
-from meshmend.job.reduction.footer import MOST_ROUNDS, Footer, Note
+from meshmend.job.reduction.footer import MOST_ROUNDS, Footer, Note, Word
 from meshmend.job.session.hooks import Hooks
 from meshmend.job.session.listener import Export, Listener
 from meshmend.job.session.message_room import MessageRoom, SumFormat
@@ -201,11 +201,11 @@ class WorkerSession:
                 self._footer.write(self._hooks.word, self._part.lanes, turn=turn, save=save)
                 self._part.bring(question)
 
-    def exchange(self, word: str, data: bytes) -> dict[int, bytes]:
+    def exchange(self, word: Word, data: bytes) -> dict[int, bytes]:
         """What every worker brings to this exchange, by rank."""
         return exchange(word, data, partial(self._note_round, word))
 
-    def _note_round(self, word: str, note: Note) -> Notes:
+    def _note_round(self, word: Word, note: Note) -> Notes:
         """A round in which this worker brings a note instead of gradients."""
         self._listener.begin_round()  # after a sum that ended the job within a step, no state is final any more
         while True:
@@ -289,7 +289,7 @@ class WorkerSession:
             question = self._asked(side.is_over)
             if question is not None:
                 self._segment.buffers.part[:] = 0
-                self._footer.write("end", [], leaving=True)
+                self._footer.write(Word.END, [], leaving=True)
                 side.answer(question)
             elif side.has_total(here.round):
                 self._take_total()  # a newcomer had something to say before it leaves

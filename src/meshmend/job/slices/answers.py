@@ -16,7 +16,7 @@ from meshmend.errors import JobError
 from meshmend.job.config import JobConfig
 from meshmend.job.frameworks.weights import Weights
 from meshmend.job.protocol import NEVER
-from meshmend.job.reduction.footer import Footer
+from meshmend.job.reduction.footer import Footer, Word
 from meshmend.job.session.hooks import Hooks
 from meshmend.job.session.listener import Listener
 from meshmend.job.session.session import WorkerSession
@@ -36,7 +36,7 @@ from meshmend.telemetry import read_description
 class SliceSide(Hooks):
     """What one worker does about slices, in one job."""
 
-    word = "update"
+    word = Word.UPDATE
 
     def __init__(
         self, segment: WorkerSegment, footer: Footer, listener: Listener, replica: ShardedReplica, buddies: int
