@@ -5,6 +5,7 @@ A spec is data. Checks that need files or a plan are in checks.py.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Sequence
@@ -119,13 +120,34 @@ class RunSpec:
 
     def save(self) -> None:
         """Write `run.json`."""
-        text = json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / "run.json.new").write_text(text)
+            (self.folder / "run.json.new").write_text(self._text())
             os.replace(self.folder / "run.json.new", self.folder / "run.json")
         except OSError as error:
             raise unwritable(self.folder / "run.json", error, self.run) from None
+
+    def claim(self) -> bool:
+        """Write `run.json` unless there is one; of several processes, on whichever hosts, one succeeds."""
+        path = self.folder / "run.json"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = path.open("x")
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise unwritable(path, error, self.run) from None
+        try:
+            with file:
+                file.write(self._text())
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise unwritable(path, error, self.run) from None
+        return True
+
+    def _text(self) -> str:
+        return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1)
 
 
 @dataclass(frozen=True)
