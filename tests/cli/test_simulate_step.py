@@ -9,7 +9,8 @@ import pytest
 
 from meshmend import SimulateError, cli
 from meshmend.base.registry import Registry
-from meshmend.simulator.papers.failure_costs import STARTS, faults
+from meshmend.simulator.papers.failure_costs import faults
+from meshmend.simulator.papers.recoveries import STARTS
 
 
 def main(*words: str) -> int:

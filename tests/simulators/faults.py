@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from meshmend.base.clocks import COURIER_LOOK
+from meshmend.base.clocks import AGENT_ALONE, COURIER_LOOK
 from meshmend.base.status import DONE, FAILED
 from tests.simulators.workers import Mode
 
@@ -49,7 +49,7 @@ class Kind(Enum):
     """The launcher is killed, and another one attaches, or never does."""
     SIGNAL = auto()
     AGENT_STOP = auto()
-    """It is stopped: its line stays open, and says nothing more."""
+    """It is stopped: its line stays open, and says nothing more. Nobody lets it continue."""
     ADD = auto()
     """Nothing that fails: somebody adds the host of that number, with as many workers as it `lasts`."""
 
@@ -168,7 +168,7 @@ def _strike_host(model: Model, fault: Fault, host: Host) -> None:
                 agent.die()
         case Kind.AGENT_STOP if not host.here:
             for agent in list(host.agents):
-                agent.stopped = True
+                agent.stop()
             model.changed()
         case Kind.HOST:
             host.die()
@@ -198,7 +198,7 @@ def cut(model: Model, hosts: Sequence[Host], *, lines: bool) -> None:
         if lines:
             host.line = False
             for agent in host.agents:
-                clock.after(30.0, _alone, host, agent, host.cuts)
+                clock.after(AGENT_ALONE, _alone, host, agent, host.cuts)
     for mpirun in model.mpiruns:
         crossing = {host.name for host in hosts} & mpirun.daemons.keys()
         if not mpirun.alive or not crossing:

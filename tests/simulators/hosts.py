@@ -98,10 +98,15 @@ class Agent:
         self.stopped = False
         self.seats: dict[int, Seat] = {}
         self.unstarted: set[int] = set()
+        self.attempt = 0
+        """The latest that a command or a worker has shown."""
         host.agents.append(self)
 
-    def do(self, command: str, **values: Any) -> None:
-        getattr(self, command)(**values)
+    def do(self, command: str, attempt: int, **values: Any) -> None:
+        """Carry out a command that was given in this attempt."""
+        if attempt >= self.attempt or command in ("adopt", "remove"):
+            self.attempt = max(self.attempt, attempt)
+            getattr(self, command)(**values)
 
     def adopt(self, ranks: tuple[int, ...]) -> None:
         for rank in ranks:
@@ -112,7 +117,7 @@ class Agent:
                 worker.owner = self
                 self.seats[rank] = Seat(worker, child=False)
 
-    def start(self, rank: int, attempt: int, resume: str, passed: int) -> None:
+    def start(self, rank: int, resume: str, passed: int) -> None:
         if rank not in self.seats:
             self.adopt((rank,))
             self.clear((rank,))
@@ -125,7 +130,7 @@ class Agent:
         if self.model.clock.now < self.host.full_until:
             self.unstarted.add(rank)
             return
-        worker = Worker(self.model, rank, self.host, attempt, resume, passed)
+        worker = Worker(self.model, rank, self.host, self.attempt, resume, passed)
         worker.owner = self
         self.host.segments[rank] = worker
         self.host.processes.append(worker)
@@ -189,6 +194,11 @@ class Agent:
                     if courier.host is self.host:
                         courier.die()
 
+    def stop(self) -> None:
+        """It is stopped: it hears nothing from its launcher any more, and its watchdog kills it."""
+        self.stopped = True
+        self.model.clock.after(AGENT_ALONE, self.die)
+
     def die(self) -> None:
         """It is killed or ends; its workers live, and end by themselves when nobody comes for them."""
         if not self.alive:
@@ -222,6 +232,7 @@ class Agent:
                 if courier is not None:
                     courier.die()
         seen = {rank: self._view(seat) for rank, seat in self.seats.items()}
+        self.attempt = max([self.attempt, *(one.attempt for one in seen.values())])
         for rank in self.unstarted:
             seen[rank] = replace(seen.get(rank, RankSeen(rank)), unstarted="no room")
         return list(seen.values())
@@ -259,7 +270,7 @@ class Agent:
             courier=carried,
             world=worker.world,
             opened=worker.opened,
-            shrink=courier.shrink if courier is not None else 0,
+            shrink=worker.shrink,
             standby=worker.standby,
             agreed=worker.agreed,
             still=worker.still if status is None else 0,
@@ -296,6 +307,7 @@ class Line(Remote):
         self.ready = self.closed = False
         self.first: Knock | None = None  # type: ignore[assignment]
         self.agent: Agent | None = None
+        self.attempt = 0
         self.said: list[RankSeen] = []
         self.told = 0.0
         model.lines.append(self)
@@ -307,6 +319,7 @@ class Line(Remote):
         if self.place.up and self.place.line:
             self.agent = Agent(self.model, self.place)
             self.ready, self._heard = True, self.model.clock.now
+            self.attempt = max([0, *(worker.attempt for worker in self.place.segments.values())])
             self.first = self.probe()
             self.model.changed()
         elif self.model.dice.random() < 0.5:
@@ -333,7 +346,7 @@ class Line(Remote):
     def probe(self) -> Knock:  # type: ignore[override]
         return Knock(self.model, self.place)
 
-    def do(self, command: str, **values: Any) -> None:
+    def do(self, command: str, attempt: int, **values: Any) -> None:
         if self.closed:
             return
         if not self.connected:
@@ -341,12 +354,12 @@ class Line(Remote):
             self.closed = True
             return
         assert self.agent is not None
-        getattr(self.agent, command)(**values)
+        self.agent.do(command, attempt, **values)
         self.said, self.told = self.agent.look(), self.model.clock.now
 
     def act(self, command: Command) -> None:
         """What the pool itself asks for."""
-        self.do(type(command).__name__.lower())
+        self.do(type(command).__name__.lower(), command.epoch.attempt)
 
     def look(self) -> list[RankSeen]:
         now = self.model.clock.now

@@ -55,8 +55,8 @@ def faults_at(case: Case, at: int) -> list[Fault]:
     """Everything that can go wrong at one point: on the launcher's host, an agent and the network do not fail alone."""
     found = []
     for kind in Kind:
-        if kind in (Kind.ADD, Kind.AGENT_STOP):
-            continue  # they have schedules of their own: see `new_hosts` and `stopped_agents`
+        if kind is Kind.ADD:
+            continue  # it has schedules of its own: see `new_hosts`
         first = 0 if kind in (Kind.STALL, Kind.FULL) or case.apart else 1
         targets = range(case.workers + case.spares) if kind in ON_RANKS else range(1)
         if kind in ON_HOSTS:
@@ -108,10 +108,7 @@ def pairs(stride: int = 1, seed: int = 1) -> Iterator[Case]:
 
 
 def stopped_agents(stride: int = 1, jobs: int = 1) -> Iterator[Case]:
-    """An agent is stopped at every so many-th point, and nothing else goes wrong.
-
-    Where its host is cut off for good besides, nobody is left who could end the workers there: they wait for it.
-    """
+    """An agent is stopped at every so many-th point, and nothing else goes wrong."""
     number = 0
     for base in bases(jobs):
         for at in range(1, simulate(base).moves + 1 if base.hosts > 1 else 1):

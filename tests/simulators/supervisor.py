@@ -151,7 +151,7 @@ class Launcher:
             case actions.NoteAttempt(attempt=attempt):
                 model.attempt = attempt
             case actions.Start(rank=rank, host=host, resume=resume, passed=passed):
-                self._tell(host, "start", rank=rank, attempt=self.state.attempt, resume=resume, passed=passed)
+                self._tell(host, "start", rank=rank, resume=resume, passed=passed)
             case actions.Kill(rank=rank, host=host, cause=cause):
                 self._tell(host, "end", rank=rank, cause=cause)
             case actions.Release(rank=rank, host=host, job=job):
@@ -201,7 +201,7 @@ class Launcher:
         if host in self.pool.agents:
             agent = self.pool.agents[host]
             assert isinstance(agent, (Agent, Line))
-            agent.do(command, **values)
+            agent.do(command, self.state.attempt, **values)
 
     def _tell_all(self, command: str, **values: object) -> None:
         for host in [*self.pool.agents]:

@@ -43,7 +43,7 @@ def begin_halt(turn: Turn) -> None:
         able = [r for r in run.active() if r.state is not RankState.EXITING and (r.seen.over or not run.over())]
         # One without a courier may have been left out while the others went on: its state may be an old one, and a
         # checkpoint of slices needs the others.
-        couriered = [r for r in able if r.seen.courier is not CourierState.LOST]
+        couriered = [r for r in able if r.seen.courier is not CourierState.LOST and not run.left_out(r)]
         run.writer = min((r.number for r in couriered or able), default=-1)
     turn.say(Halting(reason, checkpoint=run.writer >= 0))
     turn.do(NoteHalt(reason, run.writer), Halt(run.writer))

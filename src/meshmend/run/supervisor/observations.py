@@ -147,6 +147,16 @@ class HostChange(Enum):
 
 
 @dataclass(frozen=True)
+class ChangedHost:
+    """A host that has changed."""
+
+    host: str
+    how: HostChange
+    attempt: int = 0
+    """The latest attempt of which its new agent has found workers there: it ignores orders of earlier ones."""
+
+
+@dataclass(frozen=True)
 class Observations:
     """Everything seen since the last turn."""
 
@@ -158,7 +168,7 @@ class Observations:
     lost: frozenset[str] = frozenset()
     hosts_known: bool = True
     """Whether every host is known to be either reachable or lost: none is silent or being retried."""
-    changes: tuple[tuple[str, HostChange], ...] = ()
+    changes: tuple[ChangedHost, ...] = ()
     added: tuple[tuple[str, int], ...] = ()
     """Hosts that are new to the run, each with the number of workers it has room for; their agents have reported."""
     signal: StopSignal | None = None

@@ -207,9 +207,14 @@ class Rank:
         return self.state in ALIVE
 
     @property
+    def awaited(self) -> bool:
+        """Whether nothing has been seen of its worker yet: it was to be started, or taken over."""
+        return self.replaced is not None
+
+    @property
     def doubtful(self) -> bool:
         """Whether it is being started after failed starts: do not count on it before it is seen."""
-        return self.misses > 0 and self.replaced is not None
+        return self.misses > 0 and self.awaited
 
     @property
     def completed_steps(self) -> bool:
