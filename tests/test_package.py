@@ -35,7 +35,7 @@ LAW: dict[str, list[str]] = {
         "courier", "worker", "warm",
     ],
     "job/session": ["hooks", "listener", "message_room", "own_footer", "own_part", "patience", "session", "solo"],
-    "job/checkpoints": ["folders", "checkpoints", "saving"],
+    "job/checkpoints": ["folders", "interval", "checkpoints", "saving"],
     "job/slices": [
         "measures", "holder", "files", "optimizers", "large_batch", "replica", "checkpoints", "saving", "answers",
     ],
@@ -132,7 +132,7 @@ LAW: dict[str, list[str]] = {
     "mesh/drawing": ["text", "marks", "isometric", "svg"],
     "base": [
         "status", "clocks", "signatures", "units", "env", "processes", "watchdog", "waiting", "sockets",
-        "private_network", "log_files", "schema", "mapped", "kernels", "cuda", "registry", "terminal", "courier_lines",
+        "private_network", "log_files", "schema", "mapped", "kernels", "cuda", "registry", "terminal", "marked_lines",
         "theme",
     ],
     "testbed": ["privileges", "routes", "namespaces", "wiring", "network"],

@@ -34,7 +34,7 @@ from meshmend.run.agent.local_worker import LocalWorker
 from meshmend.run.agent.messages import VERSION, Hello, Notice, Report, pack, unpack, unpack_command
 from meshmend.run.hosts.remote import Remote
 from meshmend.run.secret import new_secret
-from meshmend.run.supervisor.observations import STOPPED, Cause, CourierState, RankSeen, WorkerError
+from meshmend.run.supervisor.observations import MOVES, PAUSES, STOPPED, Cause, CourierState, RankSeen, WorkerError
 from meshmend.telemetry import Epoch
 from tests.processes import DEADLINE, wait_for
 
@@ -224,7 +224,7 @@ def test_a_worker_that_said_it_pauses_owes_nothing(
     monkeypatch.setattr(local_worker, "doing", lambda _: (Doing.STOPPED, 0.0))
     for tick in range(50, 60):
         worker.poll_pulse(tick)
-    assert worker.still == (0 if paused else STOPPED)
+    assert worker.still == (MOVES if paused else STOPPED)
 
 
 def test_one_that_already_ends_is_not_said_to_have_been_ended_by_us(
@@ -369,7 +369,7 @@ def test_while_all_is_calm_an_agent_polls_pulses_alone(
 
     def poll_pulse(now: float) -> None:
         polls.append(now)
-        worker.still = int(len(polls) == 5)
+        worker.still = PAUSES if len(polls) == 5 else MOVES
 
     monkeypatch.setattr(worker, "poll_pulse", poll_pulse)
     monkeypatch.setattr(worker, "observe", lambda: pytest.fail("it looked at everything"))

@@ -23,7 +23,7 @@ from meshmend.base.status import DONE, HALTED
 from meshmend.run.agent.messages import Command
 from meshmend.run.hosts.pool import Pool
 from meshmend.run.hosts.remote import Remote
-from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, WorkerError
+from meshmend.run.supervisor.observations import MOVES, Cause, CourierState, RankSeen, WorkerError
 from tests.simulators.ledger import Violation
 from tests.simulators.workers import SIGKILL, Worker
 
@@ -273,7 +273,7 @@ class Agent:
             shrink=worker.shrink,
             standby=worker.standby,
             agreed=worker.agreed,
-            still=worker.still if status is None else 0,
+            still=worker.still if status is None else MOVES,
             step=worker.step,
             summed_world=worker.summed[0],
             summed_shrink=worker.summed[1],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from meshmend.base.clocks import HANG_FIRST
 from meshmend.base.status import DONE, FAILED, HALTED
 from meshmend.job.protocol import NEVER, MemberState
-from meshmend.run.supervisor.observations import HANGS, STOPPED
+from meshmend.run.supervisor.observations import HANGS, MOVES, PAUSES, STOPPED, Stillness
 from tests.simulators.ledger import Commit
 from tests.simulators.ulfm import MIDWAY, Sum, mix
 
@@ -337,18 +337,18 @@ class Worker:
             self.courier.wake()
 
     @property
-    def still(self) -> int:
+    def still(self) -> Stillness:
         """`RankSeen.still`."""
         if self.mode is Mode.STOPPED and self.alive and (not self.ready or self.out):
-            return STOPPED if self.model.clock.now - self.paused > HANG_FIRST else 0
+            return STOPPED if self.model.clock.now - self.paused > HANG_FIRST else MOVES
         if self.mode is Mode.RUNS or self.owing is None or not self.alive:
-            return 0
+            return MOVES
         owed = self.model.clock.now - self.owing
         if owed < FIRST_DOUBT:
-            return 0
+            return MOVES
         if self.mode is Mode.STOPPED:
-            return STOPPED if owed > FOUND_STOPPED else 1
-        return 1 if owed < FOUND_HANGING else HANGS + int(log2(owed / FOUND_HANGING))
+            return STOPPED if owed > FOUND_STOPPED else PAUSES
+        return PAUSES if owed < FOUND_HANGING else Stillness(HANGS + int(log2(owed / FOUND_HANGING)))
 
     # ── its end ──
 

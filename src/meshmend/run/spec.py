@@ -16,6 +16,7 @@ from typing import Any
 
 from meshmend.base.schema import field_values
 from meshmend.errors import FormatError, JobError
+from meshmend.job.checkpoints.interval import read_interval
 from meshmend.job.progress import seconds_between
 from meshmend.run.clusters.hosts import HERE, Host, parse_hosts, spread
 from meshmend.run.supervisor.policies import POLICIES
@@ -80,6 +81,7 @@ class RunSpec:
         if POLICIES[self.on_failure].needs_spares and not self.spares:
             raise JobError(f"--on-failure {self.on_failure} needs --spares 1 or more")
         seconds_between(self.log_every)
+        read_interval(self.every)
         check_name(self.run)
 
     @property

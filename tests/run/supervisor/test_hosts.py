@@ -21,7 +21,7 @@ from meshmend.run.supervisor.messages import (
     Split,
     WrongSide,
 )
-from meshmend.run.supervisor.observations import Cause
+from meshmend.run.supervisor.observations import STOPPED, Cause
 from meshmend.run.supervisor.ranks import RankState
 from meshmend.run.supervisor.state import Phase
 from tests.run.supervisor.story import Run, planned, training
@@ -183,7 +183,7 @@ def test_a_host_that_comes_back_is_not_used_where_nobody_is_started(policy: str)
 
 def test_another_agent_takes_over_the_workers_and_carries_out_what_the_lost_one_was_told() -> None:
     run = training("a b b")
-    run.see(2, still=99).turn()
+    run.see(2, still=STOPPED).turn()
     assert run.orders.killed == [(2, Cause.STOPPED)]
     orders = run.replaces_agent("b").turn()
     assert orders.said == [AgentReplaced("b")]
@@ -195,7 +195,7 @@ def test_another_agent_takes_over_the_workers_and_carries_out_what_the_lost_one_
 def test_orders_to_a_new_agent_are_of_no_earlier_attempt_than_the_workers_it_has_found(change: Change) -> None:
     """A launcher that attached where a full disk kept the last attempt out of the events learns of it there."""
     run = training("a a b")
-    run.see(2, still=99).turn()
+    run.see(2, still=STOPPED).turn()
     if change is Run.finds:
         run.loses("b").turn()
     change(run, "b", attempt=2)

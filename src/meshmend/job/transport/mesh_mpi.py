@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from mpi4py import MPI
 
-from meshmend.base.courier_lines import print_marked
+from meshmend.base.marked_lines import print_marked
 from meshmend.errors import Disconnected, PlanError
 from meshmend.job.protocol import Failure
 from meshmend.job.shm.records import Way

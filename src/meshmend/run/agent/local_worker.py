@@ -19,7 +19,7 @@ from meshmend.job.shm.records import CourierPhase
 from meshmend.job.signals import SHOW_STACK
 from meshmend.run.agent.output import Output
 from meshmend.run.agent.pulse import CourierPulse, LoadingPulse, Pulse
-from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, WorkerError
+from meshmend.run.supervisor.observations import MOVES, Cause, CourierState, RankSeen, Stillness, WorkerError
 
 DAEMON = "prted"
 """The daemon that mpirun starts on other hosts; couriers are its children there."""
@@ -38,7 +38,7 @@ class LocalWorker:
     pulse: Pulse = field(default_factory=Pulse)
     loads: LoadingPulse = field(default_factory=LoadingPulse)
     carries: CourierPulse = field(default_factory=CourierPulse)
-    still: int = 0
+    still: Stillness = MOVES
     seen: RankSeen | None = None
     """The last observation."""
     ended: float = 0.0

@@ -26,7 +26,7 @@ from meshmend.run.secret import SIZE
 from meshmend.run.supervisor.observations import Cause, RankSeen
 from meshmend.telemetry.epoch import FIRST, Epoch
 
-VERSION = 10
+VERSION = 11
 LONGEST = 16 << 20
 """The largest number of bytes in a line."""
 PRINTED = 1 << 20

@@ -8,7 +8,7 @@ from meshmend.base.clocks import HALT, TOGETHER
 from meshmend.base.status import DONE, FAILED, HALTED, MISUSED
 from meshmend.run.supervisor.actions import Halt, NoteHalt
 from meshmend.run.supervisor.messages import Halting, Signalled
-from meshmend.run.supervisor.observations import STOPPED, Cause, CourierState, RankSeen, StopSignal
+from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, StopSignal
 from meshmend.run.supervisor.ranks import RankState
 from meshmend.run.supervisor.state import Phase, Turn
 
@@ -25,7 +25,7 @@ def mind_halt(turn: Turn) -> None:
     for rank in run.living():
         if not rank.seen.ready:
             turn.kill(rank, Cause.NOT_OPENED)
-        elif hurry or (late and (not rank.seen.saving or rank.seen.still >= STOPPED)):
+        elif hurry or (late and (not rank.seen.saving or rank.seen.still.stopped)):
             turn.kill(rank, Cause.HALTED)
 
 
