@@ -25,7 +25,7 @@ from meshmend.run.hosts.pool import Pool
 from meshmend.run.hosts.remote import Remote
 from meshmend.run.supervisor.observations import MOVES, Cause, CourierState, RankSeen, WorkerError
 from tests.simulators.ledger import Violation
-from tests.simulators.workers import SIGKILL, Worker
+from tests.simulators.workers import SIGKILL, Mode, Worker
 
 if TYPE_CHECKING:
     from tests.simulators.couriers import Courier
@@ -46,6 +46,7 @@ class Host:
         """Couriers of worlds that are opened before do not come up here."""
         self.full_until = 0.0
         """Workers cannot be started here before."""
+        self._frozen_until = 0.0
         self.segments: dict[int, Worker] = {}
         self.processes: list[Worker] = []
         """Every worker that was ever started here."""
@@ -60,6 +61,23 @@ class Host:
             if agent.alive and not agent.stopped:
                 agent.look()
         self.model.changed()
+
+    @property
+    def frozen(self) -> float:
+        """For how many seconds everything here still stands still."""
+        return max(0.0, self._frozen_until - self.model.clock.now)
+
+    def freeze(self, seconds: float) -> None:
+        """Everything here stands still for so long."""
+        self._frozen_until = max(self._frozen_until, self.model.clock.now + seconds)
+        for worker in self.processes:
+            worker.pause(Mode.FROZEN, seconds)
+        for mpirun in self.model.mpiruns:
+            for courier in mpirun.couriers:
+                if courier.host is self and courier.alive:
+                    courier.stop(seconds)
+        for agent in list(self.agents):
+            agent.stop(seconds)
 
     def die(self) -> None:
         """Everything on it is gone, and nobody is told."""
@@ -96,6 +114,7 @@ class Agent:
         self.model, self.host = model, host
         self.alive = True
         self.stopped = False
+        self._stops = 0
         self.seats: dict[int, Seat] = {}
         self.unstarted: set[int] = set()
         self.attempt = 0
@@ -194,10 +213,27 @@ class Agent:
                     if courier.host is self.host:
                         courier.die()
 
-    def stop(self) -> None:
-        """It is stopped: it hears nothing from its launcher any more, and its watchdog kills it."""
+    def stop(self, seconds: float = 0.0) -> None:
+        """It is stopped, for so long or for ever: meanwhile it hears nothing, and its watchdog kills it in time."""
         self.stopped = True
-        self.model.clock.after(AGENT_ALONE, self.die)
+        self._stops += 1
+        if not self.host.here:
+            self.model.clock.after(AGENT_ALONE, self._end_stopped, self._stops)
+        if seconds:
+            self.model.clock.after(seconds, self._continue, self._stops)
+
+    def _end_stopped(self, stops: int) -> None:
+        if self.stopped and stops == self._stops:
+            self.die()
+
+    def _continue(self, stops: int) -> None:
+        if not self.alive or stops != self._stops:
+            return
+        self.stopped = False
+        lines = [line for line in self.model.lines if line.agent is self]
+        if lines and all(line.closed for line in lines):
+            self.die()  # its launcher has called another agent
+        self.host.see_soon()
 
     def die(self) -> None:
         """It is killed or ends; its workers live, and end by themselves when nobody comes for them."""
@@ -289,7 +325,7 @@ class Knock:
 
     def __init__(self, model: Model, host: Host) -> None:
         self.host, self.answer = host.name, None
-        if host.up and host.side == model.side:
+        if host.up and host.side == model.side and not host.frozen:
             model.clock.after(0.01, self._answered, True)
         else:
             model.clock.after(model.dice.choice([PROBE_REROUTE, PROBE_SILENCE]), self._answered, False)
@@ -316,7 +352,9 @@ class Line(Remote):
     def _arrive(self) -> None:
         if self.closed:
             return
-        if self.place.up and self.place.line:
+        if self.place.up and self.place.line and self.place.frozen:
+            self.model.clock.after(self.place.frozen, self._arrive)
+        elif self.place.up and self.place.line:
             self.agent = Agent(self.model, self.place)
             self.ready, self._heard = True, self.model.clock.now
             self.attempt = max([0, *(worker.attempt for worker in self.place.segments.values())])

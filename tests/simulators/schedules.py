@@ -15,7 +15,7 @@ from tests.simulators.ledger import Violation
 from tests.simulators.model import Case, spread
 from tests.simulators.supervisor import Outcome, simulate
 
-SHAPES = ((2, 1), (3, 1), (2, 2), (3, 2), (4, 2), (3, 3), (4, 3))
+SHAPES = ((2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 2), (3, 3), (4, 3))
 """Workers and hosts."""
 LASTING = {
     Kind.SLOW: (0.5, 10.0),
@@ -25,6 +25,11 @@ LASTING = {
     Kind.CUT: (0.0, 1.0, 25.0),
     Kind.CUT_MPI: (0.0, 1.0, 25.0),
     Kind.LAUNCHER: (0.5, 35.0),
+    Kind.LAUNCHER_STOP: (3.0, 45.0),
+    Kind.COURIER_STOP: (0.0, 0.3, 5.0),
+    Kind.MPIRUN_STOP: (0.0, 0.3, 5.0),
+    Kind.AGENT_STOP: (0.0, 5.0),
+    Kind.FREEZE: (2.0, 25.0),
 }
 """How long a failure of a kind may last; 0: for ever. The others do not end."""
 

@@ -48,6 +48,7 @@ class Launcher:
             self.inherit()
         self.pool = SimulatedPool(model)
         self.blocked = 0.0
+        self.stopped_until = 0.0
         self.signalled: StopSignal | None = None
         self._todo: deque[actions.Action] = deque()
         self._again = False
@@ -87,6 +88,9 @@ class Launcher:
 
     def _take_turn(self, turn: int) -> None:
         if not self.alive or turn != self._turn:
+            return
+        if self.stopped_until > self.model.clock.now:
+            self._schedule(self.stopped_until - self.model.clock.now)
             return
         self.blocked = 0.0
         if not self._todo:

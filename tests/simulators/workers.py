@@ -33,6 +33,11 @@ class Mode(Enum):
     """It continues by itself later: a slow disk, a long evaluation."""
     HANGS = auto()
     STOPPED = auto()
+    FROZEN = auto()
+    """Its whole host stands still, and continues by itself."""
+
+
+PASSING = (Mode.PAUSES, Mode.FROZEN)
 
 
 class Worker:
@@ -121,7 +126,7 @@ class Worker:
         """Make no progress from here on, or for so long."""
         if self.mode is Mode.RUNS and not self.exiting:
             self.mode, self.paused = mode, self.model.clock.now
-            if mode is Mode.PAUSES:
+            if mode in PASSING:
                 self.model.clock.after(seconds, self._go_on)
             else:
                 self.model.clock.after(OUTSIDE, self._killed_by_user)
@@ -139,7 +144,7 @@ class Worker:
                 self.model.clock.after(OUTSIDE, self._killed_by_user)
 
     def _go_on(self) -> None:
-        if self.mode is not Mode.PAUSES:
+        if self.mode not in PASSING:
             return
         self.mode = Mode.RUNS
         if self._held and self._then is not None:
@@ -312,7 +317,7 @@ class Worker:
 
     def state_for_others(self) -> tuple[int, int, Commit | None] | str | None:
         """The state, the step, and the step not yet written down; None until the worker has put them down."""
-        if self.mode is not Mode.STOPPED and not self.exiting:
+        if self.mode not in (Mode.STOPPED, Mode.FROZEN) and not self.exiting:
             if self.digested >= self.memory.done:
                 self.state_wanted = False
                 return self.state, self.step, self.pending

@@ -18,10 +18,11 @@ from meshmend.base.status import DONE, FAILED, HALTED
 from meshmend.job.protocol import has_majority, recovery
 from meshmend.run.supervisor import actions, deaths, decide, halting, hosts, jobs, worlds
 from meshmend.run.supervisor.messages import Signalled
-from meshmend.run.supervisor.observations import HANGS, CourierState, Observations
+from meshmend.run.supervisor.observations import CourierState, Observations, Stillness
 from meshmend.run.supervisor.patience import HangJudge
 from meshmend.run.supervisor.ranks import Rank, RankState
 from meshmend.run.supervisor.state import Phase, RunState, Turn, World
+from tests.simulators import hosts as simulated_hosts
 from tests.simulators import supervisor
 from tests.simulators.faults import Fault, Kind
 from tests.simulators.hosts import Agent
@@ -146,9 +147,19 @@ def _anybody_writes(turn: Turn) -> None:
     turn.do(actions.Halt(run.writer))
 
 
-def _kill_all_that_hang(_: HangJudge, still: dict[int, int], step: int, now: float) -> list[int]:
+def _kill_all_that_hang(_: HangJudge, still: dict[int, Stillness], step: int, now: float) -> list[int]:
     del step, now
-    return [rank for rank, level in still.items() if level >= HANGS]
+    return [rank for rank, one in still.items() if one.hangs]
+
+
+def _count_at_every_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = HangJudge.judge
+
+    def judge(self: HangJudge, still: dict[int, Stillness], step: int, *rest: Any) -> list[int]:
+        self.hung += self.hung > 0 and self.step == step
+        return original(self, still, step, *rest)
+
+    monkeypatch.setattr(HangJudge, "judge", judge)
 
 
 def _hosts_always_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -910,6 +921,24 @@ KNOWN = [
             ),
         ),
         mutant=_patch(Rank, "awaited", property(lambda _: False)),
+    ),
+    Known(
+        "A hung worker that was being killed counted as another hang at every poll",
+        at_all(
+            Case(workers=4, steps=6, exit=3.0), Fault(Kind.HANG, 0, target=1), Fault(Kind.HANG, 0, target=2),
+            step=10, begin=60, end=100,
+        ),
+        seconds=30.0,
+        mutant=_count_at_every_poll,
+    ),
+    Known(
+        "SIGTERM after `--attach` ended with status 1 though the checkpoint was written",
+        at_all(
+            Case(workers=2, steps=20, save=1.0), Fault(Kind.LAUNCHER, 0, lasts=0.5), Fault(Kind.SIGNAL, 0, after=1.0),
+            step=20, begin=60, end=150,
+        ),
+        status=HALTED,
+        mutant=_patch(simulated_hosts, "HALTED", None),
     ),
 ]  # fmt: skip
 
