@@ -125,7 +125,7 @@ def local(weights: Floats, gradients: Floats, state: Any) -> Any:
 
 
 def test_generators_are_tried_out_too() -> None:
-    with pytest.raises(JobError, match="asked for norms"):
+    with pytest.raises(JobError, match="requested norms"):
         checked(mm.optimizer(init, uneven))
     with pytest.raises(JobError, match="cut into slices"):
         checked(mm.optimizer(init, local))
