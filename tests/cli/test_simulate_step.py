@@ -22,7 +22,7 @@ def test_a_step(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     where = ["--mesh", "4x4", "-2x2@0,0", "--batch", "480", "--of-peak", "0.25"]
     assert main("resnet50", *where, "--json", str(files[0]), "--draw", str(files[1])) == 0
     out = capsys.readouterr().out
-    assert "25,557,032 parameters, 24.5 GFLOP an example" in out
+    assert "25,557,032 parameters, 24.5 GFLOP per example" in out
     assert "51.1 MB by trees on 4x4 -2x2@0,0" in out
     assert "25 % of the peak\n" in out
     assert "480 on 12 chips, 24 replicas" in out

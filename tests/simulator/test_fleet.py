@@ -269,7 +269,7 @@ def test_command(run: Run, tmp_path: Path) -> None:
         "checkpoint every",
         "noticing 1 min",
         "restart 10 min",
-        "routing round 30 s",
+        "rerouting 30 s",
         "seed 0",
     ):
         assert word in out

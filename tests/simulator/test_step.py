@@ -46,7 +46,7 @@ def test_parts_add_up(
     done = step(setting)
     waited = done.inside + done.sum - done.hidden + done.update + done.input
     assert done.total == pytest.approx(done.compute + done.fixed + waited)
-    assert done.fixed == pytest.approx(fixed), "one core a replica"
+    assert done.fixed == pytest.approx(fixed), "one core per replica"
     assert min(done.compute, done.inside, done.sum, done.hidden, done.update, done.input) >= 0
     assert done.hidden <= done.sum * (0.5 if shard else 1) * (1 + 1e-9)
     assert done.hidden <= (done.compute + done.fixed) * 2 / 3 * (1 + 1e-9), "nothing hides but behind the backward pass"

@@ -76,7 +76,7 @@ def plan(
     seed
         Seed of --random.
     largest
-        If the live chips fall apart, continue with the largest piece.
+        If the live chips are disconnected, use the largest component.
     flow
         Which flow --draw shows as arrows.
     flows
@@ -159,7 +159,9 @@ def _plan_collective(
     from meshmend.mesh.collectives.groups import read_tile
 
     if algorithm != AUTO:
-        raise PlanError(f"--algorithm {algorithm} plans all-reduces over all chips: leave it out for others")
+        raise PlanError(
+            f"--algorithm {algorithm} supports only all-reduces over all chips; omit it for other collectives"
+        )
     if groups:
         if collective != ALL_REDUCE:
             raise PlanError(f"{collective} is planned for all live chips: leave out --groups or --collective")
@@ -195,7 +197,7 @@ def _read_chip(text: str) -> tuple[int, ...]:
 
 @app.command
 def verify(file: str, *, chunks: int | None = None) -> int:
-    """Prove a file right: a plan and the schedule made from it, or a schedule.
+    """Prove that a plan (with its schedule) or a schedule is correct.
 
     Parameters
     ----------
@@ -223,7 +225,7 @@ def verify(file: str, *, chunks: int | None = None) -> int:
         whose = "the bound in the file" if isinstance(made, CollectivePlan) else "the bound"
         of_bound = f"{made.algbw:.3f} B ({100 * made.efficiency:.1f} % of {whose})"
         what = f", {made.algorithm}" if isinstance(made, CollectivePlan) else ""
-        print(f"plan      right: {plural(len(made), 'flow')} on {made.mesh}{what}, {of_bound}")
+        print(f"plan      correct: {plural(len(made), 'flow')} on {made.mesh}{what}, {of_bound}")
     with Progress() as progress:
         if not isinstance(made, Schedule | CollectiveSchedule):
             progress(f"scheduling {plural(len(made), 'flow')}")
@@ -232,7 +234,7 @@ def verify(file: str, *, chunks: int | None = None) -> int:
         prove(schedule)
     pieces = schedule.chunks if isinstance(schedule, Schedule) else schedule.table.chunks
     print(
-        f"schedule  right: {len(schedule)} transfers of {pieces} chunks in {schedule.slots} slots, "
+        f"schedule  correct: {len(schedule)} transfers of {pieces} chunks in {schedule.slots} slots, "
         f"{schedule.algbw:.3f} B with filling and draining"
     )
     return 0

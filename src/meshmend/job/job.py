@@ -205,9 +205,7 @@ class Job:
         training = self.training
         if count is None:
             if training.epoch is None:
-                raise JobError(
-                    "job.steps() without a number of steps is for the epochs of `for epoch in job.epochs(n)`"
-                )
+                raise JobError("job.steps() without a count works only inside `for epoch in job.epochs(n)`")
             count = training.lanes.first_step(training.epoch + 1)
         else:
             training.progress.until = count

@@ -86,7 +86,7 @@ def plan(
     if collective != ALL_REDUCE or groups is not None or root is not None:
         if algorithm != AUTO or staged:
             given = f"algorithm={algorithm!r}" if algorithm != AUTO else "staged=True"
-            raise PlanError(f"{given} plans all-reduces over all chips: leave it out for others")
+            raise PlanError(f"{given} supports only all-reduces over all chips; omit it for other collectives")
         return plan_collective(mesh, collective, groups, root)
     if algorithm != AUTO:
         if staged:

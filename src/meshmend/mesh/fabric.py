@@ -196,7 +196,7 @@ class Fabric(Cabling):
         sizes = tuple(len(p) for p in self.components)
         listed = ", ".join(map(str, sizes[:8])) + (", …" if len(sizes) > 8 else "")
         raise Disconnected(
-            f"the live chips of {self} fall apart into {len(sizes)} components of {listed} chips: "
+            f"the live chips of {self} form {len(sizes)} disconnected components of {listed} chips: "
             "continue with the largest by mesh.largest() (--largest on the command line)\n"
             + text_map(self, components=True),
             sizes,

@@ -158,7 +158,7 @@ def _unanswered(spec: RunSpec) -> str:
     """What to do about a launcher that is alive, and has not answered when hosts were announced to it."""
     if where := address(spec.folder):
         return f"its door at {where} cannot be reached from here, so give --add-host on the host of that launcher"
-    return f"it lets no hosts in, so stop it and use --resume {spec.run} --hosts with all of them"
+    return f"it does not accept new hosts, so stop it and use --resume {spec.run} --hosts with all of them"
 
 
 def _attached(spec: RunSpec, add: Sequence[Host] = ()) -> int:

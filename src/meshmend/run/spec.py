@@ -67,7 +67,7 @@ class RunSpec:
         if self.workers < 1 or self.spares < 0:
             raise JobError(f"{self.workers} workers and {self.spares} spares: at least 1 worker is needed")
         if not 0 <= self.warm <= MOST_WARM:
-            raise JobError(f"--warm {self.warm}: expected a number from 0 to {MOST_WARM}, of processes on each host")
+            raise JobError(f"--warm {self.warm}: expected 0 to {MOST_WARM} processes per host")
         if max(self.ranks, sum(host.slots for host in self.places)) > MOST_RANKS:
             raise JobError(f"{self.workers} workers and {self.spares} spares: a run can have at most {MOST_RANKS:,}")
         if not 1 <= self.least <= self.workers:

@@ -90,9 +90,7 @@ def verify_table(schedule: Schedule) -> None:
     if schedule.hop < 1 or schedule.chunks < 1:
         raise VerifyError(f"hop={schedule.hop} and chunks={schedule.chunks}: both must be at least 1")
     if not 0 <= schedule.pace <= schedule.hop:
-        raise VerifyError(
-            f"pace={schedule.pace}: a chunk that can be sent on after {schedule.hop} slots takes 0 to those"
-        )
+        raise VerifyError(f"pace={schedule.pace}: expected 0 to {schedule.hop}, the number of slots per hop")
     if size == 0:
         return
     ranges = {"slot": None, "chunk": schedule.chunks, "link": mesh.link_numbers}

@@ -23,7 +23,7 @@ from meshmend.simulator.step.run import Rates
 from meshmend.simulator.step.step import Setting, Step, step
 
 BIGGEST = "4096 0.7 TF"
-"""The published run whose examples a chip are taken."""
+"""The published run whose examples per chip are taken."""
 MESHES = (("16x32", "16x32 -host@8,12"), ("32x32", "32x32 -host@12,16"))
 
 
@@ -98,7 +98,7 @@ class Holes:
                     "up to some 10 % longer, but how their chunks fall differs by more than what a hole costs",
                     "rest: sum and update. The sharded update waits for the busiest root, and for norms of layers; "
                     "the chunks of trees have roots on all chips, so that each chip updates its share",
-                    f"examples a chip, whole and with the hole: {each}; gradients in bf16, update sharded",
+                    f"examples per chip, whole and with the hole: {each}; gradients in bf16, update sharded",
                     "sum hidden: gradients are sent while the backward pass goes on, else after it",
                 ),
             ]

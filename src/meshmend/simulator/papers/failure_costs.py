@@ -83,9 +83,9 @@ class Faults:
                 table(("workers", *PARTS.values(), "in all"), map(_parts, REPAIRS)),
                 notes(
                     f"{machine.about}; computing at {percent(OF_PEAK)} of the peak, input {machine.host_input / 1e9:g} "
-                    f"GB/s a worker, checkpoints {DISK / 1e9:g} GB/s for all: assumptions",
-                    f"{EXAMPLES} examples a worker in {LANES} lanes, gradients in float32 round a ring, a checkpoint "
-                    f"every {self.every} steps",
+                    f"GB/s per worker, checkpoints {DISK / 1e9:g} GB/s for all: assumptions",
+                    f"{EXAMPLES} examples per worker in {LANES} lanes, gradients in float32 around a ring, a "
+                    f"checkpoint every {self.every} steps",
                     f"repair is measured, not computed. Shrink and spare: {MEASURED['about_repairs']}",
                     f"restart and checkpoint: {MEASURED['about_starts']}",
                     "each step after: with shrink until the dead worker is replaced; with checkpoint, writing it",
@@ -139,7 +139,7 @@ def faults(
 ) -> Faults:
     """Compute the table."""
     if every < 1:
-        raise SimulateError(f"a checkpoint every {every} steps: at least 1 is needed")
+        raise SimulateError(f"a checkpoint every {every} steps: expected at least 1")
     if min(workers) < 2:
         raise SimulateError(f"{min(workers)} workers: a failure needs at least 2, so that one is left")
     if unknown := sorted({*workers} - REPAIRS.keys()):

@@ -65,7 +65,7 @@ MACHINES: Registry[Machine] = Registry(
         ),
         "cpu-cluster": Machine(
             "cpu-cluster",
-            "one worker a host of two server processors: 2 TFLOP/s in float32, 150 GB/s of memory, "
+            "one worker per host of two server processors: 2 TFLOP/s in float32, 150 GB/s of memory, "
             "100 Gbit/s to a switch",
             peak=2e12,
             memory=150e9,

@@ -6,7 +6,7 @@ hosts divide, such as filling their caches.
 
 **Calibrating.** Time is linear in the two numbers of a model that shapes do not tell: the fixed time of a step, and the
 part of the peak that computing reaches (as its inverse, `slowness`). Two published steps with different numbers of
-examples a replica give both; every other published step can then prove them wrong.
+examples per replica give both; every other published step can then prove them wrong.
 """
 
 from __future__ import annotations

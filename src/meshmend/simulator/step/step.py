@@ -74,7 +74,7 @@ class Setting:
                 f"of_peak={self.of_peak}: the part of the peak must be above 0 and at most 1, such as 0.3"
             )
         if not 0 <= self.fixed < math.inf:
-            raise SimulateError(f"fixed={self.fixed}: the fixed time of a step is not negative, and finite")
+            raise SimulateError(f"fixed={self.fixed}: the fixed time of a step must be finite and 0 or more")
         if self.algorithm not in ALGORITHMS:
             raise SimulateError(f"unknown algorithm {self.algorithm!r}; choose from {', '.join(ALGORITHMS)}")
         if not ALGORITHMS[self.algorithm].through_switch and not self.machine.meshed:
