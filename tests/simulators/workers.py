@@ -242,7 +242,7 @@ class Worker:
 
     def _update(self) -> None:
         total = self.total[self.round]
-        self.account = total
+        self.account, self.summed = total, self.made[self.round]
         if self.pending is not None:
             self.model.ledger.write(self.pending)
             self.pending = None
@@ -280,7 +280,6 @@ class Worker:
         )  # fmt: skip
         self.model.ledger.check(self.pending)
         self.turn, self.counts = 0, ()
-        self.summed = self.made[self.round]
         self.digested, self.round, self.have = self.round, self.round + 1, {}
 
     def _leave(self) -> None:

@@ -21,7 +21,7 @@ from meshmend.job.exchange import Notes, check_calls, exchange, in_turn
 from meshmend.job.faults import Fault, Faults, Point
 from meshmend.job.faults.kinds import COURIER, FLIP
 from meshmend.job.frameworks.base import Accumulator
-from meshmend.job.protocol import Total, divide
+from meshmend.job.protocol import NEVER, Total, divide
 from meshmend.job.reduction.footer import MOST_ROUNDS, Footer, Note, Word
 from meshmend.job.session.hooks import Hooks
 from meshmend.job.session.listener import Export, Listener
@@ -131,7 +131,7 @@ class WorkerSession:
         self._job = job
         self._listener.start(export)
         own.lanes, own.step = self._lanes, self._step
-        own.summed_world = own.summed_shrink = 0
+        own.summed = NEVER, 0, 0
         self.messages.begin()
         own.slices = 0  # of the job before, whose couriers may have needed it to the end
         self._hooks.begin()
@@ -164,7 +164,7 @@ class WorkerSession:
         self._hooks.check()
         self._listener.finalize()
         if self._job:
-            self._own.summed_world, self._own.summed_shrink = self.epoch.world, self.epoch.shrink
+            self._note_sum(self.last_round)
             self._own.step = step
         self._own.progress += 1
         self.obey()
@@ -249,11 +249,15 @@ class WorkerSession:
         if not notes:
             total = self.messages.total(number)
         self.epoch = self._segment.epoch
+        self._note_sum(number)
         self._listener.advance(unchanged=bool(notes))
         if not notes and not found.astray:
             return total, found, {}
         check_calls(calls, self._step)
         return total, found, in_turn(calls, notes)
+
+    def _note_sum(self, round: int) -> None:
+        self._own.summed = round, self.epoch.world, self.epoch.shrink
 
     def record(self, write: Callable[[Epoch, int], None]) -> None:
         """Have a line written about what all workers did in the last round: its epoch and its number are given."""

@@ -174,6 +174,7 @@ class LocalWorker:
                 both = courier.process.number, courier.daemon.number
                 stopped = self.carries.stopped(time.monotonic(), lambda: any(map(is_stopped, both)))
                 state = CourierState.STOPPED if stopped else CourierState.ALIVE
+        _, summed_world, summed_shrink = worker.summed
         ended = self.status is not None
         error = segment.files.read_error() if self.status else None
         self.seen = RankSeen(
@@ -197,8 +198,8 @@ class LocalWorker:
             still=self.still,
             outside=not worker.inside,
             step=worker.step,
-            summed_world=worker.summed_world,
-            summed_shrink=worker.summed_shrink,
+            summed_world=summed_world,
+            summed_shrink=summed_shrink,
             halts=halt_of(segment) is not None,
             saving=worker.saving,
             unwritten=worker.unwritten,

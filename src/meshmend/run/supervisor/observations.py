@@ -131,7 +131,7 @@ class RankSeen:
     step: int = field(default=0, compare=False)
     """The step that it is in; a change of this alone is not a new observation."""
     summed_world: int = field(default=0, compare=False)
-    """The world in which the total of the step before that was made."""
+    """The world in which the last total that it has was made."""
     summed_shrink: int = field(default=0, compare=False)
     """How often the group had shrunk by then."""
     halts: bool = False
