@@ -231,7 +231,7 @@ def test_verify_finds_a_circle_a_moved_root_and_a_lost_share(run: Run) -> None:
         (["plan", "3x3", "--algorithm", "ring"], ["no ring goes through all live chips of 3x3"]),
         (["plan", "3x3", "--json", "no/such/folder.json"], ["cannot write 'no/such/folder.json'"]),
         (["plan", "3x3", "--draw", "no/such/folder.svg"], ["cannot draw to 'no/such/folder.svg'"]),
-        (["plan", "3x3", "--draw", "plan.svg", "--flow", "999"], ["flow=999", "numbered 0 to"]),
+        (["plan", "3x3", "--draw", "plan.svg", "--flow", "999"], ["flow=999", "0 to"]),
         (["verify", "none.json"], ["cannot read 'none.json' (No such file or directory)"]),
         (["verify", "."], ["cannot read '.' (Is a directory)"]),
     ],

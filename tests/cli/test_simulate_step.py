@@ -38,7 +38,7 @@ def test_a_step(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 def test_what_is_assumed_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert main("bert", "--chips", "16", "--hide", "--shard-update", "--wire", "float32", "--model-parallel", "4") == 0
     out = capsys.readouterr().out
-    assert "30 % of the peak (assumed: say --of-peak)" in out
+    assert "30 % of the peak (assumed: set --of-peak)" in out
     assert "lamb, sharded" in out
     assert "inside" in out
     assert "hidden   -" in out
@@ -55,7 +55,7 @@ def test_a_cluster_has_a_ring(capsys: pytest.CaptureFixture[str]) -> None:
         (["resnet"], "model 'resnet'; choose from resnet50, bert, "),
         (["resnet"], "did you mean resnet50?"),
         ([], "which model? Give one of resnet50, "),
-        (["bert", "--of-peak", "-1"], "of_peak=-1.0: the part of the peak must be above 0 and at most 1"),
+        (["bert", "--of-peak", "-1"], "of_peak=-1.0: the fraction of the peak must be above 0 and at most 1"),
         (["bert", "--payload", "0"], "a payload of 0 bytes"),
         (["bert", "--payload", "much"], "cannot read 'much' as a number of bytes"),
         (["bert", "--batch", "-1"], "a batch of -1"),

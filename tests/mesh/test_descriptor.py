@@ -92,7 +92,7 @@ def test_a_file_is_a_mesh_like_any_other(tmp_path: Path) -> None:
         ("a: }", "'}' was found where a value"),
         ('{"mesh": "8x4"}', "'{' was found where the name of a field"),
         (MESH.format(dims="8", kinds="") + ONE, "a mesh has 1 dimension; only 2 or 3"),
-        (MESH.format(dims="8, 0", kinds="") + ONE, "dims has '0', where a whole number from 1 on"),
+        (MESH.format(dims="8, 0", kinds="") + ONE, "dims has '0', expected a whole number, 1 or more"),
         (MESH.format(dims="8, 4", kinds="TREE") + ONE, "RING or LINE, not TREE"),
         (MESH.format(dims="8, 4", kinds="") + ONE.replace("M0", "M1"), "no mesh descriptor 'M1'"),
         (joined([(0, 0, 1, 5, 4)]), "do not fit on a grid"),

@@ -101,7 +101,7 @@ def test_every_policy_of_the_table_is_one_of_a_run() -> None:
 
 @pytest.mark.parametrize(
     ("options", "says"),
-    [({"every": 0}, "every 0 steps"), ({"workers": [1]}, "at least 2"), ({"workers": [64]}, "choose from these")],
+    [({"every": 0}, "every 0 steps"), ({"workers": [1]}, "at least 2"), ({"workers": [64]}, "choose one of these")],
 )
 def test_faults_that_cannot_be(options: dict[str, object], says: str) -> None:
     with pytest.raises(SimulateError, match=says):

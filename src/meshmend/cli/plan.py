@@ -62,13 +62,14 @@ def plan(
     Parameters
     ----------
     algorithm
-        Which scheme; auto takes the fastest predicted for this payload.
+        Which scheme; auto picks the fastest predicted for this payload.
     collective
         What to plan.
     groups
-        Sum apart, all at once, in groups of the same position of every tile: rows x columns of a tile, such as 4x1.
+        Sum in groups, all at once: each of the chips at the same position of every tile. Rows x columns of a tile,
+        such as 4x1.
     root
-        The chip that a broadcast begins at, such as 3,4; left out, one in the middle.
+        The chip that broadcasts, such as 3,4; by default one in the middle.
     nbytes
         The payload, such as 102MB or 64MiB.
     random
@@ -80,7 +81,7 @@ def plan(
     flow
         Which flow --draw shows as arrows.
     flows
-        Plan about so many trees, instead of the best packing: for formats and runtimes with limits.
+        Plan about this many trees, instead of the best packing: for formats and runtimes with limits.
     spread_roots
         Give the chunks of each tree different roots, so that every chip holds its share of a sharded update.
     draw

@@ -52,12 +52,12 @@ def step(
     json: str | None = None,
     draw: str | None = None,
 ) -> int:
-    """How long a training step takes and what for; or a whole table of steps.
+    """How long a training step takes, and what takes it; or a whole table of steps.
 
     Parameters
     ----------
     chips
-        Number of chips, as square as can be; 512 by default.
+        Number of chips, as square as possible; 512 by default.
     batch
         Examples per step on all chips together; 32 per chip by default.
     of_peak
@@ -137,7 +137,7 @@ def _table(name: str, json: str | None, draw: str | None) -> int:
 
 def _text(setting: Setting, done: Step, *, stated: bool) -> str:
     model, machine = setting.model, setting.machine
-    rate = f"{100 * setting.of_peak:.3g} % of the peak{'' if stated else ' (assumed: say --of-peak)'}"
+    rate = f"{100 * setting.of_peak:.3g} % of the peak{'' if stated else ' (assumed: set --of-peak)'}"
     flops = f"{model.flops / 1e9:,.0f}" if model.flops >= 1e11 else f"{model.flops / 1e9:.3g}"
     shared = f"{setting.cores} cores per replica, " if setting.cores > 1 else ""
     update = f"{model.optimizer}, {'sharded' if setting.shard_update else 'whole on every core'}"

@@ -90,7 +90,9 @@ def plan(
         return plan_collective(mesh, collective, groups, root)
     if algorithm != AUTO:
         if staged:
-            raise PlanError(f"staged=True and algorithm={algorithm!r}: stages are one of auto's choices, so give one")
+            raise PlanError(
+                f"staged=True and algorithm={algorithm!r}: stages are among auto's choices, so give only one of them"
+            )
         return ALGORITHMS.find(algorithm, also=(AUTO,))(mesh).because("asked for by name")
     found: list[Found] = []
     for label, candidate in _candidates(mesh):

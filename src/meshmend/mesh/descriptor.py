@@ -216,4 +216,4 @@ def _key(reference: Message) -> tuple[str, str]:
 def _check_size(dims: Sequence[int]) -> None:
     if math.prod(dims) > MOST_CHIPS:
         size = "x".join(map(str, dims))
-        raise MeshError(f"a grid of {size} has {math.prod(dims):,} chips, and {MOST_CHIPS:,} are the most")
+        raise MeshError(f"a grid of {size} has {math.prod(dims):,} chips; at most {MOST_CHIPS:,} are supported")

@@ -83,7 +83,7 @@ class Fabric(Cabling):
         slow, usual = {self.link(link): Fraction(speed) for link, speed in self.slow}, self.usual
         for speed in (*usual, *slow.values()):
             if not 0 < speed <= 1:
-                raise MeshError(f"a link at {float(speed):g} of its speed: give a part above 0 and at most 1")
+                raise MeshError(f"a link at {float(speed):g} of its speed: give a fraction above 0 and at most 1")
         kept = frozenset(
             ((a, b), speed)
             for (a, b), speed in slow.items()

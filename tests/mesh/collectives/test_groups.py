@@ -127,7 +127,7 @@ def test_a_link_that_many_groups_share_has_a_part_for_each(monkeypatch: pytest.M
 
 def test_a_bound_over_slow_links_counts_what_they_are_worth() -> None:
     slow = "4x4 " + " ".join(f"~0.5@{row},1:{row},2" for row in range(4))
-    assert "links worth 6 whole ones join" in mm.plan(slow, groups=mm.tile(2, 2)).bound.reason
+    assert "links worth 6 full ones join" in mm.plan(slow, groups=mm.tile(2, 2)).bound.reason
 
 
 @pytest.mark.parametrize("dims", [(2,), (2, 2, 2, 2), (2, 0), (2.0, 2), ("2", 2), (True, 2)])

@@ -103,14 +103,14 @@ def verify_table(schedule: Schedule) -> None:
     backwards = np.diff(schedule.slot) < 0
     if backwards.any():
         refuse_transfer(
-            schedule, int(np.argmax(backwards)) + 1, "stands behind a later slot: transfers must be in order", None
+            schedule, int(np.argmax(backwards)) + 1, "comes after one of a later slot: transfers must be in order", None
         )
     dead = schedule.receiver < 0
     if dead.any():
         refuse_transfer(schedule, int(np.argmax(dead)), "uses a link that is dead or does not exist", None)
     row = _crossing(schedule.slot, schedule.link, schedule.busy)
     if row >= 0:
-        refuse_transfer(schedule, int(row), "crosses a link that carries another in this slot", None)
+        refuse_transfer(schedule, int(row), "crosses a link that carries another chunk in this slot", None)
 
 
 def refuse_transfer(schedule: Schedule, row: int, why: str, other: Chip | None) -> None:

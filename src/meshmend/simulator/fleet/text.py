@@ -23,7 +23,7 @@ def describe(study: Study) -> str:
     head = ["policy", *study.outcomes]
     rows = [
         ["goodput", *(_with_error(outcome.goodput, outcome.error) for outcome in outcomes)],
-        ["lost chip-hours a job-week", *(f"{sum(outcome.lost.values()) / each:,.0f}" for outcome in outcomes)],
+        ["lost chip-hours per job-week", *(f"{sum(outcome.lost.values()) / each:,.0f}" for outcome in outcomes)],
     ]
     for cause in Cause:
         if any(outcome.lost[cause] for outcome in outcomes):

@@ -141,10 +141,10 @@ def faults(
     if every < 1:
         raise SimulateError(f"a checkpoint every {every} steps: expected at least 1")
     if min(workers) < 2:
-        raise SimulateError(f"{min(workers)} workers: a failure needs at least 2, so that one is left")
+        raise SimulateError(f"{min(workers)} workers: a failure needs at least 2, so that one survives")
     if unknown := sorted({*workers} - REPAIRS.keys()):
         known = ", ".join(map(str, REPAIRS))
-        raise SimulateError(f"{unknown[0]} workers: repairs were measured with {known} workers, choose from these")
+        raise SimulateError(f"{unknown[0]} workers: repairs were measured with {known} workers; choose one of these")
     rows = []
     for name in models:
         for policy in RECOVERIES:

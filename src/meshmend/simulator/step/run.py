@@ -79,8 +79,8 @@ def calibrate(points: tuple[tuple[Line, float], tuple[Line, float]]) -> Rates:
     twist = one.fixed * other.slowness - other.fixed * one.slowness
     if abs(twist) < 1e-9 * one.fixed * other.slowness:
         raise SimulateError(
-            "two steps with as many examples per replica do not tell the fixed time from the rate: give two sizes "
-            "that differ in it"
+            "two steps with the same number of examples per replica cannot separate the fixed time from the rate: "
+            "give two sizes that differ in it"
         )
     left, right = first - one.rest, second - other.rest
     fixed = (left * other.slowness - right * one.slowness) / twist
