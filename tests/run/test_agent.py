@@ -134,6 +134,27 @@ def test_an_agent_says_of_which_attempt_it_has_found_workers(tmp_path: Path) -> 
         leave(RUN)
 
 
+def test_an_agent_that_takes_over_sees_what_the_dead_have_taken(tmp_path: Path) -> None:
+    """Nobody is left there, so any other command of the user removes the memory."""
+    code = f"""
+import os
+from meshmend.base.processes import Identity
+from meshmend.job.shm import create_as_agent, open_as_worker
+agent = create_as_agent({RUN!r}, 0)
+agent.agent.worker = Identity.of(os.getpid())
+open_as_worker({RUN!r}, 0).worker.taken = 9, 3, 1
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=DEADLINE)
+    agent = Agent(RUN, tmp_path)
+    try:
+        agent.act(messages.Adopt(ranks=[0]))
+        (seen,) = agent.look()
+        assert (seen.status, seen.taken) == (KILLED, (3, 1))
+    finally:
+        agent.act(messages.Remove())
+        leave(RUN)
+
+
 def test_a_start_that_is_told_nonsense_is_one_that_failed(tmp_path: Path) -> None:
     agent = Agent(RUN, tmp_path)
     try:

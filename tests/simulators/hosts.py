@@ -313,6 +313,7 @@ class Agent:
             step=worker.step,
             summed_world=worker.summed[0],
             summed_shrink=worker.summed[1],
+            taken=worker.taken,
             halts=bool(worker.halt),
             saving=worker.saving,
             exiting=status is None and carried is not CourierState.ALIVE and worker.exiting,

@@ -9,7 +9,9 @@ from itertools import product
 
 from meshmend.base.status import DONE, FAILED, HALTED, MISUSED
 from meshmend.run.supervisor import POLICIES
-from meshmend.run.supervisor.messages import BadStart, Minority, Stopped, WrongSide
+from meshmend.run.supervisor.actions import Kill
+from meshmend.run.supervisor.messages import BadStart, Minority, StateLost, Stopped, WrongSide
+from meshmend.run.supervisor.observations import Cause
 from tests.simulators.faults import ON_HOSTS, ON_RANKS, Fault, Kind
 from tests.simulators.ledger import Violation
 from tests.simulators.model import Case, spread
@@ -193,6 +195,9 @@ def check(outcome: Outcome) -> None:
         fine = may_fail(case) or outcome.model.raised_after_job or not ledger.written or case.tail_status or complete
         if isinstance(outcome.reason, BadStart):
             fine = kinds & {Kind.EXIT, Kind.RAISE}
+        # Whoever has the newest state was struck, and the others had been left out of the group that made it.
+        lost = isinstance(outcome.reason, StateLost) and len(failures) > 1
+        fine = fine or (lost and len(struck(case) | left_out(outcome)) >= case.workers)
         # Who is halted within a step, and has no state from before it, must finish the step, if that is possible.
         fine = fine or (case.in_place and outcome.model.halt is not None)
         _require(fine, outcome, "the run failed, but some worker could have continued")
@@ -209,21 +214,32 @@ def check(outcome: Outcome) -> None:
         _require(status in promised, outcome, f"status {status} is not what is promised")
 
 
-def may_fail(case: Case) -> bool:
-    """Whether so much was struck that nobody may be left who can save a checkpoint."""
-    struck: set[int] = set()
+def struck(case: Case) -> set[int]:
+    """The ranks that a failure befell, or the host of."""
+    found: set[int] = set()
     for fault in case.faults:
         if fault.kind in ON_RANKS:
-            struck.add(fault.target)
+            found.add(fault.target)
         elif fault.kind in ON_HOSTS and fault.kind not in (Kind.STALL, Kind.FULL):
-            struck |= {rank for rank, host in enumerate(spread(case)) if host == f"h{fault.target}"}
+            found |= {rank for rank, host in enumerate(spread(case)) if host == f"h{fault.target}"}
+    return found
+
+
+def left_out(outcome: Outcome) -> set[int]:
+    """The ranks that were killed because others had gone on without them."""
+    kills = (action for _, _, what, action, *_ in outcome.model.trace if what == "action")
+    return {one.rank for one in kills if isinstance(one, Kill) and one.cause is Cause.LOST_COURIER}
+
+
+def may_fail(case: Case) -> bool:
+    """Whether so much was struck that nobody may be left who can save a checkpoint."""
     kinds = {fault.kind for fault in case.faults}
     # Three attempts that get no further than the checkpoint before them are enough, and a cut of mpirun's network ends
     # two: the one that it breaks, and the next, in which it is found to be cut.
     attempts = len(case.faults) + len(kinds & {Kind.CUT, Kind.CUT_MPI})
     often = case.policy == "checkpoint" and (attempts > 2 or Kind.STALL in kinds)
     hurried = Kind.SIGNAL in kinds and len(case.faults) > 1
-    return len(struck) >= min(case.workers, case.workers + case.spares - 1) or hurried or often
+    return len(struck(case)) >= min(case.workers, case.workers + case.spares - 1) or hurried or often
 
 
 def _require(fine: object, outcome: Outcome, what: str) -> None:

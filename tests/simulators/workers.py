@@ -88,7 +88,7 @@ class Worker:
         self.pending: Commit | None = None
         self.account: Sum | None = None
         self.saved_before = step
-        self.summed = (0, 0)
+        self.summed = self.taken = (0, 0)
         self.memory = MemberState(self.rank)
         self.asked_round, self.asked_lanes = NEVER, ()
         self.state_wanted = False
@@ -211,6 +211,7 @@ class Worker:
                 self.saved_before = self.step
                 if self.courier is not None:
                     self.summed = self.courier.mpirun.number, self.courier.shrink
+                    self.taken = self.summed
             self.digested = self.memory.done
             self.poke()
         elif self.over:  # it was never needed, and passes through
@@ -242,7 +243,7 @@ class Worker:
 
     def _update(self) -> None:
         total = self.total[self.round]
-        self.account, self.summed = total, self.made[self.round]
+        self.account, self.taken = total, self.made[self.round]
         if self.pending is not None:
             self.model.ledger.write(self.pending)
             self.pending = None
@@ -280,6 +281,7 @@ class Worker:
         )  # fmt: skip
         self.model.ledger.check(self.pending)
         self.turn, self.counts = 0, ()
+        self.summed = self.made[self.round]
         self.digested, self.round, self.have = self.round, self.round + 1, {}
 
     def _leave(self) -> None:

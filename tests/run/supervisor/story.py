@@ -176,7 +176,9 @@ class Run:
         world = self.state.world
         assert world is not None
         members = [n for n in world.members if self.seen[n].status is None]
-        return self.see(*members, active=True, agreed=world.number, step=step, summed_world=world.number)
+        return self.see(
+            *members, active=True, agreed=world.number, step=step, summed_world=world.number, taken=(world.number, 0)
+        )
 
     def dies(self, *ranks: int, status: int = KILLED, cause: Cause = Cause.NONE, error: str = "") -> Run:
         """These workers end, and their couriers with them."""

@@ -30,6 +30,7 @@ from tests.simulators.ledger import Violation
 from tests.simulators.model import Case
 from tests.simulators.schedules import check
 from tests.simulators.supervisor import simulate
+from tests.simulators.workers import Worker
 
 decide_module = __import__("meshmend.run.supervisor.decide", fromlist=["decide"])
 Mutant = Callable[[pytest.MonkeyPatch], None]
@@ -150,6 +151,38 @@ def _anybody_writes(turn: Turn) -> None:
 def _kill_all_that_hang(_: HangJudge, still: dict[int, Stillness], step: int, now: float) -> list[int]:
     del step, now
     return [rank for rank, one in still.items() if one.hangs]
+
+
+def _clean_before_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Agent.__init__
+
+    def init(self: Agent, model: Any, host: Any) -> None:
+        if all(worker.exiting for worker in host.segments.values()) and not any(one.alive for one in host.agents):
+            host.segments.clear()
+        original(self, model, host)
+
+    monkeypatch.setattr(Agent, "__init__", init)
+
+
+def _say_it_when_the_step_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Worker, "taken", property(lambda self: self.summed, lambda *_: None), raising=False)
+
+
+def _counts_from_the_next_world_on(run: RunState, rank: Rank) -> bool:
+    return run.taken > max((rank.seen.world, rank.seen.shrink), rank.seen.taken)
+
+
+UNSEEN = tuple(
+    Case(
+        workers=4, hosts=2, steps=80,
+        faults=(
+            Fault(Kind.KILL, 60, target=1), Fault(Kind.AGENT, at, target=1),
+            *(Fault(Kind.KILL, at, target=rank, after=0.05) for rank in (2, 3)),
+        ),
+    )
+    for at in (297, 298, 299)
+)  # fmt: skip
+"""Of two workers of a host whose agent is lost, one goes on with the other when a world is replaced, and both die."""
 
 
 def _count_at_every_poll(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -939,6 +972,24 @@ KNOWN = [
         ),
         status=HALTED,
         mutant=_patch(simulated_hosts, "HALTED", None),
+    ),
+    Known(
+        "An agent died just when a world was replaced",
+        UNSEEN,
+        status=FAILED,
+        mutant=_clean_before_looking,
+    ),
+    Known(
+        "A worker took a total, wrote the step before it, and was killed before it had done the next",
+        UNSEEN,
+        status=FAILED,
+        mutant=_say_it_when_the_step_is_done,
+    ),
+    Known(
+        "A worker counted as a member of the next world",
+        UNSEEN,
+        status=FAILED,
+        mutant=_patch(RunState, "left_out", _counts_from_the_next_world_on),
     ),
 ]  # fmt: skip
 

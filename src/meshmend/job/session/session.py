@@ -131,7 +131,7 @@ class WorkerSession:
         self._job = job
         self._listener.start(export)
         own.lanes, own.step = self._lanes, self._step
-        own.summed = NEVER, 0, 0
+        own.summed = own.taken = NEVER, 0, 0
         self.messages.begin()
         own.slices = 0  # of the job before, whose couriers may have needed it to the end
         self._hooks.begin()
@@ -164,7 +164,7 @@ class WorkerSession:
         self._hooks.check()
         self._listener.finalize()
         if self._job:
-            self._note_sum(self.last_round)
+            self._own.summed = self._own.taken = self.last_round, self.epoch.world, self.epoch.shrink
             self._own.step = step
         self._own.progress += 1
         self.obey()
@@ -249,15 +249,12 @@ class WorkerSession:
         if not notes:
             total = self.messages.total(number)
         self.epoch = self._segment.epoch
-        self._note_sum(number)
+        self._own.taken = number, self.epoch.world, self.epoch.shrink
         self._listener.advance(unchanged=bool(notes))
         if not notes and not found.astray:
             return total, found, {}
         check_calls(calls, self._step)
         return total, found, in_turn(calls, notes)
-
-    def _note_sum(self, round: int) -> None:
-        self._own.summed = round, self.epoch.world, self.epoch.shrink
 
     def record(self, write: Callable[[Epoch, int], None]) -> None:
         """Have a line written about what all workers did in the last round: its epoch and its number are given."""

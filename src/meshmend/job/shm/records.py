@@ -305,12 +305,14 @@ class WorkerRecord(Record):
     device_done = Mailbox(DeviceDone)
     """Written after the request is complete on the device."""
     summed = Stamp()
+    """The round, world and shrink in which the total of its last step was made."""
+    taken = Stamp()
     """The round, world and shrink of the last total that it has taken.
 
     Written before the line of the step before it in the ledger: no worker that lacks that total may do the step again.
     """
     step = Int()
-    """The step it is in; written after the field above."""
+    """The step it is in; written after `summed`."""
     progress = Int()
     """Signs of progress so far."""
     inside = Flag()

@@ -174,7 +174,7 @@ class LocalWorker:
                 both = courier.process.number, courier.daemon.number
                 stopped = self.carries.stopped(time.monotonic(), lambda: any(map(is_stopped, both)))
                 state = CourierState.STOPPED if stopped else CourierState.ALIVE
-        _, summed_world, summed_shrink = worker.summed
+        (_, summed_world, summed_shrink), (_, *taken) = worker.summed, worker.taken
         ended = self.status is not None
         error = segment.files.read_error() if self.status else None
         self.seen = RankSeen(
@@ -200,6 +200,7 @@ class LocalWorker:
             step=worker.step,
             summed_world=summed_world,
             summed_shrink=summed_shrink,
+            taken=(taken[0], taken[1]),
             halts=halt_of(segment) is not None,
             saving=worker.saving,
             unwritten=worker.unwritten,

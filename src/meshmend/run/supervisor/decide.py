@@ -91,7 +91,7 @@ def _see(turn: Turn) -> list[Rank]:
             run.moved = run.moved or seen.active  # it may have done steps since it was last seen
         if seen is not None and rank.see(seen, world, run.job):
             deaths.append(rank)
-        run.summed = max(run.summed, (rank.seen.summed_world, rank.seen.summed_shrink))
+        run.taken = max(run.taken, rank.seen.taken)
         run.fresh = run.fresh and not rank.seen.active
         # A newcomer that has a state was given it by a worker that had done steps, as far as anybody can tell.
         run.moved = run.moved or rank.completed_steps or (not rank.founder and rank.first_step is not None)

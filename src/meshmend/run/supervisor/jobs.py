@@ -35,7 +35,7 @@ def mind_jobs(turn: Turn) -> None:
 
 def _begin(turn: Turn, job: int) -> None:
     run = turn.run
-    run.job, run.over_since, run.summed = job, None, (0, 0)
+    run.job, run.over_since, run.taken = job, None, (0, 0)
     end_world(turn)
     for rank in run.ranks.values():
         rank.next_job(job)

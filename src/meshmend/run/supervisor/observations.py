@@ -131,9 +131,11 @@ class RankSeen:
     step: int = field(default=0, compare=False)
     """The step that it is in; a change of this alone is not a new observation."""
     summed_world: int = field(default=0, compare=False)
-    """The world in which the last total that it has was made."""
+    """The world in which the total of the step before that was made."""
     summed_shrink: int = field(default=0, compare=False)
     """How often the group had shrunk by then."""
+    taken: tuple[int, int] = field(default=(0, 0), compare=False)
+    """The world and the shrink of the last total that it has taken, also of a step that is not done, or of none."""
     halts: bool = False
     """It was told to stop, or stops by itself because there was no launcher; nothing can prevent that."""
     saving: bool = False

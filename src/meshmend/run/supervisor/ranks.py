@@ -116,6 +116,8 @@ class Rank:
     """Its worker, with respect to the job that the run is in: see `within`."""
     raw: RankSeen = field(default_factory=lambda: RankSeen(-1))
     """The same, as its agent saw it."""
+    group: tuple[int, int] = (0, 0)
+    """The world and the shrink of the last group that its worker was seen to be a member of."""
     failures: int = 0
     """How often in a row its worker ended before it completed a step."""
     joining: bool = False
@@ -160,6 +162,10 @@ class Rank:
         began = seen.ready if self.founder else seen.active and seen.summed_world > 0
         if began and self.first_step is None:
             self.first_step = seen.step
+        if raw.process != self.raw.process:
+            self.group = (0, 0)
+        if raw.agreed and raw.agreed == raw.world:  # between two worlds, the shrink is the next one's already
+            self.group = max(self.group, (raw.world, raw.shrink))
         self.seen, self.raw = seen, raw
         self.apply(sign_of(seen, world))
         return self.state is RankState.DEAD
@@ -237,13 +243,13 @@ def within(seen: RankSeen, job: int, before: RankSeen) -> RankSeen:
     if seen.job > job:
         return replace(
             seen, ready=True, over=True, left=True, active=before.active, step=before.step, still=MOVES, stuck=False,
-            summed_world=before.summed_world, summed_shrink=before.summed_shrink,
+            summed_world=before.summed_world, summed_shrink=before.summed_shrink, taken=before.taken,
         )  # fmt: skip
     if seen.job < job:
         waited_for = seen.left or not seen.ready  # it loads, or is on its way to this job
         return replace(
             seen, ready=False, over=False, active=False, step=0, still=seen.still if waited_for else MOVES, stuck=False,
-            courier=CourierState.NONE, summed_world=0, summed_shrink=0,
+            courier=CourierState.NONE, summed_world=0, summed_shrink=0, taken=(0, 0),
         )  # fmt: skip
     return seen
 

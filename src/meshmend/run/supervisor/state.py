@@ -117,8 +117,8 @@ class RunState:
     """A step of this job was done in this attempt, or may have been where this launcher did not look."""
     stepped: bool = False
     """The ledger had steps of this attempt when this launcher attached to the run."""
-    summed: tuple[int, int] = (0, 0)
-    """The world and the shrink of the last sum of this job that any worker was seen to have, also one that is dead."""
+    taken: tuple[int, int] = (0, 0)
+    """The world and the shrink of the last total of this job that any worker, alive or dead, was seen to have."""
     begun: bool = False
     """All workers that this job began with, in this attempt, have completed a step, except those that were killed."""
     cleared: float = 0.0
@@ -187,8 +187,7 @@ class RunState:
 
         It may have another total of the same step, so it must neither join the others again nor record that step.
         """
-        seen = rank.seen
-        return self.summed > max((seen.world, seen.shrink), (seen.summed_world, seen.summed_shrink))
+        return self.taken > max(rank.group, rank.seen.taken)
 
     def only_left_out(self, ranks: Iterable[Rank]) -> bool:
         """Whether there are some among these that hold the state, and others have summed without all of them."""
