@@ -185,6 +185,7 @@ class Training:
         self.calls.check_commit(self.step)
         fault = self.session.strike(Point.COMMIT)
         replica.commit(state, self.step)
+        self.session.messages.settle()
         if fault is not None and fault.kind == FLIP.name:
             replica.framework.flip_bit()
         self.step += 1

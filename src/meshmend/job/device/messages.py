@@ -151,6 +151,7 @@ class Messages:
 
     def asked(self, round: int, *, keep: bool) -> None:
         """The part of a round is wanted; `keep`: with the lanes that it has so far, whichever round they were for."""
+        self.settle()  # of the sum before, in the same step
         if not keep:
             self.choose()
         if self._sums is not None:
@@ -189,6 +190,7 @@ class Messages:
 
     def total(self, round: int) -> Any:
         """The total of a round that is done, an array or a `DeviceTotal`; the footer is in the buffer."""
+        self.settle()
         self._unsure = round if self._sliced.has(round) else None
         if self._unsure is None:
             self._sliced.release()
@@ -204,6 +206,14 @@ class Messages:
             return total if found is None else found
         there = TotalInBlocks(self._sums, round, self._end)
         return there if self.on_device else there.flat()
+
+    def settle(self) -> None:
+        """The last total in device memory has been read, and it was the total; or this worker ends."""
+        try:
+            if self._sums is not None:
+                self._sums.settle()
+        except Overtaken:
+            self._end(LATE)
 
     @contextmanager
     def reading(self) -> Iterator[None]:

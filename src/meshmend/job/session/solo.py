@@ -33,7 +33,7 @@ class Solo:
         """For each sum of a step."""
         self.account = Total([1] * lanes, {0: 0}, 0, [0] * lanes)
         self.messages, self.room = (
-            SimpleNamespace(note=str, digests=lambda: None, reading=nullcontext),
+            SimpleNamespace(note=str, digests=lambda: None, reading=nullcontext, settle=lambda: None),
             SimpleNamespace(),
         )
         """No other worker sums with this one or gets a message."""

@@ -130,7 +130,7 @@ class JaxSums(DeviceAccumulator):
         made, self._made = self._made or self._rooms.made(), []
         host.wait_for(made)
         addresses = {number: host.pointer(array) for number, array in enumerate(made)}
-        against = self._packed.unpack(total, addresses, check=check)
+        against = self._packed.unpack(total, addresses, check=check, stream=None)
         self.checked = check
         return made if against == () else against
 
