@@ -212,7 +212,7 @@ def main() -> None:
         joined(framework, words)
     for framework in () if arguments.join else arguments.framework.split(","):
         for workers in map(int, arguments.workers.split(",")):
-            kinds = [kind for kind in arguments.kinds.split(",") if kind != "ddp" or framework == "torch"]
+            kinds = [kind for kind in arguments.kinds.split(",") if kind and (kind != "ddp" or framework == "torch")]
             print(f"\n{framework}, {arguments.model}, {workers} workers on {arguments.device}", flush=True)
             found: dict[str, float] = {}
             for kind in [*kinds, *(["bare"] if "bare" in kinds else [])]:
