@@ -60,8 +60,11 @@ class PartInBlock(DevicePart):
 class TotalInBlocks(DeviceTotal):
     """In the blocks of the members."""
 
-    def __init__(self, sums: DeviceSums, round: int, end: Callable[[str], NoReturn]) -> None:
-        self._sums, self._round, self._end = sums, round, end
+    def __init__(
+        self, sums: DeviceSums, round: int, end: Callable[[str], NoReturn], meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
+        """`meanwhile`: what the host does before it waits."""
+        self._sums, self._round, self._end, self._meanwhile = sums, round, end, meanwhile
 
     def unpack(
         self, packing: Packing, leaves: Addresses, *, check: bool, soon: Sequence[int] = ()
@@ -74,6 +77,8 @@ class TotalInBlocks(DeviceTotal):
 
     def lead(self, stream: int | None) -> None:
         """See `Memory.lead`."""
+        if stream is None:
+            self._meanwhile()
         self._sums.memory.lead(stream)
 
     def flat(self) -> Any:

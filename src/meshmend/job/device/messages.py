@@ -64,6 +64,8 @@ class Messages:
         self._why = ""
         """Why there is no device memory, if there should be."""
         self._spare = cores_to_spare(segment.agent.ranks)
+        self.meanwhile: Callable[[], None] = lambda: None
+        """What is left to do while the device writes sums and the host waits for it."""
 
     def begin(self) -> None:
         """Look for device memory, in which a state can be lent; before this worker says that it is ready."""
@@ -204,7 +206,7 @@ class Messages:
             total = self._segment.buffers.total(round)
             found = self.buffers.total(total)
             return total if found is None else found
-        there = TotalInBlocks(self._sums, round, self._end)
+        there = TotalInBlocks(self._sums, round, self._end, lambda: self.meanwhile())
         return there if self.on_device else there.flat()
 
     def settle(self) -> None:

@@ -63,8 +63,8 @@ class PackedLanes:
         """
         assert self._packing is not None, "it has packed a part"
         against = total.unpack(self._packing, self._all(addresses, 1), check=check, soon=self._on_host)
+        self._read = None  # packed long ago: hundreds of arrays are released while the device is busy
         total.lead(stream)  # even if something stands against it: the leaves' memory may be used again
-        self._read = None
         return () if against is None else against.bad or None
 
     def sum_of(self, leaf: int) -> Any:

@@ -55,7 +55,7 @@ class Solo:
     def round(self, prepare: Callable[[Any], Accumulator], turn: int = 0) -> Generator[int, Any, Any]:
         """All lanes of a round, in order: yields their numbers, is sent their trees, returns the total."""
         for lane in range(len(self.account.by)):
-            tree = yield lane
+            tree = (yield lane).pop()
             sums = prepare(tree)
             if turn == len(self._wires):
                 self._wires.append(np.empty(sums.reduction.size, sums.reduction.dtype))
