@@ -72,7 +72,7 @@ def test_the_count_of_an_average_is_part_of_the_state_and_of_no_sum() -> None:
     average.update_parameters(model)
     state.commit()
     assert int(np.asarray(dict(state.leaves())[name])) == 1 and state.digest() != before
-    tree = state.lane(lambda: model(torch.from_numpy(X[:4])).sum().backward(), (0, 0, 0))
+    tree = state.lane(lambda: model(X[:4]).sum().backward(), (0, 0, 0))
     assert not any("n_averaged" in name for name in tree["buffers"]) and tree["buffers"]
     assert average.n_averaged == 1
 
