@@ -58,7 +58,7 @@ PAGES = {
         "",
     ),
     "sizes": (
-        "From where on going round the hole pays",
+        "From what size on routing around the hole pays",
         "The same for 512 to 65,536 chips.",
         ["simulate fleet --sweep --draw sizes.png"],
         "",
@@ -68,7 +68,7 @@ PAGES = {
 
 MEASURED = """Measured, not simulated:
 
-* [Beside other ways to train](peers.md). DDP, torchft, torchrun and bare mpi4py on the same work; `make peers`.
+* [Compared with other ways to train](peers.md). DDP, torchft, torchrun and bare mpi4py on the same work; `make peers`.
 * [Compiled for real TPUs](tpu.md). What Google's compiler makes of the all-reduce and of `psum` with the same chips \
 left out; `make tpu`."""
 

@@ -70,7 +70,7 @@ def show(mesh: mm.Mesh, rate: str, figures: dict) -> None:
     link = figures["link"]
     print(
         f"\n{mesh}, {len(mesh.live)} ranks, {rate} links: measured {link['bandwidth'] / 1e6:.2f} MB/s, "
-        f"{1e3 * link['latency']:.2f} ms a hop"
+        f"{1e3 * link['latency']:.2f} ms per hop"
     )
     heads = {"MB": 4, "kind": 15, "chunks": 8, "seconds": 10, "range": 15, "of B": 7, "× ring": 8, "predicted": 11}
     print("".join(f"{name:>{room}}" for name, room in {**heads, "off": 8, "idle": 7}.items()))

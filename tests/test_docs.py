@@ -122,14 +122,43 @@ def test_every_test_that_a_page_names_exists() -> None:
             assert name in made or "NAME" in name, f"{page.name}: {name}"
 
 
+PUBLIC_WORDS = (
+    "worker", "lane", "step", "commit", "job", "run", "attempt", "spare", "courier", "world", "agent", "launcher",
+    "warm process", "halt", "attach", "door", "secret", "heartbeat", "orphan", "slice", "stage", "measure", "ledger",
+    "ledger line", "void line", "stray line", "audit", "goodput", "incident", "victim", "fault", "chaos", "input stall",
+    "chip", "hole", "board", "flow", "plan", "proof", "schedule", "testbed",
+)  # fmt: skip
+"""Words that --help, messages and pages use in a sense of their own."""
+
+
+def glossary_words() -> set[str]:
+    """The words that have rows, in lower case."""
+    glossary = (ROOT / "docs" / "glossary.md").read_text().lower()
+    rows = [line.split(" | ")[0] for line in glossary.splitlines() if line.startswith("| **")]
+    return {word for row in rows for words in re.findall(r"\*\*(.+?)\*\*", row) for word in words.split(", ")}
+
+
+def test_every_public_word_has_a_row_in_the_glossary() -> None:
+    assert [word for word in PUBLIC_WORDS if word not in glossary_words()] == []
+
+
+def test_the_contents_of_troubleshooting_name_every_section() -> None:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    sections = re.findall(r"^## (.+)$", page, re.MULTILINE)
+    (contents,) = re.findall(r"^Contents: (.*?)\n\n", page, re.MULTILINE | re.DOTALL)
+    listed = re.findall(r"\[([^]]+)\]\(#([^)]+)\)", contents)
+    assert [name.lower() for name, _ in listed] == [name.lower() for name in sections]
+    for name, link in listed:
+        assert link == re.sub(r"[^\w -]", "", name.lower()).replace(" ", "-")
+
+
 def test_the_map_names_every_folder_and_every_word_is_in_the_glossary() -> None:
     page = (ROOT / "docs" / "how-it-works.md").read_text()
     (drawn,) = re.findall(r"## The map\n.*?```text\n(.*?)```", page, re.DOTALL)
     source = ROOT / "src" / "meshmend"
     folders = {path.parent.name for depth in ("*", "*/*") for path in source.glob(f"{depth}/__init__.py")}
     assert len(folders) > 40 and folders <= {*re.findall(r"(\w+)/", drawn)}
-    glossary = (ROOT / "docs" / "glossary.md").read_text().lower()
-    known = {word for words in re.findall(r"\*\*(.+?)\*\*", glossary) for word in words.split(", ")}
+    known = glossary_words()
     for word in re.findall(r"(?<![*\w])\*([a-z]+)\*(?!\*)", page.replace("*italics*", "")):
         assert {word, word.removesuffix("s"), re.sub("ies$", "y", word)} & known, f"{word} is not in the glossary"
 

@@ -109,11 +109,20 @@ def test_a_constant_with_a_meaning_is_written_once() -> None:
     assert len(found["MOST_LANES", 4096]) == 1, found["MOST_LANES", 4096]
 
 
+MODULES = {
+    "scikit-learn": "sklearn", "cuda-bindings": "cuda", "prometheus-client": "prometheus_client",
+    "opencv-python-headless": "cv2", "pyyaml": "yaml", "pillow": "PIL", "opentelemetry-proto": "opentelemetry",
+}  # fmt: skip
+"""Libraries whose modules have other names."""
+
+
+def module_of(library: str) -> str:
+    """The module of a library that `pyproject.toml` names, such as `jax>=0.10`."""
+    name = re.split(r"[\[<>=!~; ]", library)[0].lower()
+    return MODULES.get(name, name.replace("-", "_"))
+
+
 def test_every_library_of_an_extra_is_used() -> None:
-    modules = {
-        "scikit-learn": "sklearn", "cuda-bindings": "cuda", "prometheus-client": "prometheus_client",
-        "opencv-python-headless": "cv2", "pyyaml": "yaml", "pillow": "PIL", "opentelemetry-proto": "opentelemetry",
-    }  # fmt: skip
     tools = re.compile(r"pytest-|types-|.*-stubs|mkdocs|ruff|mypy|coverage|hatchling")
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     used = set()
@@ -126,5 +135,17 @@ def test_every_library_of_an_extra_is_used() -> None:
         for library in libraries:
             name = re.split(r"[\[<>=!~; ]", library)[0]
             if name != "meshmend" and not tools.match(name):
-                module = modules.get(name.lower(), name.replace("-", "_").lower())
-                assert module in names, f"extra {extra} has {name}, which nothing imports"
+                assert module_of(library) in names, f"extra {extra} has {name}, which nothing imports"
+
+
+def test_a_library_that_dev_installs_is_imported_and_its_tests_are_never_skipped() -> None:
+    """`tests/gpu` is for machines of its own."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    installed = {module_of(one) for one in [*project["dependencies"], *project["optional-dependencies"]["dev"]]}
+    assert {"torch", "jax", "optax", "mpi4py", "yaml"} <= installed
+    for path in (ROOT / "tests").rglob("*.py"):
+        if "gpu" not in path.relative_to(ROOT).parts:
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("importorskip"):
+                    library = ast.literal_eval(node.args[0])
+                    assert library.split(".")[0] not in installed, f"{path}:{node.lineno} skips without {library}"

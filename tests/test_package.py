@@ -35,7 +35,7 @@ LAW: dict[str, list[str]] = {
         "courier", "worker", "warm",
     ],
     "job/session": ["hooks", "listener", "message_room", "own_footer", "own_part", "patience", "session", "solo"],
-    "job/checkpoints": ["folders", "checkpoints", "saving"],
+    "job/checkpoints": ["folders", "interval", "checkpoints", "saving"],
     "job/slices": [
         "measures", "holder", "files", "optimizers", "large_batch", "replica", "checkpoints", "saving", "answers",
     ],
@@ -80,8 +80,9 @@ LAW: dict[str, list[str]] = {
     ],
     "job/faults": ["base", "kinds", "inject"],
     "job/courier": [
-        "timings", "parent", "mpi", "holder_port", "host_routes", "between_hosts_mpi", "copies_mpi", "sharded_mpi",
-        "worker_messages", "worker_port", "copy_port", "slice_port", "differences", "courier", "__main__",
+        "command", "timings", "parent", "mpi", "holder_port", "host_routes", "between_hosts_mpi", "copies_mpi",
+        "sharded_mpi", "worker_messages", "worker_port", "copy_port", "slice_port", "differences", "courier",
+        "__main__",
     ],
     "run": [
         "supervisor", "news", "outlet", "console", "clusters", "spec", "checks", "journal", "heartbeat", "disk",
@@ -130,8 +131,9 @@ LAW: dict[str, list[str]] = {
     "mesh/exports": ["chakra", "msccl", "mscclpp"],
     "mesh/drawing": ["text", "marks", "isometric", "svg"],
     "base": [
-        "status", "clocks", "signatures", "units", "env", "processes", "waiting", "sockets", "private_network",
-        "log_files", "schema", "mapped", "kernels", "cuda", "registry", "terminal", "courier_lines", "theme",
+        "status", "clocks", "signatures", "units", "env", "processes", "watchdog", "waiting", "sockets",
+        "private_network", "log_files", "schema", "mapped", "kernels", "cuda", "registry", "terminal", "marked_lines",
+        "theme",
     ],
     "testbed": ["privileges", "routes", "namespaces", "wiring", "network"],
     "demo": ["digits", "screen", "story"],
@@ -149,7 +151,7 @@ LAW: dict[str, list[str]] = {
     "simulator/step/models": [
         "layers", "attention", "bert", "convnets", "dlrm", "maskrcnn", "ssd", "transformer",
     ],
-    "simulator/papers": ["published", "calibrated", "charts", "dead_host", "failure_costs", "multipod"],
+    "simulator/papers": ["published", "calibrated", "charts", "dead_host", "recoveries", "failure_costs", "multipod"],
 }  # fmt: skip
 """For each folder, its parts from the top down: each may import those before it, and nothing below."""
 CONVENIENCE = {

@@ -1,4 +1,4 @@
-"""The small twins round a hole: trained on a mesh that has lost chips, beside the same batches on the whole mesh.
+"""The small twins around a hole: trained on a mesh that has lost chips, beside the same batches on the whole mesh.
 
     python benchmarks/networks/holes.py              16 XLA devices of this processor, 4x4, and 4x4 minus a 2x2 board
     python benchmarks/networks/holes.py --testbed    a mesh of network namespaces, 2x3, and 2x3 minus a chip (as root)
@@ -95,7 +95,7 @@ def on_testbed(names: list[str], mesh: str, hole: str, steps: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Small twins of the papers' networks round a hole.")
+    parser = argparse.ArgumentParser(description="Small twins of the papers' networks around a hole.")
     parser.add_argument("--mesh", default="", help="4x4 unless it is said; on the testbed 2x3")
     parser.add_argument("--hole", default="", help="2x2@0,2 unless it is said; on the testbed chip@0,1")
     parser.add_argument("--testbed", action="store_true", help="on a mesh of network namespaces")

@@ -144,7 +144,7 @@ would be a smaller part of a step. The optimizer is SGD with momentum, without i
 """
 
 HOLES = """
-## Their small twins round a hole
+## Their small twins around a hole
 
 The same layers in JAX, with a fraction of the width, on 16 XLA devices of one processor: the whole mesh of 4x4 chips,
 and the same without a 2x2 board. Both get the same batches, so the losses differ only by the order of additions, and at

@@ -14,7 +14,7 @@ Cell = tuple[int, int]
 """Size in MB, and workers."""
 CELLS: list[Cell] = [(25, 2), (25, 4), (100, 2), (100, 4)]
 
-HEAD = """# Beside other ways to train
+HEAD = """# Compared with other ways to train
 
 The same network, data and batch on one machine, in turns: `make peers`, or `python benchmarks/peers/run.py`.
 

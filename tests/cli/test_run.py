@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,9 +19,11 @@ import pytest
 
 from meshmend import cli
 from meshmend import run as launch
+from meshmend.base.processes import Identity
 from meshmend.cli import run as run_verb
+from meshmend.errors import JobError
 from meshmend.job.state.safetensors import save
-from meshmend.run import RunSpec, load_spec
+from meshmend.run import RunSpec, heartbeat, load_spec
 from meshmend.run import entry as start
 from meshmend.run.checks import check
 from meshmend.run.launcher import Launcher
@@ -188,6 +192,7 @@ class Started:
     def __init__(self, spec: RunSpec, attempt: int = 0) -> None:
         self.spec, self.attempt, self.resume, self.said = spec, attempt, "", list[News]()
         self.console = self.pool = self.state = self
+        self.closed = False
         Started.made.append(self)
 
     def tell(self, message: News) -> None:
@@ -195,6 +200,9 @@ class Started:
 
     def open(self) -> None:
         pass
+
+    def close(self) -> None:
+        self.closed = True
 
     def run(self) -> int:
         return 7
@@ -239,6 +247,72 @@ def test_a_run_that_is_done_is_not_done_again(
     assert (status, NothingToResume("mine") in started[0].said) == ((0, True) if done else (7, False))
     if not done:
         assert load_spec("mine") == load_spec("mine", **changes)  # the next --attach goes on with these
+
+
+NEW = RunSpec(run="mine", script=["train.py"], workers=1, hosts=[])
+
+
+def test_a_run_that_another_launcher_ended_a_moment_ago_is_not_begun_again(
+    started: list[Started], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had the lock when this one looked whether there is such a run."""
+    manage = start.manage
+
+    @contextlib.contextmanager
+    def late(run: str, advice: str = "") -> Iterator[None]:
+        NEW.save()
+        wrote("began", "0")
+        with manage(run, advice):
+            yield
+
+    monkeypatch.setattr(start, "manage", late)
+    with pytest.raises(JobError, match="already holds a run"):
+        start.launch(NEW)
+    assert started == []
+
+
+def test_of_launchers_on_two_hosts_one_begins_a_run(started: list[Started], monkeypatch: pytest.MonkeyPatch) -> None:
+    """They share its folder and no lock; the second one comes while the first still waits for its agents."""
+    monkeypatch.setattr(start, "manage", lambda *_: contextlib.nullcontext())
+    ended = []
+
+    def open(_: Started) -> None:
+        if len(started) == 1:
+            ended.append(start.launch(NEW))
+
+    monkeypatch.setattr(Started, "open", open)
+    with pytest.raises(JobError, match="already holds a run"):
+        start.launch(NEW)
+    assert ended == [7] and [one.closed for one in started] == [True, False]
+    assert load_spec("mine") == NEW
+
+
+def test_a_launcher_on_another_host_that_still_waits_for_its_agents_is_seen(
+    started: list[Started], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "HEARTBEAT", 0.02)
+    far = heartbeat.RunningLauncher(host="far", process=Identity(4711, 5, boot=1, space=1))
+    with heartbeat.beating(NEW.folder, far), pytest.raises(JobError, match=r"4711 on host far.*another --name"):
+        start.launch(NEW)
+    assert started == []
+
+
+def test_of_launchers_that_look_at_once_one_begins_a_run(folder: Path) -> None:
+    del folder
+    with ThreadPoolExecutor(8) as threads:
+        claimed = [*threads.map(lambda _: NEW.claim(), range(8))]
+    assert claimed.count(True) == 1 and load_spec("mine") == NEW
+
+
+def test_without_its_hosts_a_run_is_not_begun(started: list[Started], monkeypatch: pytest.MonkeyPatch) -> None:
+    def open(_: Started) -> None:
+        raise JobError("no agent could be started on host 'far'")
+
+    with monkeypatch.context() as patch, pytest.raises(JobError, match="no agent"):
+        patch.setattr(Started, "open", open)
+        start.launch(NEW)
+    assert not start.begun("mine")
+    assert start.launch(NEW) == 7 and len(started) == 2
 
 
 def test_damaged_checkpoints_are_passed_over_with_a_word(started: list[Started]) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from meshmend import SimulateError, cli
 from meshmend.base.registry import Registry
-from meshmend.simulator.papers.failure_costs import STARTS, faults
+from meshmend.simulator.papers.failure_costs import faults
+from meshmend.simulator.papers.recoveries import STARTS
 
 
 def main(*words: str) -> int:
@@ -21,7 +22,7 @@ def test_a_step(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     where = ["--mesh", "4x4", "-2x2@0,0", "--batch", "480", "--of-peak", "0.25"]
     assert main("resnet50", *where, "--json", str(files[0]), "--draw", str(files[1])) == 0
     out = capsys.readouterr().out
-    assert "25,557,032 parameters, 24.5 GFLOP an example" in out
+    assert "25,557,032 parameters, 24.5 GFLOP per example" in out
     assert "51.1 MB by trees on 4x4 -2x2@0,0" in out
     assert "25 % of the peak\n" in out
     assert "480 on 12 chips, 24 replicas" in out
@@ -37,7 +38,7 @@ def test_a_step(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 def test_what_is_assumed_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert main("bert", "--chips", "16", "--hide", "--shard-update", "--wire", "float32", "--model-parallel", "4") == 0
     out = capsys.readouterr().out
-    assert "30 % of the peak (assumed: say --of-peak)" in out
+    assert "30 % of the peak (assumed: set --of-peak)" in out
     assert "lamb, sharded" in out
     assert "inside" in out
     assert "hidden   -" in out
@@ -54,7 +55,7 @@ def test_a_cluster_has_a_ring(capsys: pytest.CaptureFixture[str]) -> None:
         (["resnet"], "model 'resnet'; choose from resnet50, bert, "),
         (["resnet"], "did you mean resnet50?"),
         ([], "which model? Give one of resnet50, "),
-        (["bert", "--of-peak", "-1"], "of_peak=-1.0: the part of the peak must be above 0 and at most 1"),
+        (["bert", "--of-peak", "-1"], "of_peak=-1.0: the fraction of the peak must be above 0 and at most 1"),
         (["bert", "--payload", "0"], "a payload of 0 bytes"),
         (["bert", "--payload", "much"], "cannot read 'much' as a number of bytes"),
         (["bert", "--batch", "-1"], "a batch of -1"),

@@ -53,6 +53,18 @@ def test_nothing_is_said_of_a_state_before_its_sum_is_known_to_have_been_there(m
     assert said == ["settled", "recorded", "final"] * 2
 
 
+def test_nothing_is_said_of_a_sum_that_is_not_finite_before_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    bad = np.where(X == 5, np.inf, X).astype(np.float32)
+    with mm.Job(bad, batch=8, lanes=4, nonfinite="skip") as job:
+        state, training = job.share(np.float32(0)), job.training
+        monkeypatch.setattr(training.session.messages, "settle", lambda: said.append("settled"))
+        monkeypatch.setattr(training.ledger, "skipped", lambda *_: said.append("skipped"))
+        job.sum(lambda lane: lane.sum())
+        job.commit(state)
+    assert said == ["settled", "skipped", "settled"]
+
+
 @pytest.mark.parametrize("reduction", ["float", "exact"])
 def test_a_sum_that_is_not_finite_is_refused_or_skipped(reduction: str) -> None:
     bad = np.where(X == 5, np.inf, X).astype(np.float32)

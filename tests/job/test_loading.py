@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,6 @@ from meshmend.job.loading import export
 from meshmend.job.state.safetensors import latest, load, save
 from tests.strategies import damaged, misshapen, modest
 
-torch = pytest.importorskip("torch")
 TREE: dict[str, Any] = {
     "layers": [{"w": np.arange(6, dtype=np.float32).reshape(2, 3)}, {"w": np.ones(2, np.int32)}],
     "step": np.int64(3),

@@ -108,7 +108,7 @@ def test_the_audit_counts_the_lanes_of_every_sum() -> None:
     account = report.check(lines([[[0, 4]], [[0, 4]]]))
     assert account.clean and account.lanes == 24 and account.samples == 32
     for runs, said in (
-        ([[0, 3]], "lane 3 was counted by nobody"),
+        ([[0, 3]], "lane 3 was not counted by any worker"),
         ([[0, 5]], "5 lanes were counted where there are 4"),
     ):
         found = report.check(lines([[[0, 4]], runs])).findings

@@ -108,7 +108,6 @@ def test_a_loop_that_catches_a_sum_that_is_not_finite_goes_on_with_the_next_job(
 
 @pytest.mark.jobs
 def test_a_numpy_job_and_then_one_of_pytorch(job: Job) -> None:
-    pytest.importorskip("torch")
     done = subprocess.run(
         [sys.executable, SCRIPT, "torch"], stdout=subprocess.PIPE, text=True, check=True, timeout=120
     )  # fmt: skip

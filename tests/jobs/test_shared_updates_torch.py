@@ -15,7 +15,6 @@ import meshmend as mm
 from meshmend.base.status import HALTED
 from tests.jobs.jobs import DEADLINE, Job
 
-pytest.importorskip("torch")
 SCRIPT = Path(__file__).with_name("shared_updates_torch.py")
 
 

@@ -121,7 +121,7 @@ def test_what_cannot_be_planned_is_said(options: dict[str, Any], says: str) -> N
 
 @pytest.mark.parametrize("algorithm", ["auto", *ALGORITHMS])
 def test_a_mesh_that_falls_apart_is_not_planned(algorithm: str) -> None:
-    with pytest.raises(Disconnected, match="2 components of 8, 4 chips"):
+    with pytest.raises(Disconnected, match="2 disconnected components of 8, 4 chips"):
         plan("4x4 -4x1@0,1", algorithm=algorithm)
 
 

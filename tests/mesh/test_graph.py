@@ -245,7 +245,7 @@ def test_the_notation_is_read_back() -> None:
     large = Mesh.from_links(GRAPHS["regular"]).fail(7)
     assert str(large) == "graph of 40 chips and 80 links, of which 39 and 76 live"
     assert read_mesh(large.notation) == large and hash(read_mesh(large.notation)) == hash(large)
-    with pytest.raises(MeshError, match="is a graph, and a grid is needed"):
+    with pytest.raises(MeshError, match="is a graph, but a grid is needed"):
         Mesh.parse("0-1-2-0")
 
 
@@ -253,14 +253,16 @@ def test_a_plan_says_what_it_does() -> None:
     made = mm.plan(Mesh.from_links(FAT_RING).fail(3))
     text = str(made)
     assert f"{made.root[0]} ← " in text and "7 live chips and 12 live links" in text and made._repr_svg_() is None
-    assert "links worth 9 whole ones, and 6 links in every spanning tree of 7 chips" in text
+    assert "links worth 9 full ones, and 6 links in every spanning tree of 7 chips" in text
     assert "each chip adds what comes from those behind the arrow" in text
     assert "← " in str(mm.plan(made.mesh, collective="all_gather"))
 
 
 def test_pieces_of_a_graph_are_listed() -> None:
     apart = Mesh.from_links([(0, 1), (1, 2), (3, 4)])
-    with pytest.raises(Disconnected, match=r"2 components of 3, 2 chips(.|\n)*3 chips: 0 1 2\n2 chips: 3 4"):
+    with pytest.raises(
+        Disconnected, match=r"2 disconnected components of 3, 2 chips(.|\n)*3 chips: 0 1 2\n2 chips: 3 4"
+    ):
         mm.plan(apart)
     assert apart.largest() == apart.fail(3, 4)
 
@@ -295,7 +297,7 @@ CROWD = [(0, chip) for chip in range(1, 64)]
         ({(0, 1): 2}, "a speed of 2: give a number above 0 and at most 1"),
         ({(0, 1): "fast"}, "a speed of fast: give a number"),
         ({(0, 1): float("nan")}, "a speed of nan: give a number"),
-        ({(0, 1): 1 / 3}, "finer than thousandths: round it, such as 0.333"),
+        ({(0, 1): 1 / 3}, "finer than thousandths: round it, for example to 0.333"),
         ([], "there are no links"),
         ([(0, 2)], "no link leads to chip 1: number the chips from 0 to 1 without gaps"),
         ([(0, 10**9)], "no link leads to chip 1"),
@@ -303,7 +305,7 @@ CROWD = [(0, chip) for chip in range(1, 64)]
         ([(0, True)], r"a link given as \(0, True\): give the numbers of two chips"),
         ([("a", "b")], "give the numbers of two chips"),
         ([(0,)], r"a link given as \(0,\): give two chips, or two chips and a speed"),
-        (CROWD, "chip 0 has 63 links, and 62 are the most that a chip may have"),
+        (CROWD, "chip 0 has 63 links, but a chip may have at most 62"),
     ],
 )
 def test_bad_links_are_refused_in_a_sentence(links: Any, message: str) -> None:

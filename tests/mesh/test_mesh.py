@@ -215,11 +215,11 @@ def test_failing_adds_to_what_is_dead(mesh: Mesh, other: Mesh) -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: Mesh(0, 4), "rows of at least 1, not 0"),
-        (lambda: Mesh(4, -1), "cols of at least 1, not -1"),
-        (lambda: Mesh(2.0, 4), "rows of at least 1, not 2.0"),  # type: ignore[arg-type]
-        (lambda: Mesh("4", 4), "rows of at least 1, not '4'"),  # type: ignore[arg-type]
-        (lambda: Mesh(True, 4), "rows of at least 1, not True"),
+        (lambda: Mesh(0, 4), "at least 1 row, not 0"),
+        (lambda: Mesh(4, -1), "at least 1 col, not -1"),
+        (lambda: Mesh(2.0, 4), "at least 1 row, not 2.0"),  # type: ignore[arg-type]
+        (lambda: Mesh("4", 4), "at least 1 row, not '4'"),  # type: ignore[arg-type]
+        (lambda: Mesh(True, 4), "at least 1 row, not True"),
         (lambda: Mesh(2, 4, (True, False)), "wrap=x .* at least 3 rows"),
         (lambda: Mesh(4, 1, (False, True)), "wrap=y .* at least 3 cols"),
         (lambda: Mesh(4, 4, dead_chips=frozenset({(4, 0)})), "chip 4,0 is outside the 4x4 mesh: rows go from 0 to 3"),
@@ -250,7 +250,7 @@ def test_falling_apart_names_the_sizes_and_shows_the_map() -> None:
     message = str(caught.value)
     assert caught.value.sizes == (8, 4)
     assert BARE in message
-    assert "2 components of 8, 4 chips" in message
+    assert "2 disconnected components of 8, 4 chips" in message
     assert "largest()" in message
     assert "--largest" in message
     assert message.splitlines()[1:] == ["b x a a"] * 4
@@ -259,7 +259,7 @@ def test_falling_apart_names_the_sizes_and_shows_the_map() -> None:
 
 def test_falling_apart_into_very_many_lists_the_biggest() -> None:
     mesh = Mesh(9, 9).fail(chips=[(r, c) for r in range(9) for c in range(9) if (r + c) % 2])
-    with pytest.raises(Disconnected, match="41 components of 1, 1, 1, 1, 1, 1, 1, 1, … chips") as caught:
+    with pytest.raises(Disconnected, match="41 disconnected components of 1, 1, 1, 1, 1, 1, 1, 1, … chips") as caught:
         mesh.require_connected()
     assert caught.value.sizes == (1,) * 41
 

@@ -173,10 +173,10 @@ def test_a_mistake_is_named_with_its_place_and_what_is_allowed(text: str, word: 
 @pytest.mark.parametrize(
     ("text", "allowed"),
     [
-        ("0x4", "rows of at least 1, not 0"),
-        ("4x0 -chip@0,0", "cols of at least 1, not 0"),
-        ("-1x4", "rows of at least 1, not -1"),
-        ("4x-4", "cols of at least 1, not -4"),
+        ("0x4", "at least 1 row, not 0"),
+        ("4x0 -chip@0,0", "at least 1 col, not 0"),
+        ("-1x4", "at least 1 row, not -1"),
+        ("4x-4", "at least 1 col, not -4"),
         ("2x4 wrap=x", "wrap=x joins the ends of a side of 2, .* a wrapped side needs at least 3 rows"),
         ("4x2 wrap=xy", "wrap=y joins the ends of a side of 2, .* a wrapped side needs at least 3 cols"),
         ("4x1 wrap=y", "wrap=y .* a side of 1, .* at least 3 cols"),

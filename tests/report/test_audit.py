@@ -89,11 +89,11 @@ MUTANTS: dict[str, tuple[list[Event], list[str | None]]] = {
     "a lane is dropped": (
         changed(3, by=[[0, 1], [1, 1], [2, 1]]),
         [
-            "step 3: lane 3 was counted by nobody (worker 0: 1 lane, worker 1: 1 lane, worker 2: 1 lane)",
+            "step 3: lane 3 was not counted by any worker (worker 0: 1 lane, worker 1: 1 lane, worker 2: 1 lane)",
             f"epoch 0: sample {min(DATA.ids(3, 3))} and 1 other were never counted",
         ],
     ),
-    "all lanes are dropped": (changed(3, by=[]), ["step 3: lanes 0 to 3 were counted by nobody ()", None]),
+    "all lanes are dropped": (changed(3, by=[]), ["step 3: lanes 0 to 3 were not counted by any worker ()", None]),
     "a lane is counted twice": (
         changed(3, by=[[0, 1], [1, 2], [2, 2]]),
         [

@@ -21,10 +21,12 @@ from meshmend.base import processes
 from meshmend.base.clocks import REPAIR
 from meshmend.base.processes import EXITING, Doing, Identity, is_alive
 from meshmend.base.status import DONE, HALTED, KILLED
+from meshmend.job import worker as worker_module
 from meshmend.job.shm import create_as_agent, leave, open_as_courier, open_as_worker, ranks_of, world_folder
 from meshmend.job.shm.files import RankFiles
 from meshmend.job.shm.mailbox import CourierSide, tell
 from meshmend.job.shm.records import CourierPhase, Order
+from meshmend.job.shm.segment import WorkerSegment
 from meshmend.run.agent import agent as agent_module
 from meshmend.run.agent import local_worker, messages
 from meshmend.run.agent.agent import Agent
@@ -32,9 +34,9 @@ from meshmend.run.agent.local_worker import LocalWorker
 from meshmend.run.agent.messages import VERSION, Hello, Notice, Report, pack, unpack, unpack_command
 from meshmend.run.hosts.remote import Remote
 from meshmend.run.secret import new_secret
-from meshmend.run.supervisor.observations import STOPPED, Cause, CourierState, RankSeen, WorkerError
+from meshmend.run.supervisor.observations import MOVES, PAUSES, STOPPED, Cause, CourierState, RankSeen, WorkerError
 from meshmend.telemetry import Epoch
-from tests.processes import wait_for
+from tests.processes import DEADLINE, wait_for
 
 RUN = f"test-agent-{os.getpid()}"
 
@@ -108,6 +110,24 @@ def test_an_agent_takes_over_the_ranks_that_can_be_read(tmp_path: Path) -> None:
         assert sorted(agent.workers) == [0, 3]
         assert all(worker.segment.agent.owner == Identity.of(os.getpid()) for worker in agent.workers.values())
         assert [seen.rank for seen in agent.look()] == [0, 3]
+    finally:
+        for rank in range(4):
+            RankFiles(RUN, rank).remove()
+        leave(RUN)
+
+
+def test_an_agent_says_of_which_attempt_it_has_found_workers(tmp_path: Path) -> None:
+    """Its launcher may not know; workers of another container are not its to take over, nor is what it cannot read."""
+    dead = Identity(4711, 1, *(getattr(Identity.of(os.getpid()), name) for name in ("boot", "space")))
+    try:
+        for rank, (attempt, worker) in enumerate([(1, dead), (3, Identity()), (7, replace(dead, space=1)), (9, dead)]):
+            agent = create_as_agent(RUN, rank).agent
+            agent.attempt, agent.worker = attempt, worker
+        os.truncate(RankFiles(RUN, 3).path("control"), 7)
+        line = [sys.executable, "-P", "-m", "meshmend.run.agent", RUN, str(tmp_path), "127.0.0.1"]
+        said = subprocess.run(line, input=b"", capture_output=True, timeout=DEADLINE).stdout
+        hello = unpack(json.loads(said.splitlines()[0]))
+        assert isinstance(hello, Hello) and hello.attempt == 3
     finally:
         for rank in range(4):
             RankFiles(RUN, rank).remove()
@@ -204,7 +224,7 @@ def test_a_worker_that_said_it_pauses_owes_nothing(
     monkeypatch.setattr(local_worker, "doing", lambda _: (Doing.STOPPED, 0.0))
     for tick in range(50, 60):
         worker.poll_pulse(tick)
-    assert worker.still == (0 if paused else STOPPED)
+    assert worker.still == (MOVES if paused else STOPPED)
 
 
 def test_one_that_already_ends_is_not_said_to_have_been_ended_by_us(
@@ -349,7 +369,7 @@ def test_while_all_is_calm_an_agent_polls_pulses_alone(
 
     def poll_pulse(now: float) -> None:
         polls.append(now)
-        worker.still = int(len(polls) == 5)
+        worker.still = PAUSES if len(polls) == 5 else MOVES
 
     monkeypatch.setattr(worker, "poll_pulse", poll_pulse)
     monkeypatch.setattr(worker, "observe", lambda: pytest.fail("it looked at everything"))
@@ -409,6 +429,29 @@ def test_an_agent_ignores_commands_of_an_earlier_attempt_than_its_workers(
     assert agent.workers[0].cause is Cause.NONE and process.poll() is None
     agent.act(messages.Kill(rank=0, cause=Cause.RESTARTED, epoch=Epoch(2)))
     assert process.wait(60) == -signal.SIGKILL
+
+
+def test_a_worker_whose_agent_is_stopped_and_cut_off_ends_by_itself(
+    worker: LocalWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent ends first, as it hears nothing from its launcher: for its worker, one that is stopped is there."""
+    code = "import sys; from meshmend.run.agent import __main__ as it; it.AGENT_ALONE = 1; it.main(*sys.argv[1:])"
+    line = [sys.executable, "-P", "-c", code, RUN, str(tmp_path), "127.0.0.1"]
+    ended: list[WorkerSegment] = []
+    monkeypatch.setattr(worker_module, "halt_alone", ended.append)
+    monkeypatch.setattr(worker_module, "OWNER_POLL", 0.01)
+    monkeypatch.setattr(worker_module, "ORPHAN", 0.1)
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
+        try:
+            assert agent.stdout is not None
+            agent.stdout.readline()  # its hello
+            worker.segment.agent.owner = Identity.of(agent.pid)
+            agent.send_signal(signal.SIGSTOP)
+            segment = open_as_worker(RUN, 0)
+            worker_module.end_with_owner(segment)
+            assert ended == [segment] and agent.wait(DEADLINE) == -signal.SIGKILL
+        finally:
+            agent.kill()
 
 
 COMMANDS: list[Notice] = [

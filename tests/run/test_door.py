@@ -157,7 +157,7 @@ def test_a_launcher_that_cannot_be_asked_is_not_to_be_stopped(tmp_path: Path, mo
             attach(spec, [HOST])
         assert "stop" not in str(error.value)
         (spec.folder / NOTE).unlink()
-        with pytest.raises(JobError, match="lets no hosts in"):
+        with pytest.raises(JobError, match="does not accept new hosts"):
             attach(spec, [HOST])
         with pytest.raises(JobError, match="stop that launcher first"):
             attach(spec)

@@ -15,6 +15,7 @@ from meshmend.run import heartbeat
 from meshmend.run.entry import attach, resume
 from meshmend.run.heartbeat import NOTE, RunningLauncher, beating, require_alone
 from meshmend.run.spec import RunSpec
+from tests.processes import wait_for
 
 FAR = RunningLauncher(host="far", process=Identity(4711, 5, boot=1, space=1))
 
@@ -46,6 +47,25 @@ def test_one_that_was_killed_is_taken_over(tmp_path: Path) -> None:
     require_alone("mine", tmp_path)  # it has ended, and there is nothing to wait for
     (tmp_path / NOTE).write_text(left)
     require_alone("mine", tmp_path, patience=0.1)
+
+
+def test_one_that_gives_up_takes_no_heartbeat_from_another(tmp_path: Path) -> None:
+    """Two have begun at the same moment, so that the second one's note is in the place of the first one's."""
+
+    def noted() -> object:
+        found = heartbeat._look(tmp_path)
+        return found and found[0]
+
+    with beating(tmp_path, FAR):
+        with beating(tmp_path):
+            assert noted() == RunningLauncher()
+        wait_for(lambda: noted() == FAR)
+    first = beating(tmp_path, FAR)
+    first.__enter__()
+    with beating(tmp_path):
+        first.__exit__(None, None, None)
+        assert noted() == RunningLauncher()
+    assert noted() is None
 
 
 def test_on_its_own_host_the_lock_tells(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from meshmend.base.clocks import AGENT_POLL, AGENT_REST, HANG_FIRST, HANG_FLOOR, HANG_OUTSIDE, HANG_PATIENCE
 from meshmend.base.processes import Doing
 from meshmend.run.agent.pulse import LOOKS, SEEN, LoadingPulse, Pulse
-from meshmend.run.supervisor.observations import HANGS, STOPPED
+from meshmend.run.supervisor.observations import HANGS, MOVES, PAUSES, STOPPED
 
 TICK = 0.01
 
@@ -34,7 +34,7 @@ def until_hang(
     begin = now
     while now - begin < most:
         now += TICK
-        if pulse.still(pulse.progress, inside, True, now, lambda now=now: doing(now)) >= HANGS:  # type: ignore[misc]
+        if pulse.still(pulse.progress, inside, True, now, lambda now=now: doing(now)).hangs:  # type: ignore[misc]
             return now - begin
     return most
 
@@ -52,7 +52,7 @@ def test_one_that_is_stopped_does_not_go_on_by_itself() -> None:
     levels = [
         pulse.still(pulse.progress, True, True, now + n * TICK, lambda: (Doing.STOPPED, 0.0)) for n in range(1, 50)
     ]
-    assert set(levels) == {1, STOPPED}
+    assert set(levels) == {PAUSES, STOPPED}
 
 
 def compiled(first: float, pause: float, beats: int) -> tuple[Pulse, float]:
@@ -135,7 +135,7 @@ def test_an_evaluation_is_no_hang() -> None:
 def test_a_watch_that_slept_blames_nobody() -> None:
     pulse, now = paced(0.01, 50)
     for nap in (3600.0, 7200.0, 10800.0):
-        assert pulse.still(pulse.progress, True, True, now + nap, lambda: (Doing.WAITING, 0.0)) < HANGS
+        assert not pulse.still(pulse.progress, True, True, now + nap, lambda: (Doing.WAITING, 0.0)).hangs
 
 
 def test_one_more_for_each_time_that_it_takes_twice_as_long() -> None:
@@ -143,8 +143,10 @@ def test_one_more_for_each_time_that_it_takes_twice_as_long() -> None:
     levels = [
         pulse.still(pulse.progress, True, True, now + n * TICK, lambda: (Doing.WAITING, 0.0)) for n in range(1, 4500)
     ]
-    assert levels == sorted(levels) and set(levels) == {1, HANGS, HANGS + 1, HANGS + 2, HANGS + 3}
-    assert levels.index(HANGS + 1) * TICK == pytest.approx(2 * HANG_FLOOR["waiting"], abs=5 * TICK)
+    assert levels == sorted(levels) and {one.level for one in levels} == {1, HANGS, HANGS + 1, HANGS + 2, HANGS + 3}
+    assert [one.level for one in levels].index(HANGS + 1) * TICK == pytest.approx(
+        2 * HANG_FLOOR["waiting"], abs=5 * TICK
+    )
 
 
 def test_waiting_for_others_is_not_its_pace() -> None:
@@ -174,7 +176,7 @@ def test_nobody_looks_more_often_than_its_pace_needs() -> None:
 def test_a_stopped_worker_is_found_in_time_by_one_who_looks_seldom() -> None:
     pulse, now = paced(0.5, 20)
     begin = now
-    while pulse.still(pulse.progress, True, True, now, lambda: (Doing.STOPPED, 0.0)) < HANGS:
+    while not pulse.still(pulse.progress, True, True, now, lambda: (Doing.STOPPED, 0.0)).hangs:
         now += max(AGENT_POLL, min(AGENT_REST, pulse.rest))
     late = HANG_PATIENCE * 0.5 + HANG_FLOOR["stopped"]
     assert late <= now - begin <= late + 0.5 / LOOKS + 3 * AGENT_POLL
@@ -183,10 +185,10 @@ def test_a_stopped_worker_is_found_in_time_by_one_who_looks_seldom() -> None:
 def test_one_that_is_stopped_while_it_loads_is_found() -> None:
     pulse = LoadingPulse()
     looks = [pulse.still(now / 50, lambda: True) for now in range(100, 300)]
-    assert looks[0] == 0 and looks[-1] == STOPPED and sum(map(bool, looks)) < 110
-    assert pulse.still(6.5, lambda: False) == 0
-    assert pulse.still(7.0, lambda: True) == 0  # stopped again, but not for long
-    assert pulse.still(70.0, lambda: True) == 0  # nor does time count in which nobody looked
+    assert looks[0] == MOVES and looks[-1] == STOPPED and sum(map(bool, looks)) < 110
+    assert pulse.still(6.5, lambda: False) == MOVES
+    assert pulse.still(7.0, lambda: True) == MOVES  # stopped again, but not for long
+    assert pulse.still(70.0, lambda: True) == MOVES  # nor does time count in which nobody looked
 
 
 def test_a_pause_between_steps_is_not_judged_as_one_inside_a_lane() -> None:
@@ -194,6 +196,6 @@ def test_a_pause_between_steps_is_not_judged_as_one_inside_a_lane() -> None:
     pulse, now = paced(0.015, 20, inside=False)
     for _ in range(100):
         now += TICK
-        assert pulse.still(pulse.progress, False, True, now, lambda: (Doing.WAITING, 0.0)) < HANGS
+        assert not pulse.still(pulse.progress, False, True, now, lambda: (Doing.WAITING, 0.0)).hangs
     assert pulse.own > HANG_FLOOR["running"]
-    assert pulse.still(pulse.progress, True, True, now + TICK, lambda: (Doing.RUNNING, 0.0)) == 0
+    assert pulse.still(pulse.progress, True, True, now + TICK, lambda: (Doing.RUNNING, 0.0)) == MOVES

@@ -55,6 +55,12 @@ def test_a_run_folder_of_another_format_is_refused_and_both_versions_named(other
     assert "start a new run" in said and "\n" not in said
 
 
+@pytest.mark.parametrize("every", ["soon", "0", "5 minutes"])
+def test_checkpoints_at_no_interval_are_refused_before_any_worker_is_started(every: str) -> None:
+    with pytest.raises(JobError, match="checkpoints every"):
+        RunSpec(run="mine", script=["train.py"], workers=1, hosts=[], every=every)
+
+
 def test_attaching_with_another_version_is_refused_and_both_versions_named() -> None:
     spec = saved(version="9.8.7")
     with pytest.raises(JobError) as refused:

@@ -227,7 +227,7 @@ def test_the_verdict_of_a_sweep() -> None:
     assert Sweep((much, behind), 0.01).pays_from(0.0) is None  # it must hold for all larger sizes
     chance = at_size("16x16", 0.9, 0.8, 0.1, spread=0.2)
     assert Sweep((chance,), 0.01).pays_from(0.0) is None
-    assert "nowhere" in Sweep((little,), 0.01).verdict
+    assert "at no size" in Sweep((little,), 0.01).verdict
 
 
 def test_a_sweep_of_small_meshes() -> None:
@@ -269,7 +269,7 @@ def test_command(run: Run, tmp_path: Path) -> None:
         "checkpoint every",
         "noticing 1 min",
         "restart 10 min",
-        "routing round 30 s",
+        "rerouting 30 s",
         "seed 0",
     ):
         assert word in out
@@ -304,14 +304,14 @@ def test_command_sweeps(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (("--rate", "host=1%"), "expected something like 0.08%/day"),
         (("--rate", "disk=1%/day"), "expected chip, board, host or link"),
         (("--repair", "4"), "'4'"),
-        (("--repair", "0h"), "take more than 0 h to repair"),
+        (("--repair", "0h"), "give more than 0 h"),
         (("--repair", "link=4h"), "no repair time"),
         (("--checkpoint", "0s"), "expected more than 0"),
         (("--detect=-1s",), "'-1s'"),
         (("--weeks", "0"), "expected more than 0"),
         (("--weeks", "inf"), "expected more than 0"),
-        (("--jobs", "0"), "whole number from 1 up"),
-        (("--spares", "-1"), "whole number from 0 up"),
+        (("--jobs", "0"), "whole number, 1 or more"),
+        (("--spares", "-1"), "whole number, 0 or more"),
         (("--policies", "wait,hope"), "choose from wait, restart"),
         (("--policies", "wait,wait"), "each once"),
         (("--sum-share", "150%"), "expected 0 to 1"),
@@ -331,5 +331,5 @@ def test_bad_input_is_one_sentence(run: Run, words_: tuple[str, ...], says: str)
 
 
 def test_bad_meshes(run: Run) -> None:
-    assert "begins with a whole mesh" in run("8x8", "-2x2@0,0")[2]
-    assert "begins with a whole mesh" in run("1x1")[2]
+    assert "begins with an intact mesh" in run("8x8", "-2x2@0,0")[2]
+    assert "begins with an intact mesh" in run("1x1")[2]

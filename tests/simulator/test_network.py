@@ -220,7 +220,7 @@ def test_bad_network() -> None:
     assert isinstance(table, Schedule)
     with pytest.raises(SimulateError, match="this schedule has 4 chunks already"):
         mm.simulate(table, 1e6, chunks=5)
-    with pytest.raises(SimulateError, match="dead already"):
+    with pytest.raises(SimulateError, match="already dead"):
         mm.simulate(mm.plan("3x3 -chip@1,1"), 1e6, dies={"-chip@1,1": 0.0})
 
 

@@ -106,6 +106,6 @@ def test_errors_that_could_be_wrong(pods: Multipod) -> None:
     assert roles["ssd", "64 0.6"] == ("", True)
     assert [check.run_s for check in pods.checks if check.run.model == "ssd"] == [None, None]
     text = " ".join(pods.render().split())
-    assert "SSD-ResNet34 calibrated on any two of its sizes with one core a replica: the worst error" in text
+    assert "SSD-ResNet34 calibrated on any two of its sizes with one core per replica: the worst error" in text
     assert "training_results_v0.6" in text
     assert "BERT-large was published at two sizes, so no error is left to print" in " ".join(PAGE.read_text().split())

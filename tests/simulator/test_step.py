@@ -46,7 +46,7 @@ def test_parts_add_up(
     done = step(setting)
     waited = done.inside + done.sum - done.hidden + done.update + done.input
     assert done.total == pytest.approx(done.compute + done.fixed + waited)
-    assert done.fixed == pytest.approx(fixed), "one core a replica"
+    assert done.fixed == pytest.approx(fixed), "one core per replica"
     assert min(done.compute, done.inside, done.sum, done.hidden, done.update, done.input) >= 0
     assert done.hidden <= done.sum * (0.5 if shard else 1) * (1 + 1e-9)
     assert done.hidden <= (done.compute + done.fixed) * 2 / 3 * (1 + 1e-9), "nothing hides but behind the backward pass"
@@ -198,7 +198,7 @@ def test_calibrating_finds_the_fixed_time_and_the_part_of_the_peak(of_peak: floa
 def test_calibrating_on_the_impossible() -> None:
     every = Evaluations(100, 10)
     few, many = (line(on("resnet50", batch=batch), every) for batch in (32, 3200))
-    with pytest.raises(SimulateError, match="do not tell the fixed time from the rate"):
+    with pytest.raises(SimulateError, match="cannot separate the fixed time from the rate"):
         calibrate(((few, 0.1), (few, 0.2)))
     with pytest.raises(SimulateError, match=r"steps of 1 µs and 2 µs contradict each other"):
         calibrate(((few, 1e-6), (many, 2e-6)))
@@ -221,7 +221,7 @@ def test_model_parallelism_divides_the_fixed_time() -> None:
         ({"of_peak": 0}, "above 0 and at most 1"),
         ({"of_peak": float("nan")}, "above 0 and at most 1"),
         ({"of_peak": 30}, "above 0 and at most 1"),
-        ({"fixed": -1.0}, "the fixed time of a step is not negative"),
+        ({"fixed": -1.0}, "the fixed time of a step must be finite"),
         ({"payload": 0}, "a payload of 0 bytes"),
         ({"payload": -5}, "a payload of -5 bytes"),
         ({"payload": float("inf")}, "payload of inf"),

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from meshmend import SimulateError
+from meshmend.run.supervisor import POLICIES
 from meshmend.simulator.papers import TABLES, Table
 from meshmend.simulator.papers.dead_host import Holes, holes
-from meshmend.simulator.papers.failure_costs import FIRST, POLICIES, REPAIRS, STARTS, faults, starting
+from meshmend.simulator.papers.failure_costs import faults
 from meshmend.simulator.papers.multipod import VARIANTS, Multipod, multipod
 from meshmend.simulator.papers.published import published
+from meshmend.simulator.papers.recoveries import FIRST, RECOVERIES, REPAIRS, STARTS
 from meshmend.simulator.step.run import Rates
 
 RATES = {"resnet50": Rates(0.4, 0.003), "bert": Rates(0.5, 0.005)}
@@ -57,16 +59,17 @@ def test_faults() -> None:
     told: list[str] = []
     made = faults(tell=told.append)
     assert "AlexNet, shrink" in told
-    cost = {(row.model, row.workers, row.policy): row for row in made.rows}
+    rows = {(row.model, row.workers, row.policy): row for row in made.rows}
+    cost = {key: row.cost for key, row in rows.items()}
     assert list(REPAIRS) == [4, 8, 16, 32]
-    assert len(cost) == 2 * len(REPAIRS) * len(POLICIES)
+    assert len(cost) == 2 * len(REPAIRS) * len(RECOVERIES)
     for name in ("alexnet", "googlenet"):
         for workers in REPAIRS:
-            again = [cost[name, workers, policy].again for policy in POLICIES]
+            again = [cost[name, workers, policy].again for policy in RECOVERIES]
             assert again[0] < again[1], "all survivors compute the dead one's lanes, or one spare does"
-            assert cost[name, workers, "checkpoint"].total == max(cost[name, workers, p].total for p in POLICIES)
-        shrunk = [cost[name, workers, "shrink"] for workers in REPAIRS]
-        assert [row.again for row in shrunk] == sorted((row.again for row in shrunk), reverse=True)
+            assert cost[name, workers, "checkpoint"].total == max(cost[name, workers, p].total for p in RECOVERIES)
+        shrunk = [rows[name, workers, "shrink"] for workers in REPAIRS]
+        assert [row.cost.again for row in shrunk] == sorted((row.cost.again for row in shrunk), reverse=True)
         assert all(row.sum < row.step for row in shrunk)
     assert cost["alexnet", 4, "spare"].state > cost["googlenet", 4, "spare"].state
     assert all(line in made.render() for line in ("as measured (ms)", "seen", "agreed"))
@@ -79,20 +82,26 @@ def test_faults_of_the_measured_repairs() -> None:
         assert f"| {1e3 * line.step:.0f} ms | {1e3 * line.total:.0f} ms (" in page
         assert line.repair > 0
     assert all(f"| {count} | {seconds} s (" in page for count, seconds in FIRST.items())
-    assert starting("restart", 4) == STARTS["restart"].repair < starting("restart", 8)
-    assert starting("checkpoint", 32) == pytest.approx(STARTS["checkpoint"].repair * FIRST[32] / FIRST[4])
+    restart, checkpoint = STARTS["restart"], STARTS["checkpoint"]
+    assert restart.with_workers(4) == restart.repair < restart.with_workers(8)
+    assert checkpoint.with_workers(32) == pytest.approx(checkpoint.repair * FIRST[32] / FIRST[4])
     for workers, repair in REPAIRS.items():
         assert min(repair.detect, repair.shrink, repair.exchange) > 0
         rows = [row for row in faults(["alexnet"], [workers]).rows if row.policy in ("shrink", "spare")]
-        assert {row.repair for row in rows} == {repair.detect + repair.revoke + repair.shrink + repair.exchange}
-    often, seldom = (faults(["alexnet"], [4], every).rows[-1] for every in (10, 1000))
+        assert {row.cost.repair for row in rows} == {repair.detect + repair.revoke + repair.shrink + repair.exchange}
+    often, seldom = (faults(["alexnet"], [4], every).rows[-1].cost for every in (10, 1000))
     assert often.total < seldom.total
     assert often.each_step > seldom.each_step
 
 
+def test_every_policy_of_the_table_is_one_of_a_run() -> None:
+    """The two do not know each other: a run must not load the simulators."""
+    assert {*STARTS} < {*RECOVERIES} < {*POLICIES}
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
-    [({"every": 0}, "every 0 steps"), ({"workers": [1]}, "at least 2"), ({"workers": [64]}, "choose from these")],
+    [({"every": 0}, "every 0 steps"), ({"workers": [1]}, "at least 2"), ({"workers": [64]}, "choose one of these")],
 )
 def test_faults_that_cannot_be(options: dict[str, object], says: str) -> None:
     with pytest.raises(SimulateError, match=says):

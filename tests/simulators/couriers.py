@@ -50,11 +50,15 @@ class Courier(Member):
         self.shrink = 0
         self.stopped: float | None = None
         """Since when."""
+        self._stops = 0
         self._woken = False
 
     def come_up(self) -> None:
         """Find the worker's memory, and wait until this world is entered."""
         if not self.alive:
+            return
+        if self.host.frozen:
+            self.model.clock.after(self.host.frozen, self.come_up)
             return
         self.worker = self.host.segments.get(self.rank)
         if self.worker is None:
@@ -64,6 +68,20 @@ class Courier(Member):
         self.model.changed()
         self.model.moved()
         self.wake()
+
+    def stop(self, seconds: float = 0.0) -> None:
+        """SIGSTOP, and SIGCONT after so long; 0: never."""
+        self._stops += 1
+        self.stopped = self.model.clock.now if self.stopped is None else self.stopped
+        self.model.clock.after(3 * COURIER_LOOK, self.model.changed)
+        if seconds:
+            self.model.clock.after(seconds, self._continue, self._stops)
+
+    def _continue(self, stops: int) -> None:
+        if stops == self._stops:
+            self.stopped = None
+            self.wake()
+            self.model.changed()
 
     def wake(self) -> None:
         """Something changed."""
@@ -96,7 +114,7 @@ class Courier(Member):
         if worker.world > self.mpirun.number:
             self.die()
             return
-        worker.courier, worker.daemon = self, self.mpirun
+        worker.courier, worker.daemon, worker.shrink = self, self.mpirun, 0
         if worker.ready and worker.job == worker.world_job:
             self.inside, self.memory = True, worker.memory
             worker.afresh = worker.afresh or not (worker.fresh or self.mpirun.repair)
@@ -115,7 +133,7 @@ class Courier(Member):
         repairs = isinstance(operation, (Revoke, Shrink, Gather, Enlist))
         self.worker.repairing = self.model.clock.now if repairs else None
         if isinstance(operation, Enlist):
-            self.shrink = operation.shrink
+            self.shrink = self.worker.shrink = operation.shrink
         if repairs and not self.mpirun.daemons[self.host.name]:
             self.die()
         if isinstance(operation, (Work, Wait)) and self.worker.agreed != self.worker.world:
@@ -275,6 +293,13 @@ class Mpirun:
             self.stopped = self.model.clock.now
             self.model.clock.after(3 * COURIER_LOOK, self.model.changed)
 
+    def continue_(self) -> None:
+        """SIGCONT: it tells what it knows."""
+        self.stopped = None
+        for courier in self.couriers:
+            courier.wake()
+        self.model.changed()
+
     def courier_ended(self) -> None:
         """mpirun ends after its last courier."""
         if self.alive and not any(courier.alive for courier in self.couriers):
@@ -298,6 +323,9 @@ class Mpirun:
 
     def end_daemon(self, name: str) -> None:
         """Without their daemon, couriers end one by one."""
+        if self.model.hosts[name].frozen:
+            self.model.clock.after(self.model.hosts[name].frozen, self.end_daemon, name)
+            return
         if self.daemons[name]:
             self.daemons[name] = False
         for courier in self.couriers:

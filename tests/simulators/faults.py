@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from meshmend.base.clocks import COURIER_LOOK
+from meshmend.base.clocks import AGENT_ALONE
 from meshmend.base.status import DONE, FAILED
 from tests.simulators.workers import Mode
 
@@ -29,9 +29,10 @@ class Kind(Enum):
     COURIER = auto()
     """Its courier alone dies."""
     COURIER_STOP = auto()
+    """It is stopped, for a while or until it is killed."""
     MPIRUN = auto()
     MPIRUN_STOP = auto()
-    """It is stopped: nobody is told of deaths any more."""
+    """It is stopped, for a while or until it is killed: meanwhile, nobody is told of deaths."""
     NEXT_MPIRUN = auto()
     """The one that is being made ready."""
     STALL = auto()
@@ -41,21 +42,27 @@ class Kind(Enum):
     AGENT = auto()
     HOST = auto()
     """A host dies; it comes back empty, or never."""
+    FREEZE = auto()
+    """All of a host stands still for a while, and continues: a virtual machine that is moved."""
     CUT = auto()
     """Both networks to a host break, and heal, or never do."""
     CUT_MPI = auto()
     """Only mpirun's network does: agents answer."""
     LAUNCHER = auto()
     """The launcher is killed, and another one attaches, or never does."""
+    LAUNCHER_STOP = auto()
+    """The launcher is stopped for a while, with the agent in it: no agent hears from it."""
     SIGNAL = auto()
     AGENT_STOP = auto()
-    """It is stopped: its line stays open, and says nothing more."""
+    """It is stopped, for a while or for ever: its line stays open, and says nothing more."""
     ADD = auto()
     """Nothing that fails: somebody adds the host of that number, with as many workers as it `lasts`."""
 
 
 ON_RANKS = (Kind.KILL, Kind.EXIT, Kind.RAISE, Kind.HANG, Kind.STOP, Kind.SLOW, Kind.COURIER, Kind.COURIER_STOP)
-ON_HOSTS = (Kind.STALL, Kind.FULL, Kind.AGENT, Kind.AGENT_STOP, Kind.HOST, Kind.CUT, Kind.CUT_MPI)
+ON_HOSTS = (
+    Kind.STALL, Kind.FULL, Kind.AGENT, Kind.AGENT_STOP, Kind.HOST, Kind.FREEZE, Kind.CUT, Kind.CUT_MPI,
+)  # fmt: skip
 
 
 SIMULATED = {
@@ -112,6 +119,8 @@ def strike(model: Model, fault: Fault) -> None:
         model.kill_launcher()
         if fault.lasts:
             model.clock.after(fault.lasts, model.attach)
+    elif fault.kind is Kind.LAUNCHER_STOP:
+        model.stop_launcher(fault.lasts)
     elif fault.kind is Kind.SIGNAL:
         model.signal()
     else:
@@ -120,6 +129,8 @@ def strike(model: Model, fault: Fault) -> None:
         mpirun = model.mpirun(world)
         if mpirun is not None and fault.kind is Kind.MPIRUN_STOP:
             mpirun.stop()
+            if fault.lasts:
+                model.clock.after(fault.lasts, mpirun.continue_)
         elif mpirun is not None:
             mpirun.die()
 
@@ -153,8 +164,7 @@ def _strike_rank(model: Model, fault: Fault) -> None:
                 worker.courier.die()
         case Kind.COURIER_STOP:
             if worker.courier is not None:
-                worker.courier.stopped = model.clock.now
-                model.clock.after(3 * COURIER_LOOK, model.changed)
+                worker.courier.stop(fault.lasts)
 
 
 def _strike_host(model: Model, fault: Fault, host: Host) -> None:
@@ -168,7 +178,7 @@ def _strike_host(model: Model, fault: Fault, host: Host) -> None:
                 agent.die()
         case Kind.AGENT_STOP if not host.here:
             for agent in list(host.agents):
-                agent.stopped = True
+                agent.stop(fault.lasts)
             model.changed()
         case Kind.HOST:
             host.die()
@@ -177,6 +187,8 @@ def _strike_host(model: Model, fault: Fault, host: Host) -> None:
                     model.clock.after(model.dice.uniform(0.1, 6.0), mpirun.die)
             if fault.lasts:
                 model.clock.after(fault.lasts, _come_back, model, host)
+        case Kind.FREEZE:
+            host.freeze(fault.lasts)
         case Kind.CUT | Kind.CUT_MPI:
             cut(model, [host], lines=fault.kind is Kind.CUT)
             if fault.lasts:
@@ -198,7 +210,7 @@ def cut(model: Model, hosts: Sequence[Host], *, lines: bool) -> None:
         if lines:
             host.line = False
             for agent in host.agents:
-                clock.after(30.0, _alone, host, agent, host.cuts)
+                clock.after(AGENT_ALONE, _alone, host, agent, host.cuts)
     for mpirun in model.mpiruns:
         crossing = {host.name for host in hosts} & mpirun.daemons.keys()
         if not mpirun.alive or not crossing:

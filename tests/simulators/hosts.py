@@ -23,9 +23,9 @@ from meshmend.base.status import DONE, HALTED
 from meshmend.run.agent.messages import Command
 from meshmend.run.hosts.pool import Pool
 from meshmend.run.hosts.remote import Remote
-from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, WorkerError
+from meshmend.run.supervisor.observations import MOVES, Cause, CourierState, RankSeen, WorkerError
 from tests.simulators.ledger import Violation
-from tests.simulators.workers import SIGKILL, Worker
+from tests.simulators.workers import SIGKILL, Mode, Worker
 
 if TYPE_CHECKING:
     from tests.simulators.couriers import Courier
@@ -46,6 +46,7 @@ class Host:
         """Couriers of worlds that are opened before do not come up here."""
         self.full_until = 0.0
         """Workers cannot be started here before."""
+        self._frozen_until = 0.0
         self.segments: dict[int, Worker] = {}
         self.processes: list[Worker] = []
         """Every worker that was ever started here."""
@@ -60,6 +61,23 @@ class Host:
             if agent.alive and not agent.stopped:
                 agent.look()
         self.model.changed()
+
+    @property
+    def frozen(self) -> float:
+        """For how many seconds everything here still stands still."""
+        return max(0.0, self._frozen_until - self.model.clock.now)
+
+    def freeze(self, seconds: float) -> None:
+        """Everything here stands still for so long."""
+        self._frozen_until = max(self._frozen_until, self.model.clock.now + seconds)
+        for worker in self.processes:
+            worker.pause(Mode.FROZEN, seconds)
+        for mpirun in self.model.mpiruns:
+            for courier in mpirun.couriers:
+                if courier.host is self and courier.alive:
+                    courier.stop(seconds)
+        for agent in list(self.agents):
+            agent.stop(seconds)
 
     def die(self) -> None:
         """Everything on it is gone, and nobody is told."""
@@ -96,12 +114,18 @@ class Agent:
         self.model, self.host = model, host
         self.alive = True
         self.stopped = False
+        self._stops = 0
         self.seats: dict[int, Seat] = {}
         self.unstarted: set[int] = set()
+        self.attempt = 0
+        """The latest that a command or a worker has shown."""
         host.agents.append(self)
 
-    def do(self, command: str, **values: Any) -> None:
-        getattr(self, command)(**values)
+    def do(self, command: str, attempt: int, **values: Any) -> None:
+        """Carry out a command that was given in this attempt."""
+        if attempt >= self.attempt or command in ("adopt", "remove"):
+            self.attempt = max(self.attempt, attempt)
+            getattr(self, command)(**values)
 
     def adopt(self, ranks: tuple[int, ...]) -> None:
         for rank in ranks:
@@ -112,7 +136,7 @@ class Agent:
                 worker.owner = self
                 self.seats[rank] = Seat(worker, child=False)
 
-    def start(self, rank: int, attempt: int, resume: str, passed: int) -> None:
+    def start(self, rank: int, resume: str, passed: int) -> None:
         if rank not in self.seats:
             self.adopt((rank,))
             self.clear((rank,))
@@ -125,7 +149,7 @@ class Agent:
         if self.model.clock.now < self.host.full_until:
             self.unstarted.add(rank)
             return
-        worker = Worker(self.model, rank, self.host, attempt, resume, passed)
+        worker = Worker(self.model, rank, self.host, self.attempt, resume, passed)
         worker.owner = self
         self.host.segments[rank] = worker
         self.host.processes.append(worker)
@@ -189,6 +213,28 @@ class Agent:
                     if courier.host is self.host:
                         courier.die()
 
+    def stop(self, seconds: float = 0.0) -> None:
+        """It is stopped, for so long or for ever: meanwhile it hears nothing, and its watchdog kills it in time."""
+        self.stopped = True
+        self._stops += 1
+        if not self.host.here:
+            self.model.clock.after(AGENT_ALONE, self._end_stopped, self._stops)
+        if seconds:
+            self.model.clock.after(seconds, self._continue, self._stops)
+
+    def _end_stopped(self, stops: int) -> None:
+        if self.stopped and stops == self._stops:
+            self.die()
+
+    def _continue(self, stops: int) -> None:
+        if not self.alive or stops != self._stops:
+            return
+        self.stopped = False
+        lines = [line for line in self.model.lines if line.agent is self]
+        if lines and all(line.closed for line in lines):
+            self.die()  # its launcher has called another agent
+        self.host.see_soon()
+
     def die(self) -> None:
         """It is killed or ends; its workers live, and end by themselves when nobody comes for them."""
         if not self.alive:
@@ -222,6 +268,7 @@ class Agent:
                 if courier is not None:
                     courier.die()
         seen = {rank: self._view(seat) for rank, seat in self.seats.items()}
+        self.attempt = max([self.attempt, *(one.attempt for one in seen.values())])
         for rank in self.unstarted:
             seen[rank] = replace(seen.get(rank, RankSeen(rank)), unstarted="no room")
         return list(seen.values())
@@ -259,10 +306,10 @@ class Agent:
             courier=carried,
             world=worker.world,
             opened=worker.opened,
-            shrink=courier.shrink if courier is not None else 0,
+            shrink=worker.shrink,
             standby=worker.standby,
             agreed=worker.agreed,
-            still=worker.still if status is None else 0,
+            still=worker.still if status is None else MOVES,
             step=worker.step,
             summed_world=worker.summed[0],
             summed_shrink=worker.summed[1],
@@ -278,7 +325,7 @@ class Knock:
 
     def __init__(self, model: Model, host: Host) -> None:
         self.host, self.answer = host.name, None
-        if host.up and host.side == model.side:
+        if host.up and host.side == model.side and not host.frozen:
             model.clock.after(0.01, self._answered, True)
         else:
             model.clock.after(model.dice.choice([PROBE_REROUTE, PROBE_SILENCE]), self._answered, False)
@@ -296,6 +343,7 @@ class Line(Remote):
         self.ready = self.closed = False
         self.first: Knock | None = None  # type: ignore[assignment]
         self.agent: Agent | None = None
+        self.attempt = 0
         self.said: list[RankSeen] = []
         self.told = 0.0
         model.lines.append(self)
@@ -304,9 +352,12 @@ class Line(Remote):
     def _arrive(self) -> None:
         if self.closed:
             return
-        if self.place.up and self.place.line:
+        if self.place.up and self.place.line and self.place.frozen:
+            self.model.clock.after(self.place.frozen, self._arrive)
+        elif self.place.up and self.place.line:
             self.agent = Agent(self.model, self.place)
             self.ready, self._heard = True, self.model.clock.now
+            self.attempt = max([0, *(worker.attempt for worker in self.place.segments.values())])
             self.first = self.probe()
             self.model.changed()
         elif self.model.dice.random() < 0.5:
@@ -333,7 +384,7 @@ class Line(Remote):
     def probe(self) -> Knock:  # type: ignore[override]
         return Knock(self.model, self.place)
 
-    def do(self, command: str, **values: Any) -> None:
+    def do(self, command: str, attempt: int, **values: Any) -> None:
         if self.closed:
             return
         if not self.connected:
@@ -341,12 +392,12 @@ class Line(Remote):
             self.closed = True
             return
         assert self.agent is not None
-        getattr(self.agent, command)(**values)
+        self.agent.do(command, attempt, **values)
         self.said, self.told = self.agent.look(), self.model.clock.now
 
     def act(self, command: Command) -> None:
         """What the pool itself asks for."""
-        self.do(type(command).__name__.lower())
+        self.do(type(command).__name__.lower(), command.epoch.attempt)
 
     def look(self) -> list[RankSeen]:
         now = self.model.clock.now

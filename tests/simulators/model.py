@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from meshmend.base.clocks import AGENT_ALONE
 from meshmend.run.clusters.hosts import Host as Place
 from meshmend.run.supervisor import RunState
 from meshmend.run.supervisor.actions import Finish
@@ -16,7 +17,7 @@ from meshmend.run.supervisor.observations import StopSignal
 from tests.simulators.clock import Clock
 from tests.simulators.couriers import Mpirun, Net
 from tests.simulators.faults import Fault, strike
-from tests.simulators.hosts import Host, Line
+from tests.simulators.hosts import Agent, Host, Line
 from tests.simulators.ledger import Ledger, truths
 from tests.simulators.workers import Worker
 
@@ -176,6 +177,23 @@ class Model:
             if host.here:
                 for agent in host.agents:
                     agent.die()
+
+    def stop_launcher(self, seconds: float) -> None:
+        """SIGSTOP: it decides nothing, no agent hears from it, and the one in it does not look."""
+        launcher = self.launcher
+        if launcher is None:
+            return
+        launcher.stopped_until = self.clock.now + seconds
+        for host in self.hosts.values():
+            for agent in host.agents:
+                if host.here:
+                    agent.stop(seconds)
+                else:
+                    self.clock.after(AGENT_ALONE, self._unheard, launcher, agent)
+
+    def _unheard(self, launcher: Launcher, agent: Agent) -> None:
+        if launcher is self.launcher and launcher.stopped_until > self.clock.now:
+            agent.die()
 
     def attach(self) -> None:
         """Another launcher takes over, unless the run is over."""

@@ -15,7 +15,7 @@ from tests.simulators.ledger import Violation
 from tests.simulators.model import Case, spread
 from tests.simulators.supervisor import Outcome, simulate
 
-SHAPES = ((2, 1), (3, 1), (2, 2), (3, 2), (4, 2), (3, 3), (4, 3))
+SHAPES = ((2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 2), (3, 3), (4, 3))
 """Workers and hosts."""
 LASTING = {
     Kind.SLOW: (0.5, 10.0),
@@ -25,6 +25,11 @@ LASTING = {
     Kind.CUT: (0.0, 1.0, 25.0),
     Kind.CUT_MPI: (0.0, 1.0, 25.0),
     Kind.LAUNCHER: (0.5, 35.0),
+    Kind.LAUNCHER_STOP: (3.0, 45.0),
+    Kind.COURIER_STOP: (0.0, 0.3, 5.0),
+    Kind.MPIRUN_STOP: (0.0, 0.3, 5.0),
+    Kind.AGENT_STOP: (0.0, 5.0),
+    Kind.FREEZE: (2.0, 25.0),
 }
 """How long a failure of a kind may last; 0: for ever. The others do not end."""
 
@@ -55,8 +60,8 @@ def faults_at(case: Case, at: int) -> list[Fault]:
     """Everything that can go wrong at one point: on the launcher's host, an agent and the network do not fail alone."""
     found = []
     for kind in Kind:
-        if kind in (Kind.ADD, Kind.AGENT_STOP):
-            continue  # they have schedules of their own: see `new_hosts` and `stopped_agents`
+        if kind is Kind.ADD:
+            continue  # it has schedules of its own: see `new_hosts`
         first = 0 if kind in (Kind.STALL, Kind.FULL) or case.apart else 1
         targets = range(case.workers + case.spares) if kind in ON_RANKS else range(1)
         if kind in ON_HOSTS:
@@ -108,10 +113,7 @@ def pairs(stride: int = 1, seed: int = 1) -> Iterator[Case]:
 
 
 def stopped_agents(stride: int = 1, jobs: int = 1) -> Iterator[Case]:
-    """An agent is stopped at every so many-th point, and nothing else goes wrong.
-
-    Where its host is cut off for good besides, nobody is left who could end the workers there: they wait for it.
-    """
+    """An agent is stopped at every so many-th point, and nothing else goes wrong."""
     number = 0
     for base in bases(jobs):
         for at in range(1, simulate(base).moves + 1 if base.hosts > 1 else 1):

@@ -48,6 +48,7 @@ class Launcher:
             self.inherit()
         self.pool = SimulatedPool(model)
         self.blocked = 0.0
+        self.stopped_until = 0.0
         self.signalled: StopSignal | None = None
         self._todo: deque[actions.Action] = deque()
         self._again = False
@@ -87,6 +88,9 @@ class Launcher:
 
     def _take_turn(self, turn: int) -> None:
         if not self.alive or turn != self._turn:
+            return
+        if self.stopped_until > self.model.clock.now:
+            self._schedule(self.stopped_until - self.model.clock.now)
             return
         self.blocked = 0.0
         if not self._todo:
@@ -151,7 +155,7 @@ class Launcher:
             case actions.NoteAttempt(attempt=attempt):
                 model.attempt = attempt
             case actions.Start(rank=rank, host=host, resume=resume, passed=passed):
-                self._tell(host, "start", rank=rank, attempt=self.state.attempt, resume=resume, passed=passed)
+                self._tell(host, "start", rank=rank, resume=resume, passed=passed)
             case actions.Kill(rank=rank, host=host, cause=cause):
                 self._tell(host, "end", rank=rank, cause=cause)
             case actions.Release(rank=rank, host=host, job=job):
@@ -201,7 +205,7 @@ class Launcher:
         if host in self.pool.agents:
             agent = self.pool.agents[host]
             assert isinstance(agent, (Agent, Line))
-            agent.do(command, **values)
+            agent.do(command, self.state.attempt, **values)
 
     def _tell_all(self, command: str, **values: object) -> None:
         for host in [*self.pool.agents]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from meshmend.base.clocks import HANG_FIRST
 from meshmend.base.status import DONE, FAILED, HALTED
 from meshmend.job.protocol import NEVER, MemberState
-from meshmend.run.supervisor.observations import HANGS, STOPPED
+from meshmend.run.supervisor.observations import HANGS, MOVES, PAUSES, STOPPED, Stillness
 from tests.simulators.ledger import Commit
 from tests.simulators.ulfm import MIDWAY, Sum, mix
 
@@ -33,6 +33,11 @@ class Mode(Enum):
     """It continues by itself later: a slow disk, a long evaluation."""
     HANGS = auto()
     STOPPED = auto()
+    FROZEN = auto()
+    """Its whole host stands still, and continues by itself."""
+
+
+PASSING = (Mode.PAUSES, Mode.FROZEN)
 
 
 class Worker:
@@ -52,7 +57,7 @@ class Worker:
         self.asked = self.answered = 0
         self.courier: Courier | None = None
         self.daemon: Mpirun | None = None
-        self.standby = self.agreed = 0
+        self.standby = self.agreed = self.shrink = 0
         self.repairing: float | None = None
         self.released = 0
         """The job that it was let go from."""
@@ -121,7 +126,7 @@ class Worker:
         """Make no progress from here on, or for so long."""
         if self.mode is Mode.RUNS and not self.exiting:
             self.mode, self.paused = mode, self.model.clock.now
-            if mode is Mode.PAUSES:
+            if mode in PASSING:
                 self.model.clock.after(seconds, self._go_on)
             else:
                 self.model.clock.after(OUTSIDE, self._killed_by_user)
@@ -139,7 +144,7 @@ class Worker:
                 self.model.clock.after(OUTSIDE, self._killed_by_user)
 
     def _go_on(self) -> None:
-        if self.mode is not Mode.PAUSES:
+        if self.mode not in PASSING:
             return
         self.mode = Mode.RUNS
         if self._held and self._then is not None:
@@ -237,7 +242,7 @@ class Worker:
 
     def _update(self) -> None:
         total = self.total[self.round]
-        self.account = total
+        self.account, self.summed = total, self.made[self.round]
         if self.pending is not None:
             self.model.ledger.write(self.pending)
             self.pending = None
@@ -275,7 +280,6 @@ class Worker:
         )  # fmt: skip
         self.model.ledger.check(self.pending)
         self.turn, self.counts = 0, ()
-        self.summed = self.made[self.round]
         self.digested, self.round, self.have = self.round, self.round + 1, {}
 
     def _leave(self) -> None:
@@ -312,7 +316,7 @@ class Worker:
 
     def state_for_others(self) -> tuple[int, int, Commit | None] | str | None:
         """The state, the step, and the step not yet written down; None until the worker has put them down."""
-        if self.mode is not Mode.STOPPED and not self.exiting:
+        if self.mode not in (Mode.STOPPED, Mode.FROZEN) and not self.exiting:
             if self.digested >= self.memory.done:
                 self.state_wanted = False
                 return self.state, self.step, self.pending
@@ -337,18 +341,18 @@ class Worker:
             self.courier.wake()
 
     @property
-    def still(self) -> int:
+    def still(self) -> Stillness:
         """`RankSeen.still`."""
         if self.mode is Mode.STOPPED and self.alive and (not self.ready or self.out):
-            return STOPPED if self.model.clock.now - self.paused > HANG_FIRST else 0
+            return STOPPED if self.model.clock.now - self.paused > HANG_FIRST else MOVES
         if self.mode is Mode.RUNS or self.owing is None or not self.alive:
-            return 0
+            return MOVES
         owed = self.model.clock.now - self.owing
         if owed < FIRST_DOUBT:
-            return 0
+            return MOVES
         if self.mode is Mode.STOPPED:
-            return STOPPED if owed > FOUND_STOPPED else 1
-        return 1 if owed < FOUND_HANGING else HANGS + int(log2(owed / FOUND_HANGING))
+            return STOPPED if owed > FOUND_STOPPED else PAUSES
+        return PAUSES if owed < FOUND_HANGING else Stillness(HANGS + int(log2(owed / FOUND_HANGING)))
 
     # ── its end ──
 

@@ -78,7 +78,7 @@ def test_the_status_is_the_commands(tmp_path: Path) -> None:
         (["2x2", "--fail", "2x2@0,0", "--", "true"], "all 4 chips of 2x2 are dead"),
         (["2x2", "--fail", "chip@0,0", "--after", "soon", "--", "true"], "cannot read 'soon' as a time"),
         (["2x2"], "no command was given"),
-        (["1x3", "-chip@0,1", "--", "true"], "fall apart"),
+        (["1x3", "-chip@0,1", "--", "true"], "disconnected"),
     ],
 )
 def test_mistakes_are_one_message(tmp_path: Path, words: list[str], says: str) -> None:

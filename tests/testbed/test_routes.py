@@ -1,4 +1,4 @@
-"""Dimension order where it is whole, a shortest way round holes, and never in circles."""
+"""Dimension order where it is whole, a shortest way around holes, and never in circles."""
 
 from __future__ import annotations
 

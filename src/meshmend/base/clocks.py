@@ -128,7 +128,8 @@ HOST_RETRY = 1.0
 HOST_FIRST = 60.0
 """Until the agents of all hosts must have spoken when a run begins: a first import over NFS is slow."""
 AGENT_ALONE = 30
-"""Without a message from the launcher for this long, an agent on another host exits; its workers wait for the next."""
+"""Without a message from the launcher for this long, an agent on another host ends, even if it is stopped; its workers
+wait for the next."""
 PROBE_SILENCE = 5.0
 """Until a host that does not answer a probe counts as unreachable: on busy links, packets wait."""
 PROBE_REROUTE = 1.0

@@ -62,13 +62,14 @@ def plan(
     Parameters
     ----------
     algorithm
-        Which scheme; auto takes the fastest predicted for this payload.
+        Which scheme; auto picks the fastest predicted for this payload.
     collective
         What to plan.
     groups
-        Sum apart, all at once, in groups of the same position of every tile: rows x columns of a tile, such as 4x1.
+        Sum in groups, all at once: each of the chips at the same position of every tile. Rows x columns of a tile,
+        such as 4x1.
     root
-        The chip that a broadcast begins at, such as 3,4; left out, one in the middle.
+        The chip that broadcasts, such as 3,4; by default one in the middle.
     nbytes
         The payload, such as 102MB or 64MiB.
     random
@@ -76,11 +77,11 @@ def plan(
     seed
         Seed of --random.
     largest
-        If the live chips fall apart, continue with the largest piece.
+        If the live chips are disconnected, use the largest component.
     flow
         Which flow --draw shows as arrows.
     flows
-        Plan about so many trees, instead of the best packing: for formats and runtimes with limits.
+        Plan about this many trees, instead of the best packing: for formats and runtimes with limits.
     spread_roots
         Give the chunks of each tree different roots, so that every chip holds its share of a sharded update.
     draw
@@ -159,7 +160,9 @@ def _plan_collective(
     from meshmend.mesh.collectives.groups import read_tile
 
     if algorithm != AUTO:
-        raise PlanError(f"--algorithm {algorithm} plans all-reduces over all chips: leave it out for others")
+        raise PlanError(
+            f"--algorithm {algorithm} supports only all-reduces over all chips; omit it for other collectives"
+        )
     if groups:
         if collective != ALL_REDUCE:
             raise PlanError(f"{collective} is planned for all live chips: leave out --groups or --collective")
@@ -195,7 +198,7 @@ def _read_chip(text: str) -> tuple[int, ...]:
 
 @app.command
 def verify(file: str, *, chunks: int | None = None) -> int:
-    """Prove a file right: a plan and the schedule made from it, or a schedule.
+    """Prove that a plan (with its schedule) or a schedule is correct.
 
     Parameters
     ----------
@@ -223,7 +226,7 @@ def verify(file: str, *, chunks: int | None = None) -> int:
         whose = "the bound in the file" if isinstance(made, CollectivePlan) else "the bound"
         of_bound = f"{made.algbw:.3f} B ({100 * made.efficiency:.1f} % of {whose})"
         what = f", {made.algorithm}" if isinstance(made, CollectivePlan) else ""
-        print(f"plan      right: {plural(len(made), 'flow')} on {made.mesh}{what}, {of_bound}")
+        print(f"plan      correct: {plural(len(made), 'flow')} on {made.mesh}{what}, {of_bound}")
     with Progress() as progress:
         if not isinstance(made, Schedule | CollectiveSchedule):
             progress(f"scheduling {plural(len(made), 'flow')}")
@@ -232,7 +235,7 @@ def verify(file: str, *, chunks: int | None = None) -> int:
         prove(schedule)
     pieces = schedule.chunks if isinstance(schedule, Schedule) else schedule.table.chunks
     print(
-        f"schedule  right: {len(schedule)} transfers of {pieces} chunks in {schedule.slots} slots, "
+        f"schedule  correct: {len(schedule)} transfers of {pieces} chunks in {schedule.slots} slots, "
         f"{schedule.algbw:.3f} B with filling and draining"
     )
     return 0

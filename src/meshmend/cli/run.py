@@ -105,7 +105,7 @@ def run(
     log_every
         How often a step is printed, such as 10s; 0 for every step; by default once per second.
     quiet
-        Print no steps; the script's own output, and messages about the run, are still printed.
+        Do not print steps; the script's own output and messages about the run are still printed.
     verbose
         Print the mpirun commands too.
 

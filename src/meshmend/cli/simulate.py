@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from meshmend.simulator import Flight, Network
 
 Algorithms = Annotated[
-    str, Parameter(help=f"{AUTO}, or one or more of {', '.join(ALGORITHMS)} to be compared, such as ring,trees.")
+    str, Parameter(help=f"{AUTO}, or one or more of {', '.join(ALGORITHMS)} to compare, such as ring,trees.")
 ]
 OrderName = Annotated[
     str,
@@ -141,7 +141,7 @@ def _print(flights: list[tuple[Plan, Flight]], dies: dict[str, float]) -> None:
     adds = f", chips add {size_text(net.adds)}/s" if math.isfinite(net.adds) else ""
     own = f", {duration_text(net.overhead)} a message" if net.overhead else ""
     print(f"mesh   {flights[0][0].mesh}")
-    print(f"links  {size_text(net.bandwidth)}/s each way, {duration_text(net.latency)} a hop{own}{adds}")
+    print(f"links  {size_text(net.bandwidth)}/s each way, {duration_text(net.latency)} per hop{own}{adds}")
     print(f"bytes  {size_text(payload)}\n")
     heads = ("plan", "flows", "chunks", "transfers", "time", "speed", "of bound", "busiest", "mean")
     print(table(heads, [_cells(plan, flight) for plan, flight in flights]))

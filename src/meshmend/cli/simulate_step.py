@@ -52,12 +52,12 @@ def step(
     json: str | None = None,
     draw: str | None = None,
 ) -> int:
-    """How long a training step takes and what for; or a whole table of steps.
+    """How long a training step takes, and what takes it; or a whole table of steps.
 
     Parameters
     ----------
     chips
-        Number of chips, as square as can be; 512 by default.
+        Number of chips, as square as possible; 512 by default.
     batch
         Examples per step on all chips together; 32 per chip by default.
     of_peak
@@ -137,14 +137,14 @@ def _table(name: str, json: str | None, draw: str | None) -> int:
 
 def _text(setting: Setting, done: Step, *, stated: bool) -> str:
     model, machine = setting.model, setting.machine
-    rate = f"{100 * setting.of_peak:.3g} % of the peak{'' if stated else ' (assumed: say --of-peak)'}"
+    rate = f"{100 * setting.of_peak:.3g} % of the peak{'' if stated else ' (assumed: set --of-peak)'}"
     flops = f"{model.flops / 1e9:,.0f}" if model.flops >= 1e11 else f"{model.flops / 1e9:.3g}"
-    shared = f"{setting.cores} cores a replica, " if setting.cores > 1 else ""
+    shared = f"{setting.cores} cores per replica, " if setting.cores > 1 else ""
     update = f"{model.optimizer}, {'sharded' if setting.shard_update else 'whole on every core'}"
     nbytes = setting.payload or model.gradient_bytes(setting.wire)
-    inside = [("inside", done.inside, "what the chips of a replica tell each other")] if done.inside else []
+    inside = [("inside", done.inside, "communication within a replica")] if done.inside else []
     parts = [
-        ("compute", done.compute, f"{setting.examples:,} examples a replica at {rate}"),
+        ("compute", done.compute, f"{setting.examples:,} examples per replica at {rate}"),
         *inside,
         ("sum", done.sum, f"{nbytes / 1e6:,.1f} MB by {setting.algorithm} on {setting.mesh}"),
         *([("hidden", -done.hidden, "of it, in the backward pass")] if setting.hide else []),
@@ -153,7 +153,7 @@ def _text(setting: Setting, done: Step, *, stated: bool) -> str:
         ("step", done.total, f"{done.throughput:,.0f} examples/s"),
     ]  # fmt: skip
     lines = [
-        f"model    {model.title}: {model.params:,} parameters, {flops} GFLOP an example; {model.about}",
+        f"model    {model.title}: {model.params:,} parameters, {flops} GFLOP per example; {model.about}",
         f"machine  {machine.name}: {machine.about}",
         f"batch    {setting.batch:,} on {setting.chips} chips, {shared}{setting.replicas} replicas",
         *(f"{name:<8} {'-' * (time < 0)}{ms(abs(time))} ms, {about}" for name, time, about in parts),

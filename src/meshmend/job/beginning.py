@@ -128,7 +128,7 @@ def _pass(training: Training, replica: Replica) -> None:
             training.session.exit_unneeded()
         raise JobError(
             f"job {training.number} of this run is done, but its last state cannot be found in "
-            f"{folder_of(training.settings.folder, training.number)}; all hosts must see the same folder of runs"
+            f"{folder_of(training.settings.folder, training.number)}; all hosts must share one runs folder"
         )
     about = _load(training, found, replica)
     training.session = Passing(training.lanes.lanes, training.session.wanted, training.rank, training.number)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from meshmend.errors import JobError
-from meshmend.job.reduction.footer import MOST_SUMS
+from meshmend.job.reduction.footer import MOST_SUMS, Word
 
 
 class CallOrder:
@@ -49,14 +49,14 @@ class CallOrder:
             raise JobError(f"job.{word} was called before job.share; share the state that training begins with first")
 
     @property
-    def word(self) -> str:
+    def word(self) -> Word:
         """What a step is summed with."""
-        return "update" if self.sharded else "sum"
+        return Word.UPDATE if self.sharded else Word.SUM
 
-    def check_sum(self, word: str, step: int) -> None:
+    def check_sum(self, word: Word, step: int) -> None:
         """Refuse the word of another kind of job, a second update in a step, and far too many sums."""
         if word != self.word:
-            other = "job.share with optimizer=" if word == "update" else "job.share without optimizer="
+            other = "job.share with optimizer=" if word == Word.UPDATE else "job.share without optimizer="
             raise JobError(
                 f"job.{word} was called in step {step}, and needs {other}; this job's steps are made with "
                 f"job.{self.word}"

@@ -4,8 +4,8 @@ The data is cut into chunks of the size of a lane. Each worker computes its shar
 When a worker dies, the survivors divide its chunks among themselves, until none is missing. All put together the same
 numbers in the same order, so all get the same bits, whoever died.
 
-A function that takes `weight` sees chunks of one shape only: the last chunk is filled up with its last sample, and the
-weight of what was added is 0.
+A function that takes `weight` sees chunks of one shape only: the last chunk is padded with its last sample, and the
+padding has weight 0.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Evaluation:
     """The rank that computed each chunk."""
 
     def run(self, rank: int, compute: Callable[[int], Any], exchange: Exchange) -> None:
-        """Until nothing is missing."""
+        """Run until every chunk is computed."""
         members = sorted(exchange(b""))
         while len(self.found) < self.chunks.count:
             left = [number for number in range(self.chunks.count) if number not in self.found]

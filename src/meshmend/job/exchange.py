@@ -14,17 +14,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from meshmend.errors import JobError
-from meshmend.job.reduction.footer import NOTE, Call, Note
+from meshmend.job.reduction.footer import NOTE, Call, Note, Word
 
 MOST = 1 << 20
 """Bytes that a worker may bring: a sum or the state is the place for more."""
 
 
-Notes = Mapping[int, tuple[str, Note]]
+Notes = Mapping[int, tuple[Word, Note]]
 """By rank: the word that a worker has called, and its note."""
 
 
-def exchange(word: str, data: bytes, round: Callable[[Note], Notes]) -> dict[int, bytes]:
+def exchange(word: Word, data: bytes, round: Callable[[Note], Notes]) -> dict[int, bytes]:
     """Return what every worker brought, by rank; `round` brings this worker's note and returns those of all.
 
     All of them in their order: the first one's turn is first.
@@ -73,11 +73,11 @@ def check_calls(calls: Mapping[int, Call], step: int) -> None:
         )
 
 
-ALONE = ({"sum", "end"}, {"update", "end"})
+ALONE = ({Word.SUM, Word.END}, {Word.UPDATE, Word.END})
 """A worker leaves the loop while others continue: the couriers find that, and say what to do about it."""
 
 
 def _said(call: Call) -> str:
-    if call.word == "end":
+    if call.word == Word.END:
         return "left its job"
     return f"called job.{call.word}" + (f" again, as sum {call.turn + 1} of its step," if call.turn else "")

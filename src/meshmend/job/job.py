@@ -45,6 +45,7 @@ from meshmend.job.evaluation import Chunks, Evaluation
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.frameworks.choose import framework_of, sharded_among, sharded_framework_of, source_of
 from meshmend.job.frameworks.draws import Draws, say_if_different
+from meshmend.job.reduction.footer import Word
 from meshmend.job.slices.optimizers import checked, of_torch
 from meshmend.job.slices.replica import Sharded
 from meshmend.job.state.values import from_bytes, to_bytes
@@ -204,9 +205,7 @@ class Job:
         training = self.training
         if count is None:
             if training.epoch is None:
-                raise JobError(
-                    "job.steps() without a number of steps is for the epochs of `for epoch in job.epochs(n)`"
-                )
+                raise JobError("job.steps() without a count works only inside `for epoch in job.epochs(n)`")
             count = training.lanes.first_step(training.epoch + 1)
         else:
             training.progress.until = count
@@ -237,7 +236,7 @@ class Job:
         With PyTorch objects the function calls `backward`, and `.grad` is filled with the sums over all lanes; what
         it returns (a loss, or nothing) is summed too.
         """
-        return self._summed(function, "sum")
+        return self._summed(function, Word.SUM)
 
     def update(self, function: Callable[..., Any]) -> Any:
         """The weights after this step: the shared optimizer's update with the sum of `function(lane)` over all lanes.
@@ -247,9 +246,9 @@ class Job:
         it, without a state. Arrays of numpy cannot be written to, and change with the next update: copy those that you
         want to keep.
         """
-        return self._summed(function, "update")
+        return self._summed(function, Word.UPDATE)
 
-    def _summed(self, function: Callable[..., Any], word: str) -> Any:
+    def _summed(self, function: Callable[..., Any], word: Word) -> Any:
         training, trees = self.training, None
         lanes, compute = training.round(word), partial(_computed, function, takes(function, 2), training)
         while True:
@@ -299,7 +298,7 @@ class Job:
             training.framework.drop()  # batch-norm statistics in training mode: no two workers have the same
             return found
 
-        done.run(self.rank, compute, partial(training.exchange, "evaluate"))
+        done.run(self.rank, compute, partial(training.exchange, Word.EVALUATE))
         result = done.all_rows() if rows else done.total()
         training.evaluated(done, result)
         return result
@@ -310,19 +309,19 @@ class Job:
         Every worker calls it at the same point, between two steps. It survives deaths like a sum: who dies before it is
         done is missing in the list, on every worker. A newcomer is in no list that was made before it joined.
         """
-        return self._gathered("gather", value)
+        return self._gathered(Word.GATHER, value)
 
-    def _gathered(self, word: str, value: Any) -> list[Any]:
+    def _gathered(self, word: Word, value: Any) -> list[Any]:
         found = self.training.exchange(word, to_bytes(value))
         return [from_bytes(found[rank]) for rank in sorted(found)]
 
     def broadcast(self, value: Any) -> Any:
         """The value of the first worker, on every worker; otherwise like `gather`."""
-        return self._gathered("broadcast", value)[0]
+        return self._gathered(Word.BROADCAST, value)[0]
 
     def barrier(self) -> None:
         """Wait until every worker has come here; otherwise like `gather`."""
-        self.training.exchange("barrier", b"")
+        self.training.exchange(Word.BARRIER, b"")
 
     def save(self, name: str, **metrics: Any) -> None:
         """Keep the state of the last commit as a checkpoint of this name ("best"), until it is saved again.

@@ -40,6 +40,7 @@ from meshmend.job.hints import Hints
 from meshmend.job.ledger import StepLedger
 from meshmend.job.protocol import Total
 from meshmend.job.reduction.base import NonFinite
+from meshmend.job.reduction.footer import Word
 from meshmend.job.replica import Replica
 from meshmend.job.sequence import SCRIPT, End
 from meshmend.job.session.session import WorkerSession
@@ -130,7 +131,7 @@ class Training:
         if self.began and self.epoch is None:
             self._hints.repeats(what, self.began)
 
-    def round(self, word: str = "") -> Generator[int, Any, Any]:
+    def round(self, word: Word | None = None) -> Generator[int, Any, Any]:
         """The lanes of this step that this worker is asked for; is sent their trees, and returns the sum.
 
         A step may have several such rounds. The state is known to all from the first one's total on, and handed to
@@ -150,6 +151,7 @@ class Training:
             try:
                 result = self._finished(replica, total, turn)
             except NotFinite as error:
+                self.session.messages.settle()  # it was the total that was not finite
                 if turn:
                     why = f"{error.reason}, in sum {turn + 1} of the step; only its first sum could be left out"
                     self.diverged = NotFinite(error.step, why, error.advice, skips=False)
@@ -214,7 +216,7 @@ class Training:
         if accounts[-1].save:
             self.saver.begin()
 
-    def exchange(self, word: str, data: bytes) -> dict[int, bytes]:
+    def exchange(self, word: Word, data: bytes) -> dict[int, bytes]:
         """What every worker brings, by rank: see `exchange.py`."""
         self._settle(word)
         return self.session.exchange(word, data)
@@ -238,7 +240,7 @@ class Training:
     def save(self, name: str, metrics: Mapping[str, float]) -> None:
         """Write the state of the last commit under a name; see `Job.save`."""
         check_name(name)
-        self._settle("save")
+        self._settle(Word.SAVE)
         if not self.passing:
             self.saver.together(self.session, self.rank, name, metrics)
 

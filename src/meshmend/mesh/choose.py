@@ -86,11 +86,13 @@ def plan(
     if collective != ALL_REDUCE or groups is not None or root is not None:
         if algorithm != AUTO or staged:
             given = f"algorithm={algorithm!r}" if algorithm != AUTO else "staged=True"
-            raise PlanError(f"{given} plans all-reduces over all chips: leave it out for others")
+            raise PlanError(f"{given} supports only all-reduces over all chips; omit it for other collectives")
         return plan_collective(mesh, collective, groups, root)
     if algorithm != AUTO:
         if staged:
-            raise PlanError(f"staged=True and algorithm={algorithm!r}: stages are one of auto's choices, so give one")
+            raise PlanError(
+                f"staged=True and algorithm={algorithm!r}: stages are among auto's choices, so give only one of them"
+            )
         return ALGORITHMS.find(algorithm, also=(AUTO,))(mesh).because("asked for by name")
     found: list[Found] = []
     for label, candidate in _candidates(mesh):

@@ -17,6 +17,7 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
+from meshmend.base.units import plural
 from meshmend.errors import MeshError
 from meshmend.mesh.cabling import MOST_CHIPS
 from meshmend.mesh.textproto import Message, count, count_in, message_in, messages, read, word_in, words
@@ -73,7 +74,7 @@ class _Mesh:
         topology = message_in(message, "device_topology")
         self.dims = tuple(count(side, "dims") for side in words(topology, "dims"))
         if len(self.dims) not in (2, 3):
-            raise MeshError(f"a mesh has {len(self.dims)} dims, and 2 or 3 can be planned for")
+            raise MeshError(f"a mesh has {plural(len(self.dims), 'dimension')}; only 2 or 3 are supported")
         _check_size(self.dims)
         kinds = words(topology, "dim_types") or words(topology, "types")
         if set(kinds) - {"RING", "LINE"}:
@@ -142,7 +143,9 @@ def _laid_out(graph: Message, meshes: dict[str, Message]) -> str:
     for a, here, b, there, channels in joins:
         ends = sorted((_moved(here, at[a]), _moved(there, at[b])))
         if _apart(*ends) != 1:
-            raise MeshError("its connections do not join the rims of meshes that lie side by side: they fit on no grid")
+            raise MeshError(
+                "its connections do not join the rims of meshes that lie side by side: they do not fit on a grid"
+            )
         cables[ends[0], ends[1]] = cables.get((ends[0], ends[1]), 0) + channels
     return _text([(part, at[key]) for key, part in parts.items()], cables)
 
@@ -157,7 +160,7 @@ def _beside(old: Key, new: Key, parts: dict[Key, _Mesh], at: dict[Key, Place], j
         between = [join for join in joins if {join.a, join.b} == {old, new}]
         if all(_apart(_moved(join.here, spots[join.a]), _moved(join.there, spots[join.b])) == 1 for join in between):
             return offset
-    raise MeshError("its connections do not join the rims of meshes that lie side by side: they fit on no grid")
+    raise MeshError("its connections do not join the rims of meshes that lie side by side: they do not fit on a grid")
 
 
 def _text(parts: list[tuple[_Mesh, Place]], cables: dict[tuple[Place, Place], int]) -> str:
@@ -168,7 +171,7 @@ def _text(parts: list[tuple[_Mesh, Place]], cables: dict[tuple[Place, Place], in
     _check_size(size)
     flat = max(len(part.dims) for part, _ in moved) == 2 and size[2] == 1
     if len(moved) > 1 and any(any(part.wrap) for part, _ in moved):
-        raise MeshError("a mesh of several has a RING: rings inside a part of a larger grid cannot be planned for")
+        raise MeshError("one of several meshes has a RING dimension, which is not supported inside a larger grid")
     words = ["x".join(map(str, size[: 2 if flat else 3]))]
     if any(moved[0][0].wrap):
         words.append("wrap=" + "".join(axis for axis, ring in zip("xyz", moved[0][0].wrap, strict=False) if ring))
@@ -178,7 +181,7 @@ def _text(parts: list[tuple[_Mesh, Place]], cables: dict[tuple[Place, Place], in
     for number, (part, at) in enumerate(moved):
         for chip in product(*(range(begin, begin + side) for begin, side in zip(at, (*part.dims, 1)[:3], strict=True))):
             if chip in owner:
-                raise MeshError("its connections put two meshes in the same place: they fit on no grid")
+                raise MeshError("its connections put two meshes in the same place: they do not fit on a grid")
             owner[chip] = number
     most = max([*(part.channels for part, _ in moved), *cables.values()])
 
@@ -213,4 +216,4 @@ def _key(reference: Message) -> tuple[str, str]:
 def _check_size(dims: Sequence[int]) -> None:
     if math.prod(dims) > MOST_CHIPS:
         size = "x".join(map(str, dims))
-        raise MeshError(f"a grid of {size} has {math.prod(dims):,} chips, and {MOST_CHIPS:,} are the most")
+        raise MeshError(f"a grid of {size} has {math.prod(dims):,} chips; at most {MOST_CHIPS:,} are supported")

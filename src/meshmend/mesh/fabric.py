@@ -83,7 +83,7 @@ class Fabric(Cabling):
         slow, usual = {self.link(link): Fraction(speed) for link, speed in self.slow}, self.usual
         for speed in (*usual, *slow.values()):
             if not 0 < speed <= 1:
-                raise MeshError(f"a link at {float(speed):g} of its speed: give a part above 0 and at most 1")
+                raise MeshError(f"a link at {float(speed):g} of its speed: give a fraction above 0 and at most 1")
         kept = frozenset(
             ((a, b), speed)
             for (a, b), speed in slow.items()
@@ -196,7 +196,7 @@ class Fabric(Cabling):
         sizes = tuple(len(p) for p in self.components)
         listed = ", ".join(map(str, sizes[:8])) + (", …" if len(sizes) > 8 else "")
         raise Disconnected(
-            f"the live chips of {self} fall apart into {len(sizes)} components of {listed} chips: "
+            f"the live chips of {self} form {len(sizes)} disconnected components of {listed} chips: "
             "continue with the largest by mesh.largest() (--largest on the command line)\n"
             + text_map(self, components=True),
             sizes,

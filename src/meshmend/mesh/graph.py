@@ -187,7 +187,7 @@ def _check(pairs: Iterable[tuple[Any, ...]]) -> None:
         raise MeshError(f"{len(links):,} chips are more than {MOST_CHIPS:,}, the most a mesh may have")
     most = max(links, key=lambda chip: len(links[chip]))
     if len(links[most]) > len(WAYS):
-        raise MeshError(f"chip {most} has {len(links[most])} links, and {len(WAYS)} are the most that a chip may have")
+        raise MeshError(f"chip {most} has {len(links[most])} links, but a chip may have at most {len(WAYS)}")
 
 
 def _chip(chip: int | Chip) -> Chip:

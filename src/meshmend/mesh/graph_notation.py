@@ -68,9 +68,9 @@ def speed_of(value: object) -> Fraction:
     except (ValueError, ZeroDivisionError):
         speed = Fraction(0)
     if not 0 < speed <= 1:
-        raise MeshError(f"a link with a speed of {value}: give a number above 0 and at most 1, a whole link's")
+        raise MeshError(f"a link with a speed of {value}: give a number above 0 and at most 1 (full speed)")
     if speed.denominator > FINEST:
-        raise MeshError(f"a speed of {value} is finer than thousandths: round it, such as {float(speed):.3f}")
+        raise MeshError(f"a speed of {value} is finer than thousandths: round it, for example to {float(speed):.3f}")
     return speed
 
 

@@ -40,7 +40,7 @@ class Mesh(Fabric, Grid):
     def parse(cls, text: str) -> Mesh:
         """Read the notation, e.g. `16x32 -4x2@6,12` or `8x8x8 wrap=xyz -host@0,0,3 ~0.5@3,4,0:3,5,0`."""
         if is_graph(text):
-            raise MeshError(f"{Graph.parse(text)} is a graph, and a grid is needed: give ROWSxCOLS, such as 16x32")
+            raise MeshError(f"{Graph.parse(text)} is a graph, but a grid is needed: give ROWSxCOLS, such as 16x32")
         grid, dead, slow = parse(text)
         try:
             axes = tuple(slow.axes.get(axis, Fraction(1)) for axis in range(len(grid.dims)))
@@ -109,7 +109,9 @@ class Mesh(Fabric, Grid):
             return Broken(dead.chips, dead.links, {})
         found = read_slow(self, word, word)
         if found.axes:
-            raise MeshError(f"cannot fail {word!r}: an axis is slow from the beginning, so give it to Mesh.parse")
+            raise MeshError(
+                f"cannot fail {word!r}: the speed of an axis is fixed when the mesh is made, so give it to Mesh.parse"
+            )
         return Broken([], [], found.links)
 
 

@@ -160,10 +160,12 @@ def read_slow(grid: Grid, token: str, text: str, at: int = 0) -> Slow:
     if not m:
         _refuse(text, token, at, SLOW)
     if not 0 < speed <= 1:
-        _refuse(text, token, at, f"a speed of {m[1]} was given: it is above 0 and at most 1, the speed of a whole link "
+        _refuse(text, token, at, f"a speed of {m[1]} was given: it is above 0 and at most 1, full speed "
                 "(write a dead link as -link@CHIP:CHIP)")  # fmt: skip
     if speed.denominator > FINEST:
-        _refuse(text, token, at, f"a speed of {m[1]} is finer than thousandths: round it, such as {float(speed):.3f}")
+        _refuse(
+            text, token, at, f"a speed of {m[1]} is finer than thousandths: round it, for example to {float(speed):.3f}"
+        )
     if m[2]:
         axis = AXES.index(m[2])
         if axis >= len(grid.dims):

@@ -59,7 +59,7 @@ class Numbering(Cabling):
         wrap = tuple(bool(wrapped) for wrapped in self.wrap) + (False,) * (len(AXES) - len(self.wrap))
         for name, size, wrapped, axis in zip(SIDES, (self.rows, self.cols, self.layers), wrap, AXES, strict=True):
             if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
-                raise MeshError(f"a mesh needs {name} of at least 1, not {size!r}")
+                raise MeshError(f"a mesh needs at least 1 {name[:-1]}, not {size!r}")
             if wrapped and size < 3:
                 raise MeshError(
                     f"wrap={axis} joins the ends of a side of {size}, which are neighbours already: "
@@ -96,7 +96,7 @@ class Numbering(Cabling):
         """The chip, or a `MeshError` if it lies outside the grid."""
         if len(chip) != len(self.dims):
             raise MeshError(
-                f"chip {chip_text(chip)} has {len(chip)} coordinates, and a chip of {self.size_text} has "
+                f"chip {chip_text(chip)} has {len(chip)} coordinates, but a chip of {self.size_text} has "
                 f"{len(self.dims)}: give {', '.join(side[:-1] for side in SIDES[: len(self.dims)])}"
             )
         if not all(0 <= place < size for place, size in zip(chip, self.dims, strict=True)):

@@ -37,7 +37,7 @@ def check(grid: Cabling, seed: int, counts: dict[str, float]) -> None:
         known = ", ".join(["chips", "links", *(f"{kind}s" for kind in _kinds(grid) if kind != "chip")])
         raise MeshError(f"cannot fail {', '.join(unknown)} at random: choose from {known}")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise MeshError(f"seed={seed!r}: a seed is a whole number from 0 up")
+        raise MeshError(f"seed={seed!r}: expected a whole number, 0 or more")
 
 
 def pick(grid: Cabling, kind: str, number: float, random: np.random.Generator) -> Picked:

@@ -52,7 +52,7 @@ def word_in(message: Message, field: str) -> str:
 def count(value: str, field: str, least: int = 1) -> int:
     """A word as a whole number."""
     if not re.fullmatch(r"[0-9]{1,9}", value) or int(value) < least:
-        raise MeshError(f"{field} has {value!r}, where a whole number from {least} on is needed")
+        raise MeshError(f"{field} has {value!r}, expected a whole number, {least} or more")
     return int(value)
 
 
@@ -63,7 +63,7 @@ def count_in(message: Message, field: str, least: int = 1) -> int:
 
 def _only(values: list[Some], field: str) -> Some:
     if len(values) != 1:
-        raise MeshError(f"the field {field} is missing where one is needed, or given twice")
+        raise MeshError(f"the field {field} is missing or given twice")
     return values[0]
 
 

@@ -127,7 +127,7 @@ def lanes_and_ranks(ledger: Ledger, rows: Sequence[Row]) -> Iterator[str]:
     for step, turn, by in islice(wrong, MOST):
         total, who, where = _lanes(by), _who(by), f"step {step}" + (f", sum {turn + 1}" if turn else "")
         if total < lanes:
-            yield f"{where}: {_range('lane', total, lanes - 1, past=True)} counted by nobody ({who})"
+            yield f"{where}: {_range('lane', total, lanes - 1, past=True)} not counted by any worker ({who})"
         else:
             yield f"{where}: {total} lanes were counted where there are {lanes}, so some twice ({who})"
     yield from islice(_strangers(ledger, rows), MOST)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from meshmend.report.victims import Victim
+from meshmend.report.victims import how
 from meshmend.telemetry import (
     Began,
     Committed,
@@ -119,7 +119,7 @@ class Roster:
                 continue  # its replacement has been started already
             if worker.condition is not Condition.DEAD:
                 worker.deaths += 1
-                worker.last_death = Victim([event]).words().partition(f"{rank} ")[2] or "lost with its host"
+                worker.last_death = "lost with its host" if event.what is Component.HOST else how(event)
             self._move([rank], Condition.DEAD, event.time)
 
     def _committed(self, event: Committed | Steps) -> None:

@@ -59,12 +59,12 @@ class Victim:
         died = [event for event in self.events if isinstance(event, Died)]
         died.sort(key=lambda event: (event.how.value, event.time))
         if not struck:
-            return f"{_name(died[0])} {_how(died[0])}"
+            return f"{_name(died[0])} {how(died[0])}"
         first = min(struck, key=lambda event: event.time)
         if first.fault not in ("kill", first.what.name.lower()):
             return f"{_name(first)} {first.fault}"
         same = [event for event in died if event.what == first.what]
-        return f"{_name(first)} {_how(same[0])}" if same else _name(first)
+        return f"{_name(first)} {how(same[0])}" if same else _name(first)
 
 
 def key_of(event: Failure) -> tuple[object, ...]:
@@ -85,7 +85,8 @@ def _name(event: Failure) -> str:
     return f"{what} {event.rank}" if own else f"{what} of worker {event.rank}"
 
 
-def _how(event: Died) -> str:
+def how(event: Died) -> str:
+    """Say how something died, as in "SIGKILL"."""
     match event.how:
         case How.EXIT:
             return f"exit status {event.value}"

@@ -2,7 +2,7 @@
 
 Every sentence of the launcher about a run in progress is here, made from a typed message of the supervisor
 (`supervisor/messages.py`) or its own (`news.py`); nothing depends on the wording. Couriers print a few lines themselves
-(`base/courier_lines.py`), which are shown as they are. A sentence says what happened, to which worker, and what
+(`base/marked_lines.py`), which are shown as they are. A sentence says what happened, to which worker, and what
 follows, so that it is clear at 3 a.m. and can be pasted into a search engine.
 """
 
@@ -153,8 +153,8 @@ def sentence(message: Message) -> str:
         case JoinFailed(ranks=ranks):
             who = f"{workers(ranks)} cannot join: the couriers of a new world do not come up"
             return f"{who} (output/couriers.log has what mpirun printed); trying again"
-        case GivenUp(rank=rank, attempts=attempts):
-            return f"worker {rank} failed {attempts} times without completing a step; continuing without it"
+        case GivenUp(rank=rank, restarts=times):
+            return f"worker {rank} was restarted {times} times without completing a step; continuing without it"
         case Replacing(rank=rank):
             return f"starting a new worker {rank} in its place"
         case AllStill():

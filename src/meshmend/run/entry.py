@@ -24,26 +24,35 @@ from meshmend.run.news import AttachingInstead, Done, HostAnnounced, HostRefused
 from meshmend.run.spec import VERSION, RunSpec, begun, load_saved
 from meshmend.telemetry import Began, Died, Ended, Formed, own, read, steps_done, unwritable
 
+OTHER = "stop that launcher first, or give another --name"
+
 
 def launch(spec: RunSpec) -> int:
     """Start a run; return the exit status, 0 if the job finished."""
     check(spec)
-    if begun(spec.run) and _failed_at_once(spec.folder):
-        return resume(spec)  # a mistake was corrected, and the name is used again
-    if begun(spec.run):
-        raise JobError(
-            f"{spec.folder} already holds a run: continue it with --resume {spec.run}, or give another --name"
-        )
     clean_stale()
-    with manage(spec.run, "stop that launcher first, or give another --name"):
+    with manage(spec.run, OTHER):
+        # With the lock, not before: another launcher of this name may have begun a run meanwhile, and even ended it.
+        if begun(spec.run):
+            if not _failed_at_once(spec.folder):
+                raise _taken(spec)
+            own(spec.folder)
+            return _resume(spec.without_additions())  # a mistake was corrected, and the name is used again
         _require_free_name(spec.run)
+        require_alone(spec.run, spec.folder, advice=OTHER)
         require_tolerance()
         own(spec.folder)
         launcher = Launcher(spec)
         with beating(spec.folder), _disk_errors(spec):
             launcher.pool.open()
-            spec.save()
+            if not spec.claim():  # a launcher on another host, which does not see the lock, was faster
+                launcher.pool.close()
+                raise _taken(spec)
             return _summarized(launcher, launcher.run())
+
+
+def _taken(spec: RunSpec) -> JobError:
+    return JobError(f"{spec.folder} already holds a run: continue it with --resume {spec.run}, or give another --name")
 
 
 def _failed_at_once(folder: Path) -> bool:
@@ -59,10 +68,15 @@ def resume(spec: RunSpec) -> int:
     own(spec.folder)
     clean_stale()
     with manage(spec.run):
-        require_alone(spec.run, spec.folder)
-        _require_no_workers(spec)
-        with beating(spec.folder):
-            return _resumed(spec)
+        return _resume(spec)
+
+
+def _resume(spec: RunSpec) -> int:
+    """Resume a run whose lock this process holds."""
+    require_alone(spec.run, spec.folder)
+    _require_no_workers(spec)
+    with beating(spec.folder):
+        return _resumed(spec)
 
 
 def _resumed(spec: RunSpec) -> int:
@@ -144,7 +158,7 @@ def _unanswered(spec: RunSpec) -> str:
     """What to do about a launcher that is alive, and has not answered when hosts were announced to it."""
     if where := address(spec.folder):
         return f"its door at {where} cannot be reached from here, so give --add-host on the host of that launcher"
-    return f"it lets no hosts in, so stop it and use --resume {spec.run} --hosts with all of them"
+    return f"it does not accept new hosts, so stop it and use --resume {spec.run} --hosts with all of them"
 
 
 def _attached(spec: RunSpec, add: Sequence[Host] = ()) -> int:

@@ -40,16 +40,22 @@ class RunningLauncher:
 @contextlib.contextmanager
 def beating(folder: Path, note: RunningLauncher | None = None) -> Iterator[None]:
     """Be the launcher of the run in this folder, for other hosts to see."""
-    path, ended = folder / NOTE, threading.Event()
+    path, ended, mine = folder / NOTE, threading.Event(), note or RunningLauncher()
+
+    def write() -> None:
+        path.write_text(json.dumps(asdict(mine)))
 
     def beat() -> None:
         while not ended.wait(HEARTBEAT):
             with contextlib.suppress(OSError):  # the file system is unavailable for a moment
-                os.utime(path)
+                try:
+                    os.utime(path)
+                except FileNotFoundError:
+                    write()  # a launcher that began at the same moment had its own note there, and was refused
 
     with contextlib.suppress(OSError):  # a full disk is reported elsewhere, and must not prevent training
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(asdict(note or RunningLauncher())))
+        write()
     thread = threading.Thread(target=beat, name="meshmend heartbeat", daemon=True)
     thread.start()
     try:
@@ -57,8 +63,10 @@ def beating(folder: Path, note: RunningLauncher | None = None) -> Iterator[None]
     finally:
         ended.set()
         thread.join()
-        with contextlib.suppress(OSError):
-            path.unlink()
+        found = _look(folder)
+        if found is None or found[0] == mine:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 def require_alone(

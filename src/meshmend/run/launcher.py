@@ -159,7 +159,7 @@ class Launcher:
         changes, added = self.pool.look(), self.new_hosts.look()
         self.spec = self._journal.spec = self.pool.spec
         reachable = frozenset(host for host in self.pool.agents if self.pool.has(host))
-        self._keep_warm(reachable, {host for host, _ in changes})
+        self._keep_warm(reachable, {change.host for change in changes})
         number, self._signal = self._signal, 0
         expelled, self._expelled = self._expelled, {}
         checkpoint, self._checkpoint = self._checkpoint, None
@@ -227,9 +227,6 @@ class Launcher:
                 self.console.tell(message)
             case actions.Adopt(host=host, ranks=ranks):
                 self._tell(host, messages.Adopt(ranks=ranks))
-                if self.pool.has(host):  # what follows for this host must not be of an attempt before its workers'
-                    found = (view.attempt for view in self.pool.agents[host].look())
-                    self.state.attempt = max([self.state.attempt, *found])
             case actions.Start():
                 self._start(action)
             case actions.Kill(rank=rank, host=host, cause=cause):

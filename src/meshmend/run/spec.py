@@ -5,6 +5,7 @@ A spec is data. Checks that need files or a plan are in checks.py.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from typing import Any
 
 from meshmend.base.schema import field_values
 from meshmend.errors import FormatError, JobError
+from meshmend.job.checkpoints.interval import read_interval
 from meshmend.job.progress import seconds_between
 from meshmend.run.clusters.hosts import HERE, Host, parse_hosts, spread
 from meshmend.run.supervisor.policies import POLICIES
@@ -65,7 +67,7 @@ class RunSpec:
         if self.workers < 1 or self.spares < 0:
             raise JobError(f"{self.workers} workers and {self.spares} spares: at least 1 worker is needed")
         if not 0 <= self.warm <= MOST_WARM:
-            raise JobError(f"--warm {self.warm}: expected a number from 0 to {MOST_WARM}, of processes on each host")
+            raise JobError(f"--warm {self.warm}: expected 0 to {MOST_WARM} processes per host")
         if max(self.ranks, sum(host.slots for host in self.places)) > MOST_RANKS:
             raise JobError(f"{self.workers} workers and {self.spares} spares: a run can have at most {MOST_RANKS:,}")
         if not 1 <= self.least <= self.workers:
@@ -79,6 +81,7 @@ class RunSpec:
         if POLICIES[self.on_failure].needs_spares and not self.spares:
             raise JobError(f"--on-failure {self.on_failure} needs --spares 1 or more")
         seconds_between(self.log_every)
+        read_interval(self.every)
         check_name(self.run)
 
     @property
@@ -119,13 +122,34 @@ class RunSpec:
 
     def save(self) -> None:
         """Write `run.json`."""
-        text = json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / "run.json.new").write_text(text)
+            (self.folder / "run.json.new").write_text(self._text())
             os.replace(self.folder / "run.json.new", self.folder / "run.json")
         except OSError as error:
             raise unwritable(self.folder / "run.json", error, self.run) from None
+
+    def claim(self) -> bool:
+        """Write `run.json` unless there is one; of several processes, on whichever hosts, one succeeds."""
+        path = self.folder / "run.json"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = path.open("x")
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise unwritable(path, error, self.run) from None
+        try:
+            with file:
+                file.write(self._text())
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise unwritable(path, error, self.run) from None
+        return True
+
+    def _text(self) -> str:
+        return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1)
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,14 @@ def noisy(lane: Any, draws: Draws) -> Any:
 
 
 def with_key(lane: Any, draws: Draws) -> Any:
-    jax = pytest.importorskip("jax")
+    import jax
+
     return jax.numpy.sum(lane + jax.random.uniform(draws.key, lane.shape), 0)
 
 
 def with_generator(lane: Any, draws: Draws) -> Any:
-    torch = pytest.importorskip("torch")
+    import torch
+
     return (lane + torch.rand(lane.shape, generator=draws.generator).numpy()).sum(0)
 
 

@@ -59,8 +59,9 @@ def test_what_gives_nan_for_a_slice_only_does_not() -> None:
 
 
 def optax_transformations() -> dict[str, tuple[Any, bool]]:
-    jax, optax = pytest.importorskip("jax"), pytest.importorskip("optax")
-    contrib = pytest.importorskip("optax.contrib")
+    import jax
+    import optax
+    from optax import contrib
 
     def matrices(params: Any) -> Any:
         return jax.tree.map(lambda leaf: leaf.ndim > 1, params)

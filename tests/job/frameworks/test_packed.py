@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from meshmend.job.device.packing_plain import PlainPacking
 from meshmend.job.device.stand_in import StandIn
+from meshmend.job.frameworks.torch.sums import TorchSums
 from meshmend.job.reduction.base import Reduction
 from meshmend.job.reduction.exact import ExactResult
 from meshmend.job.reduction.float32 import Float32
 from meshmend.job.reduction.packing import Addresses, DevicePart, DeviceTotal, Packing
-
-torch = pytest.importorskip("torch")
-
-from meshmend.job.frameworks.torch.sums import TorchSums  # noqa: E402
 
 
 class Part(DevicePart):

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import meshmend as mm
 from meshmend.errors import JobError
 
-torch = pytest.importorskip("torch")
 X = np.random.default_rng(1).normal(size=(64, 12)).astype(np.float32)
 CLASSES = {
     "SGD": {"lr": 1e-4, "momentum": 0.9, "dampening": 0.5}, "Adam": {}, "AdamW": {"amsgrad": True}, "Adagrad": {},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from meshmend.job.protocol import (
     Begin,
     Collective,
+    Divergence,
     Enlist,
     Failure,
     Gather,
@@ -17,10 +19,13 @@ from meshmend.job.protocol import (
     Reduce,
     Revoke,
     Round,
+    RoundKind,
     Shrink,
     Steps,
     Total,
+    Verdict,
     Work,
+    check,
     run_member,
 )
 
@@ -41,6 +46,25 @@ def test_a_round_is_a_value_that_work_and_reduce_carry() -> None:
     assert work == Work(expected, (0, 1, 2)) and hash(expected) == hash(Round(0, 3))
     assert steps.send(None) == Reduce(expected)
     assert steps.send(Total([1, 1, 1], {0: 5}, 0)) == Work(Round(1, 3), (0, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("leaving", "noted", "kind", "verdict"),
+    [
+        (0, 0, RoundKind.SUM, Verdict.COMMIT),
+        (0, 2, RoundKind.EXCHANGE, Verdict.COMMIT),
+        (1, 1, RoundKind.EXCHANGE, Verdict.COMMIT),  # a newcomer's note, while the other one waits at the end
+        (2, 0, RoundKind.END, Verdict.LEAVE),
+        (1, 0, RoundKind.SUM, None),
+    ],
+)
+def test_what_members_bring_tells_what_a_round_was_for(
+    leaving: int, noted: int, kind: RoundKind, verdict: Verdict | None
+) -> None:
+    total = Total([0, 0] if leaving else [1, 1], {0: 5, 1: 5}, leaving, noted=noted)
+    assert total.kind is kind
+    with pytest.raises(Divergence, match="1 of 2 workers left") if verdict is None else nullcontext():
+        assert check(total, 0) is verdict
 
 
 @pytest.mark.parametrize("failures", [0, 1, 3])

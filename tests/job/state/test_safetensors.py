@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes
 
 from meshmend.errors import FormatError, JobError
-from meshmend.job.checkpoints.checkpoints import CheckpointInterval
+from meshmend.job.checkpoints.interval import CheckpointInterval
 from meshmend.job.frameworks.arrays import TreeState, leaves_of, rebuilt
 from meshmend.job.state import safetensors as checkpoint
 from meshmend.job.state.safetensors import KINDS, Background, latest
@@ -490,7 +490,18 @@ def test_writing_does_not_stop_the_training(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("every", "cost", "seconds"),
-    [("60s", 9, 60), ("5min", 9, 300), ("2h", 9, 7200), ("0.5 s", 9, 0.5), ("auto", 0, 30), ("auto", 4, 400)],
+    [
+        ("60s", 9, 60),
+        ("60S", 9, 60),
+        ("500ms", 9, 0.5),
+        ("5min", 9, 300),
+        ("2h", 9, 7200),
+        ("2d", 9, 172_800),
+        ("0.5 s", 9, 0.5),
+        ("auto", 0, 30),
+        ("auto", 4, 400),
+        ("", 4, 400),
+    ],
 )
 def test_pace_in_time(every: str, cost: float, seconds: float) -> None:
     now = 1000.0
@@ -513,7 +524,7 @@ def test_pace_in_steps() -> None:
 
 
 @pytest.mark.parametrize(
-    "every", ["", "0", "0s", "-5s", "1.5", "5 minutes", "s", "60S", "nan", "infs", "auto5", "1e3s"]
+    "every", [" 0", "0", "0s", "-5s", "1.5", "5 minutes", "s", "60 S.", "nan", "infs", "auto5", "²", "9" * 5000]
 )
 def test_pace_that_cannot_be(every: str) -> None:
     with pytest.raises(JobError, match=r"^checkpoints every '.*': .* 60s .* 100, or auto$"):

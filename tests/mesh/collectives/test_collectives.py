@@ -138,7 +138,10 @@ def test_a_broadcast_begins_where_it_is_told() -> None:
             r"no root to choose: leave --root out \(given: 0,0\)",
         ),
         ({"collective": "all_gather", "groups": mm.tile(2, 2)}, "all_gather is planned for all live chips"),
-        ({"collective": "all_gather", "algorithm": "ring"}, "algorithm='ring' plans all-reduces over all chips"),
+        (
+            {"collective": "all_gather", "algorithm": "ring"},
+            "algorithm='ring' supports only all-reduces over all chips",
+        ),
         ({"groups": "2x2"}, r"groups='2x2': give the tile .*mm.tile\(2, 2\)"),
     ],
 )
@@ -150,7 +153,7 @@ def test_what_cannot_be_planned_is_refused_in_a_sentence(options: dict[str, Any]
 
 @pytest.mark.parametrize("name", ["reduce_scatter", "all_gather", "all_to_all"])
 def test_more_chips_than_tables_fit_are_refused(name: str) -> None:
-    with pytest.raises(mm.PlanError, match="trees for each of 65,536 chips, and 4,096 are the most"):
+    with pytest.raises(mm.PlanError, match="trees for each of 65,536 chips, but at most 4,096"):
         mm.plan("256x256", collective=name)
 
 
@@ -173,7 +176,7 @@ def test_parts_of_another_shape_are_refused() -> None:
 
 def test_paths_beyond_count_are_refused() -> None:
     plan = mm.plan("17x17", collective="all_to_all")
-    with pytest.raises(mm.PlanError, match=r"paths of an all_to_all .* too many for the clock"):
+    with pytest.raises(mm.PlanError, match=r"paths of an all_to_all .* too many to schedule"):
         plan.schedule()
 
 

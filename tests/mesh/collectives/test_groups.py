@@ -109,7 +109,7 @@ def test_groups_are_positions_of_tiles() -> None:
         ("4x4", (4, 4), "one tile of 4x4 covers all of 4x4, so that no chip has a peer: give a smaller tile"),
         ("8x8", (2, 2, 2), "a tile of 2x2x2 has 3 sides, and 8x8 has 2: give rows, cols"),
         ("4x4 -chip@0,0 -chip@0,2 -chip@2,0", (2, 2), "1 has all chips alive, and a sum needs at least 2"),
-        ("4x1 -link@0,0:1,0", (2, 1), "fall apart into 2 components"),
+        ("4x1 -link@0,0:1,0", (2, 1), "2 disconnected components"),
     ],
 )
 def test_tiles_that_do_not_fit_are_refused_in_a_sentence(text: str, tile: tuple[int, ...], says: str) -> None:
@@ -127,7 +127,7 @@ def test_a_link_that_many_groups_share_has_a_part_for_each(monkeypatch: pytest.M
 
 def test_a_bound_over_slow_links_counts_what_they_are_worth() -> None:
     slow = "4x4 " + " ".join(f"~0.5@{row},1:{row},2" for row in range(4))
-    assert "links worth 6 whole ones join" in mm.plan(slow, groups=mm.tile(2, 2)).bound.reason
+    assert "links worth 6 full ones join" in mm.plan(slow, groups=mm.tile(2, 2)).bound.reason
 
 
 @pytest.mark.parametrize("dims", [(2,), (2, 2, 2, 2), (2, 0), (2.0, 2), ("2", 2), (True, 2)])

@@ -122,7 +122,7 @@ def test_a_broken_trace_is_found() -> None:
 
 def test_what_does_not_fit_says_the_limit_and_what_would() -> None:
     with pytest.raises(
-        PlanError, match=r"500,000 transfers, and this plan of \d+ flows has [\d,]+: .* such as --flows 16"
+        PlanError, match=r"500,000 transfers, but this plan of \d+ flows has [\d,]+: .* such as --flows 16"
     ):
         chakra_traces(plan("16x16 -2x2@2,2", algorithm="ring"), 1e8)
     made = ALGORITHMS["trees"](Mesh(3, 3), flows=3)

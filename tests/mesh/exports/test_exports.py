@@ -86,7 +86,9 @@ def test_the_interpreter_finds_what_is_wrong(before: str, after: str, words: str
 
 
 def test_a_plan_that_does_not_fit_says_the_limit_and_what_would() -> None:
-    with pytest.raises(PlanError, match=r"32 fit, and this plan has \d+ flows: plan with fewer, such as --flows 32"):
+    with pytest.raises(
+        PlanError, match=r"at most 32, but this plan has \d+ flows: plan with fewer, such as --flows 32"
+    ):
         mscclpp_json(plan("8x8 -2x2@2,2", algorithm="trees"))
     with pytest.raises(PlanError, match=r"64 steps per threadblock in 8 channels.*such as --flows 32"):
         msccl_xml(plan("16x18", algorithm="ring"))

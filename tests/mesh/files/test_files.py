@@ -174,10 +174,10 @@ def test_the_command_line_writes_and_proves_all_of_them(tmp_path: Path, capsys: 
         assert main(["plan", *words, "--json", path]) == 0
         assert f"wrote  {path}" in capsys.readouterr().out
         assert main(["verify", path]) == 0
-        assert "schedule  right" in capsys.readouterr().out
+        assert "schedule  correct" in capsys.readouterr().out
     save(plan("3x3").schedule(20), table)
     assert main(["verify", table]) == 0
-    assert "schedule  right" in capsys.readouterr().out
+    assert "schedule  correct" in capsys.readouterr().out
     assert main(["verify", table, "--chunks", "3"]) != 0
     assert "leave out --chunks" in capsys.readouterr().err
 

@@ -84,6 +84,6 @@ def test_a_cut_tighter_than_single_chips_is_found_and_named(text: str, value: fl
 
 
 def test_pieces_have_no_bound() -> None:
-    with pytest.raises(Disconnected, match=r"2 components of 6, 3 chips") as caught:
+    with pytest.raises(Disconnected, match=r"2 disconnected components of 6, 3 chips") as caught:
         bound(Mesh.parse("3x4 -3x1@0,1"))
     assert caught.value.sizes == (6, 3)

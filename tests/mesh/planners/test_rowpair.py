@@ -1,4 +1,4 @@
-"""Row pairs: right round every hole that leaves a whole pair, about 1.0 B unless the hole lies at the rim."""
+"""Row pairs: right around every hole that leaves a whole pair, about 1.0 B unless the hole lies at the rim."""
 
 from __future__ import annotations
 

@@ -167,8 +167,8 @@ def test_a_chip_of_the_wrong_group_is_refused() -> None:
 
 def test_an_unknown_collective_and_broken_tables_are_refused() -> None:
     plan, schedule = PLANS[2], SCHEDULES[2]
-    assert "is none of all_reduce" in refusal(replace(plan, collective="gossip"))
-    assert "is none of all_reduce" in refusal(replace(schedule, collective="gossip"))
+    assert "is not one of all_reduce" in refusal(replace(plan, collective="gossip"))
+    assert "is not one of all_reduce" in refusal(replace(schedule, collective="gossip"))
     assert "share is not an array of numbers" in refusal(replace(plan, share=plan.root))
     assert "owner is not a flat array" in refusal(replace(schedule, owner=schedule.owner[1:]))
     assert "expected" in refusal(replace(schedule, cut=schedule.cut * 2))

@@ -119,7 +119,7 @@ def test_refusals_name_chip_chunk_and_slot() -> None:
 def test_contention_and_dead_links_are_refused() -> None:
     good = plan("4x4 -link@0,0:0,1", algorithm="trees").schedule(40)
     same_slot = np.flatnonzero(good.slot == good.slot[0])
-    with pytest.raises(VerifyError, match="carries another in this slot"):
+    with pytest.raises(VerifyError, match="carries another chunk in this slot"):
         verify(change(good, int(same_slot[0]), link=good.link[same_slot[1]]))
     with pytest.raises(VerifyError, match="dead or does not exist"):
         verify(change(good, 0, link=1))

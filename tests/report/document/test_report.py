@@ -146,7 +146,7 @@ def test_findings_and_damage_are_in_it(folder: Path) -> None:
     assert "line 6 is not an event" in as_markdown(story(read_history(str(folder))))
     other = written(folder.parent / "other", events)
     text = as_markdown(story(read_history(str(other))))
-    assert "NOT clean" in text and "step 7: lane 3 was counted by nobody" in text
+    assert "NOT clean" in text and "step 7: lane 3 was not counted by any worker" in text
 
 
 def test_without_matplotlib_the_report_says_what_to_install(folder: Path, tmp_path: Path) -> None:

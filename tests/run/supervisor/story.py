@@ -31,7 +31,15 @@ from meshmend.run.supervisor.actions import (
     Start,
 )
 from meshmend.run.supervisor.messages import Message
-from meshmend.run.supervisor.observations import Cause, CourierState, HostChange, Observations, RankSeen, WorkerError
+from meshmend.run.supervisor.observations import (
+    Cause,
+    ChangedHost,
+    CourierState,
+    HostChange,
+    Observations,
+    RankSeen,
+    WorkerError,
+)
 
 POLL = 0.02
 KILLED = -9
@@ -92,7 +100,7 @@ class Run:
     finish: Finish | None = None
     on_open: Callable[[OpenWorld], None] = lambda _: None
     """What befalls every world that is opened."""
-    _changes: list[tuple[str, HostChange]] = field(default_factory=list)
+    _changes: list[ChangedHost] = field(default_factory=list)
     _processes: int = 1000
 
     def turn(self, after: float = POLL, **seen: Any) -> Orders:
@@ -181,17 +189,17 @@ class Run:
         """These hosts do not answer any more, and are given up."""
         return self._change(HostChange.LOST, hosts)
 
-    def replaces_agent(self, *hosts: str) -> Run:
-        """The agents of these hosts were lost, and others are there."""
-        return self._change(HostChange.AGENT_REPLACED, hosts)
+    def replaces_agent(self, *hosts: str, attempt: int = 0) -> Run:
+        """The agents of these hosts were lost, and others are there, which have found workers of this attempt."""
+        return self._change(HostChange.AGENT_REPLACED, hosts, attempt)
 
-    def finds(self, *hosts: str) -> Run:
-        """These lost hosts answer again."""
-        return self._change(HostChange.BACK, hosts)
+    def finds(self, *hosts: str, attempt: int = 0) -> Run:
+        """These lost hosts answer again, with old workers of this attempt."""
+        return self._change(HostChange.BACK, hosts, attempt)
 
-    def _change(self, change: HostChange, hosts: Iterable[str]) -> Run:
+    def _change(self, change: HostChange, hosts: Iterable[str], attempt: int = 0) -> Run:
         for host in hosts:
-            self._changes.append((host, change))
+            self._changes.append(ChangedHost(host, change, attempt))
             (self.reachable.discard if change is HostChange.LOST else self.reachable.add)(host)
             (self.lost.add if change is HostChange.LOST else self.lost.discard)(host)
         return self

@@ -7,7 +7,7 @@ import pytest
 from meshmend.base.status import DONE, FAILED, HALTED, MISUSED
 from meshmend.run.supervisor.actions import Finish
 from meshmend.run.supervisor.halting import exit_status
-from meshmend.run.supervisor.observations import RankSeen, WorkerError
+from meshmend.run.supervisor.observations import RankSeen, StopSignal, WorkerError
 from tests.run.supervisor.story import planned, training
 
 
@@ -80,3 +80,14 @@ def test_a_script_without_a_job_is_done_when_it_exits() -> None:
     run.turn()
     run.dies(0, 1, status=0).turn()
     assert run.finish == Finish(DONE)
+
+
+@pytest.mark.parametrize(("resume", "status"), [("step-5", HALTED), ("", FAILED)])
+def test_a_run_that_is_stopped_before_it_has_continued_still_has_its_checkpoint(resume: str, status: int) -> None:
+    """The next `--resume` begins where this one did; without a checkpoint, there is nothing to resume."""
+    run = planned("a a")
+    run.state.resume = resume
+    run.turn()
+    run.turn(signal=StopSignal.TERMINATE)
+    run.dies(0, 1).turn()
+    assert run.finish is not None and run.finish.status == status

@@ -8,21 +8,27 @@ import pytest
 
 from meshmend.base.clocks import STANDSTILL
 from meshmend.run.supervisor.messages import AllStill, FirstBusy, Halting, Replacing, Standstill, WorkerEnded
-from meshmend.run.supervisor.observations import HANGS, STOPPED, Cause, RankSeen
+from meshmend.run.supervisor.observations import HANGS, MOVES, STOPPED, Cause, RankSeen, Stillness
 from meshmend.run.supervisor.patience import FIRST_ALONE, HangJudge
 from meshmend.run.supervisor.ranks import within
 from tests.run.supervisor.story import KILLED, Orders, Run, planned, training
 
+Level = int | Stillness
 
-def judged(judge: HangJudge, *still: int, step: int = 5, now: float = 0.0) -> list[int]:
+
+def at(level: Level) -> Stillness:
+    return level if isinstance(level, Stillness) else Stillness(level)
+
+
+def judged(judge: HangJudge, *still: Level, step: int = 5, now: float = 0.0) -> list[int]:
     """Whom it has killed when workers are still like this."""
-    return judge.judge(dict(enumerate(still)), step, now)
+    return judge.judge(dict(enumerate(map(at, still))), step, now)
 
 
-def looks(run: Run, *still: int, step: int = 5) -> Orders:
+def looks(run: Run, *still: Level, step: int = 5) -> Orders:
     """One turn in which workers are still like this."""
     for rank, level in enumerate(still):
-        run.see(rank, still=level, step=step)
+        run.see(rank, still=at(level), step=step)
     return run.turn()
 
 
@@ -102,7 +108,7 @@ def test_the_others_wait_for_the_first_one_that_is_busy_between_two_steps() -> N
         ((HANGS, 1, 0), True, 0),  # another one is slow too
     ],
 )
-def test_nobody_else_is_waited_for(levels: tuple[int, ...], outside: bool, killed: int) -> None:
+def test_nobody_else_is_waited_for(levels: tuple[Level, ...], outside: bool, killed: int) -> None:
     run = training("a a a")
     run.see(outside=outside)
     cause = Cause.STOPPED if levels[killed] == STOPPED else Cause.HANG
@@ -135,4 +141,4 @@ def test_a_newcomer_that_is_stopped_while_it_loads_is_replaced() -> None:
 
 def test_one_that_is_stopped_between_two_jobs_is_killed_and_not_waited_for() -> None:
     seen = RankSeen(1, process=7, job=1, ready=True, over=True, left=True, still=STOPPED)
-    assert within(seen, 2, seen).still == STOPPED and within(replace(seen, left=False), 2, seen).still == 0
+    assert within(seen, 2, seen).still == STOPPED and within(replace(seen, left=False), 2, seen).still == MOVES

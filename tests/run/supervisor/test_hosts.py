@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Protocol
 
 import pytest
 
@@ -20,10 +21,16 @@ from meshmend.run.supervisor.messages import (
     Split,
     WrongSide,
 )
-from meshmend.run.supervisor.observations import Cause
+from meshmend.run.supervisor.observations import STOPPED, Cause
 from meshmend.run.supervisor.ranks import RankState
 from meshmend.run.supervisor.state import Phase
 from tests.run.supervisor.story import Run, planned, training
+
+
+class Change(Protocol):
+    """A method of `Run` by which a host has another agent."""
+
+    def __call__(self, run: Run, /, *hosts: str, attempt: int) -> Run: ...
 
 
 def loses(run: Run, *hosts: str) -> None:
@@ -176,12 +183,23 @@ def test_a_host_that_comes_back_is_not_used_where_nobody_is_started(policy: str)
 
 def test_another_agent_takes_over_the_workers_and_carries_out_what_the_lost_one_was_told() -> None:
     run = training("a b b")
-    run.see(2, still=99).turn()
+    run.see(2, still=STOPPED).turn()
     assert run.orders.killed == [(2, Cause.STOPPED)]
     orders = run.replaces_agent("b").turn()
     assert orders.said == [AgentReplaced("b")]
     assert orders.of(Adopt) == [Adopt("b", (1, 2))] and orders.of(Kill) == [Kill(2, "b", Cause.STOPPED)]
     assert orders.opened == [] and orders.started == []
+
+
+@pytest.mark.parametrize("change", [Run.finds, Run.replaces_agent])
+def test_orders_to_a_new_agent_are_of_no_earlier_attempt_than_the_workers_it_has_found(change: Change) -> None:
+    """A launcher that attached where a full disk kept the last attempt out of the events learns of it there."""
+    run = training("a a b")
+    run.see(2, still=STOPPED).turn()
+    if change is Run.finds:
+        run.loses("b").turn()
+    change(run, "b", attempt=2)
+    assert run.turn().of(Adopt) and run.state.attempt == 2  # the epoch of what is ordered in this turn
 
 
 def test_an_attached_run_counts_those_it_cannot_reach() -> None:

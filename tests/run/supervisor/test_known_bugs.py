@@ -18,10 +18,11 @@ from meshmend.base.status import DONE, FAILED, HALTED
 from meshmend.job.protocol import has_majority, recovery
 from meshmend.run.supervisor import actions, deaths, decide, halting, hosts, jobs, worlds
 from meshmend.run.supervisor.messages import Signalled
-from meshmend.run.supervisor.observations import HANGS, CourierState, Observations
+from meshmend.run.supervisor.observations import CourierState, Observations, Stillness
 from meshmend.run.supervisor.patience import HangJudge
 from meshmend.run.supervisor.ranks import Rank, RankState
 from meshmend.run.supervisor.state import Phase, RunState, Turn, World
+from tests.simulators import hosts as simulated_hosts
 from tests.simulators import supervisor
 from tests.simulators.faults import Fault, Kind
 from tests.simulators.hosts import Agent
@@ -92,6 +93,16 @@ def _without_the_net(mutant: Mutant) -> Mutant:
     return apply
 
 
+def _without_waiting_for_the_unseen(mutant: Mutant) -> Mutant:
+    """The mutant where a run moves on to its next job before all its workers were seen, which it has to mend."""
+
+    def apply(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Rank, "awaited", property(lambda _: False))
+        mutant(monkeypatch)
+
+    return apply
+
+
 class _Ranks(dict[int, int]):
     """Members of a world, told apart by rank only."""
 
@@ -136,9 +147,19 @@ def _anybody_writes(turn: Turn) -> None:
     turn.do(actions.Halt(run.writer))
 
 
-def _kill_all_that_hang(_: HangJudge, still: dict[int, int], step: int, now: float) -> list[int]:
+def _kill_all_that_hang(_: HangJudge, still: dict[int, Stillness], step: int, now: float) -> list[int]:
     del step, now
-    return [rank for rank, level in still.items() if level >= HANGS]
+    return [rank for rank, one in still.items() if one.hangs]
+
+
+def _count_at_every_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = HangJudge.judge
+
+    def judge(self: HangJudge, still: dict[int, Stillness], step: int, *rest: Any) -> list[int]:
+        self.hung += self.hung > 0 and self.step == step
+        return original(self, still, step, *rest)
+
+    monkeypatch.setattr(HangJudge, "judge", judge)
 
 
 def _hosts_always_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -633,7 +654,7 @@ KNOWN = [
             ),
         ),
         status=FAILED,
-        mutant=_patch(worlds, "_was_left_out", lambda *_: False),
+        mutant=_without_the_net(_patch(worlds, "_was_left_out", lambda *_: False)),
     ),
     Known(
         "The last worker exited with status 0 in the middle of its last step",
@@ -808,7 +829,116 @@ KNOWN = [
                 ),
             ),
         ),
-        mutant=_patch(jobs, "RELEASE", 1e9),
+        mutant=_without_waiting_for_the_unseen(_patch(jobs, "RELEASE", 1e9)),
+    ),
+    Known(
+        "A host was cut off while its agent was stopped",
+        (
+            Case(
+                policy="shrink", hosts=2, steps=3, sums=2, in_place=True, seed=1000191, load=2.0, exit=3.0, tail=2.0,
+                faults=(
+                    Fault(Kind.FULL, 83, target=1, lasts=1.0), Fault(Kind.CUT, 48, target=1, lasts=25.0),
+                    Fault(Kind.AGENT_STOP, 71, target=1, after=0.1),
+                ),
+            ),
+        ),
+        mutant=_patch(Agent, "stop", lambda agent: setattr(agent, "stopped", True)),
+    ),
+    Known(
+        "An agent was stopped just when a world was formed",
+        (
+            Case(
+                policy="restart", workers=2, spares=1, hosts=2, apart=True, steps=2, seed=17420, load=2.0,
+                faults=(Fault(Kind.CUT, 13, target=1, after=0.01), Fault(Kind.AGENT_STOP, 27, target=0, after=0.01)),
+            ),
+        ),
+        mutant=_patch(worlds, "_was_kept_out", lambda *_: False),
+    ),
+    Known(
+        "A run that had restarted from its checkpoint was stopped before it had done a step",
+        (
+            Case(
+                policy="checkpoint", workers=4, hosts=3, apart=True, steps=3, seed=33665,
+                faults=(Fault(Kind.CUT_MPI, 51, target=0, lasts=25.0),),
+            ),
+        ),
+        status=HALTED,
+    ),
+    Known(
+        "A worker was cut off, and the others went on without it and died",
+        (
+            Case(
+                policy="shrink", workers=2, hosts=2, steps=3, sums=3, seed=116543, exit=3.0,
+                faults=(
+                    Fault(Kind.STOP, 53, target=0, after=1.0), Fault(Kind.EXIT, 100, target=0),
+                    Fault(Kind.CUT_MPI, 28, target=1, lasts=1.0), Fault(Kind.SLOW, 40, target=1, lasts=0.5),
+                ),
+            ),
+        ),
+        status=FAILED,
+        mutant=_patch(RunState, "only_left_out", lambda *_: False),
+    ),
+    Known(
+        "Of two workers that were cut off from each other, the one that had gone on lost its courier",
+        (
+            Case(
+                policy="shrink", hosts=3, least=2, sums=2, in_place=True, seed=141918, load=2.0, tail=2.0,
+                faults=(
+                    Fault(Kind.EXIT, 53, target=0, after=0.1), Fault(Kind.SLOW, 148, target=2, after=5.0, lasts=10.0),
+                    Fault(Kind.CUT, 46, target=1, after=0.01, lasts=1.0), Fault(Kind.CUT_MPI, 95, target=1),
+                ),
+            ),
+        ),
+        status=FAILED,
+        mutant=_patch(RunState, "only_left_out", lambda *_: False),
+    ),
+    Known(
+        "A launcher attached when the others had finished",
+        (
+            Case(
+                hosts=3, steps=8, seed=427,
+                faults=(
+                    Fault(Kind.KILL, 81, target=1), Fault(Kind.CUT, 161, target=2, lasts=45.0),
+                    Fault(Kind.LAUNCHER, 161, after=1.0, lasts=0.5),
+                ),
+            ),
+            Case(
+                hosts=2, steps=8, seed=1045, load=2.0,
+                faults=(
+                    Fault(Kind.KILL, 74, target=1), Fault(Kind.CUT, 167, target=1, lasts=25.0),
+                    Fault(Kind.LAUNCHER, 182, after=0.1, lasts=0.5),
+                ),
+            ),
+        ),
+        mutant=_patch(Rank, "awaited", property(lambda _: False)),
+    ),
+    Known(
+        "A launcher attached when all but one worker had gone on to the next job",
+        (
+            Case(
+                hosts=3, jobs=2, steps=8, seed=13035, load=2.0, exit=3.0, tail=2.0,
+                faults=(Fault(Kind.CUT, 170, target=1, lasts=45.0), Fault(Kind.LAUNCHER, 218, lasts=0.5)),
+            ),
+        ),
+        mutant=_patch(Rank, "awaited", property(lambda _: False)),
+    ),
+    Known(
+        "A hung worker that was being killed counted as another hang at every poll",
+        at_all(
+            Case(workers=4, steps=6, exit=3.0), Fault(Kind.HANG, 0, target=1), Fault(Kind.HANG, 0, target=2),
+            step=10, begin=60, end=100,
+        ),
+        seconds=30.0,
+        mutant=_count_at_every_poll,
+    ),
+    Known(
+        "SIGTERM after `--attach` ended with status 1 though the checkpoint was written",
+        at_all(
+            Case(workers=2, steps=20, save=1.0), Fault(Kind.LAUNCHER, 0, lasts=0.5), Fault(Kind.SIGNAL, 0, after=1.0),
+            step=20, begin=60, end=150,
+        ),
+        status=HALTED,
+        mutant=_patch(simulated_hosts, "HALTED", None),
     ),
 ]  # fmt: skip
 

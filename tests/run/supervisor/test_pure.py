@@ -14,6 +14,7 @@ from meshmend.run.supervisor.observations import Observations
 from tests.run.supervisor.story import training
 
 FOLDER = Path(meshmend.__file__).parent / "run" / "supervisor"
+LAUNCHER = FOLDER.parent / "launcher.py"
 LIBRARY = {"__future__", "collections", "dataclasses", "enum", "typing"}
 """What it may use of the standard library: nothing that can read a clock, a file or a process."""
 OURS = {"meshmend.base.clocks", "meshmend.base.status", "meshmend.job.protocol", "meshmend.run.supervisor",
@@ -39,6 +40,18 @@ def test_the_supervisor_imports_only_what_is_pure(path: Path) -> None:
             assert any(module == ours or module.startswith(f"{ours}.") for ours in OURS), module
         else:
             assert module.split(".")[0] in LIBRARY, module
+
+
+def test_the_launcher_writes_nothing_into_the_state_that_it_is_given_decisions_from() -> None:
+    """But for what a run begins with; `decide` learns everything else from observations."""
+    (launcher,) = (one for one in ast.parse(LAUNCHER.read_text()).body if isinstance(one, ast.ClassDef))
+    written = []
+    for method in launcher.body:
+        if isinstance(method, ast.FunctionDef) and method.name != "__init__":
+            stores = (node for node in ast.walk(method) if isinstance(node, ast.Attribute | ast.Subscript))
+            names = (ast.unparse(node) for node in stores if isinstance(node.ctx, ast.Store | ast.Del))
+            written += [f"{method.name}: {name}" for name in names if "state" in name.split(".")]
+    assert not written
 
 
 def test_the_same_state_and_observations_give_the_same_decisions() -> None:

@@ -12,9 +12,10 @@ from itertools import islice
 
 import pytest
 
+from meshmend.base.clocks import AGENT_ALONE, HOST_SILENCE
 from meshmend.base.status import DONE, FAILED, HALTED
 from meshmend.job.faults import KINDS
-from meshmend.run.supervisor import POLICIES
+from meshmend.run.supervisor import POLICIES, actions
 from tests.simulators.faults import SIMULATED, Fault, Kind
 from tests.simulators.ledger import Violation
 from tests.simulators.model import Case
@@ -101,12 +102,12 @@ def test_one_seed_is_one_run() -> None:
 
 
 def test_single_failures() -> None:
-    for case in singles(stride=151):
+    for case in singles(stride=221):
         check(simulate(case))
 
 
 def test_single_failures_in_steps_of_two_sums() -> None:
-    for case in singles_of_sums(stride=607):
+    for case in singles_of_sums(stride=883):
         check(simulate(case))
 
 
@@ -118,8 +119,31 @@ def test_an_agent_is_stopped_at_any_point(jobs: int) -> None:
         assert outcome.status == DONE
 
 
+@pytest.mark.parametrize(
+    ("fault", "worlds", "taken_over"),
+    [
+        (Fault(Kind.COURIER_STOP, 60, target=1, lasts=0.1), 1, 0),
+        (Fault(Kind.COURIER_STOP, 60, target=1, lasts=5.0), 2, 0),
+        (Fault(Kind.MPIRUN_STOP, 60, lasts=0.1), 1, 0),
+        (Fault(Kind.MPIRUN_STOP, 60, lasts=5.0), 2, 0),
+        (Fault(Kind.AGENT_STOP, 60, target=1, lasts=5.0), 1, 0),
+        (Fault(Kind.AGENT_STOP, 60, target=1, lasts=HOST_SILENCE + 5.0), 1, 1),
+        (Fault(Kind.LAUNCHER_STOP, 60, lasts=AGENT_ALONE - 5.0), 1, 0),
+        (Fault(Kind.LAUNCHER_STOP, 60, lasts=AGENT_ALONE + 5.0), 1, 1),
+        (Fault(Kind.FREEZE, 60, target=1, lasts=0.1), 1, 0),
+    ],
+    ids=repr,
+)
+def test_what_is_stopped_for_a_while_continues(fault: Fault, worlds: int, taken_over: int) -> None:
+    """So long that something else has to take its place, or so short that nothing does."""
+    outcome = simulate(Case(hosts=2, workers=4, steps=200, faults=(fault,)))
+    check(outcome)
+    assert outcome.status == DONE
+    assert (outcome.did[actions.OpenWorld], outcome.did[actions.Adopt]) == (worlds, taken_over)
+
+
 def test_pairs_of_failures() -> None:
-    for case in pairs(stride=163):
+    for case in pairs(stride=287):
         check(simulate(case))
 
 
@@ -141,9 +165,9 @@ def test_a_host_that_is_added_takes_part() -> None:
 
 
 def test_a_host_is_added_at_any_point() -> None:
-    for case in new_hosts(stride=4001):
+    for case in new_hosts(stride=6007):
         check(simulate(case))
-    for case in new_hosts(stride=40009, jobs=2):
+    for case in new_hosts(stride=60013, jobs=2):
         check(simulate(case))
 
 
@@ -156,7 +180,7 @@ def test_two_jobs_one_after_another() -> None:
 
 
 def test_single_failures_of_two_jobs() -> None:
-    for case in singles(stride=2203, jobs=2):
+    for case in singles(stride=3217, jobs=2):
         check(simulate(case))
 
 

@@ -18,6 +18,7 @@ from meshmend.run.supervisor.messages import (
     NoCourierEver,
     NoProgress,
     RepairStuck,
+    StateLost,
 )
 from meshmend.run.supervisor.observations import Cause, CourierState
 from meshmend.run.supervisor.patience import IN_VAIN, TRIES
@@ -107,6 +108,18 @@ def test_a_world_whose_couriers_never_come_up_is_given_up() -> None:
     assert orders.of(NoteMpirunLost) == [NoteMpirunLost(Loss.LATE)] and orders.opened == [[0, 1]]
 
 
+def test_a_world_that_the_agent_of_a_member_was_lost_before_it_entered_is_replaced() -> None:
+    """Nobody has told the new agent to enter it, so that the couriers there wait for that for ever."""
+    run = training("a b")
+    run.ended.add(1)
+    assert run.turn().entered == [2]
+    run.comes_up().see(1, world=1, courier=CourierState.NONE)
+    assert run.replaces_agent("b").turn().opened == []  # it has not looked yet
+    orders = run.turn()
+    assert orders.of(NoteMpirunLost) == [NoteMpirunLost(Loss.LATE)] and orders.entered == [3]
+    assert run.comes_up().turns(5).opened == []
+
+
 def test_a_world_for_newcomers_is_made_while_they_load_unless_the_last_one_was_in_vain() -> None:
     run = training("a a a a")
     run.dies(1, 3).turn()
@@ -175,6 +188,46 @@ def test_a_courier_that_died_alone_takes_its_worker_along() -> None:
     run.see(1, courier=CourierState.LOST)
     assert run.turns(SETTLE - 0.01).killed == []  # mpirun may have died, and ends its couriers one by one
     assert run.turns(0.1).killed == [(1, Cause.LOST_COURIER)]
+
+
+def goes_on_alone(run: Run, rank: int) -> None:
+    """This worker's group has shrunk to it alone, and made a sum that it has recorded."""
+    run.see(rank, shrink=1, summed_world=1, summed_shrink=1, step=7).turn()
+
+
+def test_a_courier_that_died_alone_takes_nobody_along_who_has_gone_on_without_the_others() -> None:
+    """They were cut off from it: they would record its steps again."""
+    run = training("a b", "shrink")
+    goes_on_alone(run, 0)
+    orders = run.see(0, courier=CourierState.LOST).see(1, stuck=True).turn()
+    assert orders.of(EnterWorld) == [EnterWorld(2, fresh=False, reason=RepairStuck(), ranks=(0, 1))]
+    assert run.orders.killed == []
+
+
+@pytest.mark.parametrize("ready", [False, True], ids=["loading", "ready"])
+def test_one_that_was_cut_off_does_not_go_on_when_those_that_had_gone_on_are_dead(ready: bool) -> None:
+    run = training("a b", "replace")
+    goes_on_alone(run, 0)
+    run.see(1, stuck=True).turn()
+    run.dies(0).turns(2)  # until it is replaced, and nothing is seen of it any more
+    assert run.orders.started == [0] and run.orders.opened == [[0, 1]]
+    if ready:
+        run.opens(0).comes_up().turn()
+    run.turns(REPAIR)
+    assert run.orders.killed[0] == (1, Cause.LOST_COURIER) and run.halting == StateLost()
+    assert run.orders.entered == []
+
+
+def test_of_those_that_seem_to_have_been_left_out_nobody_is_killed_before_all_were_seen_again() -> None:
+    """One host's agent was heard when the sum was made, and the other one's before."""
+    run = training("a b", "shrink")
+    goes_on_alone(run, 0)
+    run.see(1, stuck=True).turn()
+    run.dies(0).turn()
+    while run.state.world is not None:
+        run.turn()
+    run.see(1, shrink=1, stuck=False)
+    assert run.turn().opened == [[1]] and run.orders.killed == []
 
 
 def test_couriers_that_died_with_their_mpirun_take_nobody_along() -> None:

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from meshmend.base.clocks import CHECKPOINT_PAUSE, HALT_ROOM, ROOM_POLL
+from meshmend.base.clocks import HALT_ROOM, ROOM_POLL
 from meshmend.base.env import Settings
 from meshmend.base.schema import Range, Real, reader
 from meshmend.base.units import plural
 from meshmend.errors import FormatError, JobError
 from meshmend.job.checkpoints.folders import folder_of
+from meshmend.job.checkpoints.interval import CheckpointInterval
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.ledger import StepLedger
 from meshmend.job.state.safetensors import Background, about_of, latest, load, malformed, path_of, save
 from meshmend.telemetry import NO_ROOM, Saved
 
 T = TypeVar("T")
-SHARE = 0.01
-"""Automatic pace: the largest share of the time to spend on writing."""
 DIVERGED = "diverged"
 """In the last checkpoint of a job that a sum ended which was not finite: why, and what to do."""
 METRICS = reader(dict[str, Real])
@@ -32,45 +30,12 @@ GRIDS = reader(list[list[Annotated[int, Range(-(1 << 15), (1 << 15) - 1)]]])
 """The same for those of further sums of a step."""
 
 
-class CheckpointInterval:
-    """When a checkpoint is due: `every` is a time ("60s", "5min", "2h"), a number of steps ("100"), or "auto".
-
-    Automatic is at least 30 s apart, and so rare that writing takes at most 1 % of the time.
-
-        if pace.due(step) and background.offer(snapshot, step, about):
-            pace.began(step)
-    """
-
-    def __init__(self, every: str = "auto", *, step: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
-        match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?) ?(s|min|h)|auto", every.strip(), re.ASCII)
-        if not match or 0 in (float(match[1] or 1), float(match[2] or 1)):
-            raise JobError(
-                f"checkpoints every {every!r}: give a time such as 60s or 5min, a number of steps such as 100, or auto"
-            )
-        self._steps = int(match[1] or 0)
-        self._seconds = float(match[2]) * {"s": 1, "min": 60, "h": 3600}[match[3]] if match[2] else 0.0
-        self._clock = clock
-        self.cost = 0.0
-        """How many seconds the last checkpoint took to write."""
-        self.began(step)
-
-    def due(self, step: int) -> bool:
-        """Whether it is time; still true at the next step if the offer was refused. Steps count from 0."""
-        if self._steps:
-            return step // self._steps > self._step // self._steps
-        return self._clock() - self._time >= (self._seconds or max(CHECKPOINT_PAUSE, self.cost / SHARE))
-
-    def began(self, step: int) -> None:
-        """A checkpoint of the state before `step` is being written."""
-        self._step, self._time = step, self._clock()
-
-
 class Checkpoints:
     """A worker's checkpoints: the state is in its memory, so a step waits only for a snapshot of it."""
 
     def __init__(self, settings: Settings | None, ledger: StepLedger, job: int = 1) -> None:
         self._folder = folder_of(settings.folder if settings is not None else Path(), job)
-        self._pace = CheckpointInterval(settings.every or "auto" if settings is not None else "auto")
+        self._pace = CheckpointInterval(settings.every if settings is not None else "")
         self._background = Background(self._folder, said=self._said)
         self._ledger = ledger
         self._failed = False

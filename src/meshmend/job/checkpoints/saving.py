@@ -11,6 +11,7 @@ from meshmend.errors import JobError, MeshmendError
 from meshmend.job.checkpoints.checkpoints import Checkpoints
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.ledger import StepLedger
+from meshmend.job.reduction.footer import Word
 from meshmend.job.session.session import WorkerSession
 from meshmend.job.session.solo import Solo
 
@@ -62,7 +63,7 @@ class Saver:
         """
         saved = False
         while True:
-            found = session.exchange("save" if name else "end", b"saved" if saved else b"")
+            found = session.exchange(Word.SAVE if name else Word.END, b"saved" if saved else b"")
             self._ledger.confirm()
             if found[min(found)]:
                 break

@@ -1,8 +1,7 @@
-"""`python -P -m meshmend.job.courier RUN FOLDER RANKS WORLD repair|restart REACH [MESH ALGORITHM]`: one courier.
+"""`python -P -m meshmend.job.courier`, with the words of `command.py`: one courier.
 
-RANKS are those of each host, such as 0,1/2,3. REACH is the network to listen on, "lo" or "any". A courier never ends
-with an error status, which would leave the others waiting for ever: on any error it prints it and kills itself, and MPI
-tells the others.
+A courier never ends with an error status, which would leave the others waiting for ever: on any error it prints it and
+kills itself, and MPI tells the others.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ import os
 import signal
 import sys
 import traceback
-from pathlib import Path
 
 from meshmend.base.clocks import COURIER_START
 from meshmend.base.sockets import keep_to
+from meshmend.job.courier.command import CourierCommand
 from meshmend.job.courier.parent import Parent
 from meshmend.job.protocol import Failure, Lost
 from meshmend.job.signals import ignore_stops
@@ -23,9 +22,7 @@ PLANNERS = 2
 """How many couriers of a mesh are ready to plan: the first one left does it for all."""
 
 
-def main(
-    run: str, folder: Path, hosts: list[list[int]], world: int, mesh: list[str], *, repair: bool, reach: str
-) -> None:
+def main(told: CourierCommand) -> None:
     """One courier's process."""
     ignore_stops()
     parent = Parent()
@@ -34,16 +31,17 @@ def main(
         from meshmend.job.courier.courier import Courier, carry  # begins MPI
         from meshmend.job.courier.mpi import position
 
-        if reach != "any":
-            keep_to(os.getpid(), reach)  # what MPI listens on is for the other couriers
+        if told.network:
+            keep_to(os.getpid(), told.network)  # what MPI listens on is for the other couriers
         placing = None
-        if mesh:
+        if told.mesh:
             from meshmend.job.transport.mesh_mpi import Placing  # planners would delay the start of every world
 
-            placing = Placing(*mesh)
+            placing = Placing(*told.mesh)
             if position() < PLANNERS:
                 placing.warm()
-        carry(Courier(run, folder, hosts, world, parent, placing), repair=repair)
+        courier = Courier(told.run, told.folder, told.hosts, told.world, parent, placing)
+        carry(courier, repair=told.repair)
         sys.stdout.flush()
         os._exit(0)
     except (Failure, Lost):
@@ -55,6 +53,4 @@ def main(
 
 
 if __name__ == "__main__":
-    name, where, numbers, which, way, network, *mesh = sys.argv[1:]
-    places = [[int(rank) for rank in host.split(",")] for host in numbers.split("/")]
-    main(name, Path(where), places, int(which), mesh, repair=way == "repair", reach=network)
+    main(CourierCommand.read(sys.argv[1:]))

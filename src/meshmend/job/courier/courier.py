@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from meshmend.base.clocks import COURIER_START, TOGETHER, WORLD_POLL
-from meshmend.base.courier_lines import print_marked
+from meshmend.base.marked_lines import print_marked
 from meshmend.base.processes import Identity
 from meshmend.base.units import workers
 from meshmend.errors import JobError

@@ -1,4 +1,9 @@
-"""A worker as its courier sees it, through shared memory."""
+"""A worker as its courier sees it, through shared memory.
+
+`WorkerPort` inherits from `WorkerMessages`, as the ports of sharded jobs do from it, because one wait serves them all:
+whatever waits for the worker also watches for its death and for what else its courier owes it meanwhile, and a port of
+slices adds to that (`_end_with_worker`, `place`). Each file has one use of the worker, in at most 20 methods.
+"""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ ALIGN = 16
 RESERVE = 8 << 20
 """Bytes that are reserved at a time."""
 TRIES = 4
-"""How often the lock is tried for, which is held for microseconds."""
+"""How many times to try for the lock (held for microseconds)."""
 USED, RESERVED, FULL = 4, 5, 6
 """Words of the head."""
 

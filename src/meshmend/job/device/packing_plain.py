@@ -1,4 +1,4 @@
-"""Packing by numpy, of arrays and messages in the host's memory: what `packing_cuda.py` does, where no device is."""
+"""Packing by numpy, of arrays and messages in host memory: what `packing_cuda.py` does, where there is no device."""
 
 from __future__ import annotations
 

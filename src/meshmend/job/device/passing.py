@@ -98,7 +98,7 @@ def fetch(folder: Path, rank: int, is_gone: Callable[[], bool], suffix: str = SU
         if found is not None:
             return found
         if time.monotonic() > deadline:
-            raise DeviceError(f"rank {rank} does not give out its device memory ({why})")
+            raise DeviceError(f"rank {rank} did not export its device memory ({why})")
         time.sleep(DEVICE_POLL)
     return None
 

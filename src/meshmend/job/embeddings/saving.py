@@ -26,6 +26,7 @@ from meshmend.job.embeddings.files import ROWS, Index, SliceFiles, name_of
 from meshmend.job.embeddings.holder import TableHolder
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.ledger import StepLedger
+from meshmend.job.reduction.footer import Word
 from meshmend.job.session.hooks import Hooks
 from meshmend.job.session.session import WorkerSession
 from meshmend.job.session.solo import Solo
@@ -129,7 +130,7 @@ class TableSaver(Saver):
 
     def begin(self) -> None:
         """All workers are to write a checkpoint of the state after this step."""
-        self.together(self._session, self._rank, word="save")
+        self.together(self._session, self._rank, word=Word.SAVE)
 
     def halted(self) -> bool:
         """The run is halted, and this worker ends; whether the state is saved, which it cannot do by itself."""
@@ -141,7 +142,7 @@ class TableSaver(Saver):
 
     def together(
         self, session: WorkerSession | Solo, rank: int, name: str = "", metrics: Mapping[str, float] | None = None,
-        word: str = "",
+        word: Word | None = None,
     ) -> None:  # fmt: skip
         """Have every worker write slices while the others wait, and the first the index; if one dies, others do."""
         every, state = frozenset(range(self._holder.shape.slices)), self._state()
@@ -152,7 +153,7 @@ class TableSaver(Saver):
             told = to_bytes({"held": sorted(self._holder.shelf.copies), "slices": written, "done": done})
             found = {
                 who: from_bytes(data)
-                for who, data in session.exchange(word or ("save" if name else "end"), told).items()
+                for who, data in session.exchange(word or (Word.SAVE if name else Word.END), told).items()
             }
             self._ledger.confirm()
             if found[min(found)]["done"]:

@@ -200,8 +200,8 @@ def _norm(flat: Floats) -> tuple[np.float32, list[float]]:
 
 def _uneven(some: tuple[int, ...], others: tuple[int, ...]) -> JobError:
     return JobError(
-        f"the update, a generator, asked for norms of {list(some)} arrays at its stages for one slice or step, and of "
-        f"{list(others)} for another; yield as many in every step and for every slice, and at least once"
+        f"the update, a generator, requested norms of {list(some)} arrays per stage for one slice or step but "
+        f"{list(others)} for another; yield the same number in every step and for every slice, and at least once"
     )
 
 

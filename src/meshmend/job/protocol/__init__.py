@@ -31,3 +31,4 @@ from meshmend.job.protocol.records import Total as Total
 from meshmend.job.protocol.rounds import NEVER as NEVER
 from meshmend.job.protocol.rounds import Collective as Collective
 from meshmend.job.protocol.rounds import Round as Round
+from meshmend.job.protocol.rounds import RoundKind as RoundKind

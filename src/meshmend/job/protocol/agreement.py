@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 
 from meshmend.job.protocol.records import Divergence, Evicted, Total
+from meshmend.job.protocol.rounds import RoundKind
 
 CAUSES = (
     ": a state that was changed outside of job.sum and job.commit, a branch on the rank, or random numbers without a "
@@ -44,12 +45,12 @@ def check(total: Total, rank: int, origins: Mapping[int, int] | None = None) -> 
         if total.digests[rank] != right_digest(total.digests, origins or {}):
             raise Evicted(f"the state of worker {rank} differs from that of the other workers{CAUSES}")
         return Verdict.EVICT
-    if total.leaving and total.leaving < len(total.digests) == total.leaving + total.noted:
-        return Verdict.COMMIT  # newcomers have reached the end of the loop too, and have a note to send first
     if total.leaving:
-        if total.leaving != len(total.digests) or any(total.counts):
-            raise left_alone(total)
-        return Verdict.LEAVE
+        if total.kind is RoundKind.END and not any(total.counts):
+            return Verdict.LEAVE
+        if total.kind is RoundKind.EXCHANGE and total.leaving + total.noted == len(total.digests):
+            return Verdict.COMMIT  # newcomers have reached the end of the loop too, and have a note to send first
+        raise left_alone(total)
     wrong = [lane for lane, count in enumerate(total.counts) if count != 1]
     if wrong:
         raise Divergence(f"lane {wrong[0]} was counted {total.counts[wrong[0]]} times instead of once")

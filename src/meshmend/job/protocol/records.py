@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from meshmend.job.protocol.rounds import NEVER
+from meshmend.job.protocol.rounds import NEVER, RoundKind
 
 
 class Failure(Exception):
@@ -73,6 +73,13 @@ class Total:
     """Whether members came with different sums of a step: their workers say so, and end."""
     save: int = 0
     """How many members want all of them to write a checkpoint of the state after this round."""
+
+    @property
+    def kind(self) -> RoundKind:
+        """What the round was for."""
+        if self.leaving and self.leaving == len(self.digests):
+            return RoundKind.END
+        return RoundKind.EXCHANGE if self.noted else RoundKind.SUM
 
 
 @dataclass

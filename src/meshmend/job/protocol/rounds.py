@@ -15,6 +15,21 @@ MOST_LANES = 4096
 """More have no room in shared memory, nor in the notes of exact sums."""
 
 
+class RoundKind(Enum):
+    """What a round was for.
+
+    Scripts decide that, each worker's on its own, so a courier learns it from what all members have brought: it is a
+    property of the `Total`, and a `Round` that is only about to begin has none.
+    """
+
+    SUM = "sum"
+    """Gradients: the round is a step, or one of the sums that a step has."""
+    EXCHANGE = "exchange"
+    """Notes (`job.gather`, `job.evaluate`): it belongs to no step."""
+    END = "end"
+    """Every member has left the loop."""
+
+
 class Collective(Enum):
     """How the members' parts become totals."""
 

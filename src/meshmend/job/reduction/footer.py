@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,6 @@ NOTE = 2 * WORDS
 """Bytes that a note holds."""
 HEAD = 4
 """Numbers before them: which piece it is, counted from 1 (0: there is no note), the total length, and the call."""
-CALLS = ("sum", "update", "gather", "broadcast", "barrier", "evaluate", "save", "end")
-"""What a script may call in a round; "end": it has left its `with mm.Job` block."""
 MOST_ROUNDS = 1 << 16
 MOST_SUMS = 64
 """Sums that a step may have: a script that makes more has most likely forgotten `job.commit`."""
@@ -55,11 +54,28 @@ class Note:
         return cls(piece, len(whole), whole[piece * NOTE : (piece + 1) * NOTE])
 
 
+class Word(StrEnum):
+    """What a script may call in a round. In messages a word is its place here."""
+
+    SUM = "sum"
+    UPDATE = "update"
+    GATHER = "gather"
+    BROADCAST = "broadcast"
+    BARRIER = "barrier"
+    EVALUATE = "evaluate"
+    SAVE = "save"
+    END = "end"
+    """It has left its `with mm.Job` block."""
+
+
+CALLS = tuple(Word)
+
+
 @dataclass(frozen=True)
 class Call:
     """What a rank's script called when it came to a round."""
 
-    word: str
+    word: Word
     joined: int | None = None
     """The round in which this rank joined, modulo `MOST_ROUNDS`, until it has taken part in a sum; then None.
 
@@ -83,7 +99,7 @@ class Call:
         return cls(CALLS[word], rest - 1 if rest else None)
 
 
-SUM = Call("sum")
+SUM = Call(Word.SUM)
 
 
 @dataclass(frozen=True)

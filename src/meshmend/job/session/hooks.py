@@ -6,11 +6,13 @@ The base class does nothing, as in a job of replicas alone. The others are in `s
 
 from __future__ import annotations
 
+from meshmend.job.reduction.footer import Word
+
 
 class Hooks:
     """What a session calls, and when. Its main thread calls all but `hand_out`."""
 
-    word = "sum"
+    word = Word.SUM
     """What a script calls in a round that is a step."""
 
     def begin(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshmend.job.reduction.footer import Call, Footer, Note
+from meshmend.job.reduction.footer import Call, Footer, Note, Word
 from meshmend.job.shm.segment import WorkerSegment
 from meshmend.job.state.digest import Later
 
@@ -25,7 +25,7 @@ class OwnFooter:
 
     def write(
         self,
-        word: str,
+        word: Word,
         lanes: Sequence[int],
         *,
         turn: int = 0,

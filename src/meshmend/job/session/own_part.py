@@ -43,11 +43,11 @@ class OwnPart:
 
     @property
     def lanes(self) -> list[int]:
-        """The lanes that it is over so far."""
+        """The lanes summed so far."""
         return sorted(self._have)
 
     def begin(self, turn: int) -> None:
-        """Another round, for this sum of the step."""
+        """Start a round for this sum of the step."""
         self._turn, self._have, self._sums = turn, set(), None
         if self._own.turn != turn:
             self._own.turn = turn

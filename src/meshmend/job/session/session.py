@@ -21,8 +21,8 @@ from meshmend.job.exchange import Notes, check_calls, exchange, in_turn
 from meshmend.job.faults import Fault, Faults, Point
 from meshmend.job.faults.kinds import COURIER, FLIP
 from meshmend.job.frameworks.base import Accumulator
-from meshmend.job.protocol import Total, divide
-from meshmend.job.reduction.footer import MOST_ROUNDS, Footer, Note
+from meshmend.job.protocol import NEVER, Total, divide
+from meshmend.job.reduction.footer import MOST_ROUNDS, Footer, Note, Word
 from meshmend.job.session.hooks import Hooks
 from meshmend.job.session.listener import Export, Listener
 from meshmend.job.session.message_room import MessageRoom, SumFormat
@@ -131,7 +131,7 @@ class WorkerSession:
         self._job = job
         self._listener.start(export)
         own.lanes, own.step = self._lanes, self._step
-        own.summed_world = own.summed_shrink = 0
+        own.summed = NEVER, 0, 0
         self.messages.begin()
         own.slices = 0  # of the job before, whose couriers may have needed it to the end
         self._hooks.begin()
@@ -164,7 +164,7 @@ class WorkerSession:
         self._hooks.check()
         self._listener.finalize()
         if self._job:
-            self._own.summed_world, self._own.summed_shrink = self.epoch.world, self.epoch.shrink
+            self._note_sum(self.last_round)
             self._own.step = step
         self._own.progress += 1
         self.obey()
@@ -202,11 +202,11 @@ class WorkerSession:
                 self._footer.write(self._hooks.word, self._part.lanes, turn=turn, save=save)
                 self._part.bring(question)
 
-    def exchange(self, word: str, data: bytes) -> dict[int, bytes]:
+    def exchange(self, word: Word, data: bytes) -> dict[int, bytes]:
         """What every worker brings to this exchange, by rank."""
         return exchange(word, data, partial(self._note_round, word))
 
-    def _note_round(self, word: str, note: Note) -> Notes:
+    def _note_round(self, word: Word, note: Note) -> Notes:
         """A round in which this worker brings a note instead of gradients."""
         self._listener.begin_round()  # after a sum that ended the job within a step, no state is final any more
         while True:
@@ -250,11 +250,15 @@ class WorkerSession:
         if not notes:
             total = self.messages.total(number)
         self.epoch = self._segment.epoch
+        self._note_sum(number)
         self._listener.advance(unchanged=bool(notes))
         if not notes and not found.astray:
             return total, found, {}
         check_calls(calls, self._step)
         return total, found, in_turn(calls, notes)
+
+    def _note_sum(self, round: int) -> None:
+        self._own.summed = round, self.epoch.world, self.epoch.shrink
 
     def record(self, write: Callable[[Epoch, int], None]) -> None:
         """Have a line written about what all workers did in the last round: its epoch and its number are given."""
@@ -290,7 +294,7 @@ class WorkerSession:
             question = self._asked(side.is_over)
             if question is not None:
                 self._segment.buffers.part[:] = 0
-                self._footer.write("end", [], leaving=True)
+                self._footer.write(Word.END, [], leaving=True)
                 side.answer(question)
             elif side.has_total(here.round):
                 self._take_total()  # a newcomer had something to say before it leaves

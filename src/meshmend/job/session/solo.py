@@ -14,6 +14,7 @@ from meshmend.errors import JobError
 from meshmend.job.faults import Fault, Point
 from meshmend.job.frameworks.base import Accumulator
 from meshmend.job.protocol import Total
+from meshmend.job.reduction.footer import Word
 from meshmend.job.state.digest import Later
 from meshmend.telemetry import Epoch, Patience, always
 
@@ -62,7 +63,7 @@ class Solo:
             sums.accumulate(tree, self._wires[turn], first=lane == 0)
         return sums.alone(self._wires[turn])
 
-    def exchange(self, word: str, data: bytes) -> dict[int, bytes]:
+    def exchange(self, word: Word, data: bytes) -> dict[int, bytes]:
         """Return this worker's data alone."""
         del word
         return {0: data}
@@ -126,7 +127,7 @@ class Passing(Solo):
         )
         yield 0  # makes it a generator, like the others
 
-    def exchange(self, word: str, data: bytes) -> dict[int, bytes]:
+    def exchange(self, word: Word, data: bytes) -> dict[int, bytes]:
         """Return this worker's data alone: the others have moved on."""
         del word
         return {self._rank: data}

@@ -80,6 +80,16 @@ def waiting(run: str) -> list[Identity]:
     return [worker for worker in found if worker.alive or (worker.number and not worker.visible)]
 
 
+def latest_attempt(run: str) -> int:
+    """Return the latest attempt of which workers have left memory on this host, in this container; 0 if none has."""
+    found = [0]
+    for rank in ranks_of(run):
+        with contextlib.suppress(JobError):
+            agent = open_to_read(run, rank).agent
+            found += [agent.attempt] if agent.worker.visible or not agent.worker.number else []
+    return max(found)
+
+
 def request_flip(run: str, rank: int) -> None:
     """Have a worker flip a bit of its state at its next commit."""
     open_for_chaos(run, rank).chaos.flip_wanted = FlipWanted()

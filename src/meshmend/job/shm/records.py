@@ -304,12 +304,13 @@ class WorkerRecord(Record):
     """The same of an odd round."""
     device_done = Mailbox(DeviceDone)
     """Written after the request is complete on the device."""
-    summed_world = Int()
-    """The world in which the total of its last step was made."""
-    summed_shrink = Int()
-    """How often the group had shrunk by then."""
+    summed = Stamp()
+    """The round, world and shrink of the last total that it has taken.
+
+    Written before the line of the step before it in the ledger: no worker that lacks that total may do the step again.
+    """
     step = Int()
-    """The step it is in; written after the two fields above."""
+    """The step it is in; written after the field above."""
     progress = Int()
     """Signs of progress so far."""
     inside = Flag()

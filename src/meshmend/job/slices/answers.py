@@ -1,4 +1,4 @@
-"""A worker's answers to its courier about slices, beside those of every job (`session/session.py`).
+"""A worker's answers to its courier about slices, in addition to those of every job (`session/session.py`).
 
 The main thread makes updates, while it waits for the end of a round. The listener hands out copies of slices while the
 main thread computes. Either holds the listener's lock, so that no slice changes while it is copied.
@@ -16,7 +16,7 @@ from meshmend.errors import JobError
 from meshmend.job.config import JobConfig
 from meshmend.job.frameworks.weights import Weights
 from meshmend.job.protocol import NEVER
-from meshmend.job.reduction.footer import Footer
+from meshmend.job.reduction.footer import Footer, Word
 from meshmend.job.session.hooks import Hooks
 from meshmend.job.session.listener import Listener
 from meshmend.job.session.session import WorkerSession
@@ -36,7 +36,7 @@ from meshmend.telemetry import read_description
 class SliceSide(Hooks):
     """What one worker does about slices, in one job."""
 
-    word = "update"
+    word = Word.UPDATE
 
     def __init__(
         self, segment: WorkerSegment, footer: Footer, listener: Listener, replica: ShardedReplica, buddies: int
@@ -118,7 +118,7 @@ class SliceSide(Hooks):
         for number in request.body.slices:
             copy = self._holder.copies.get(number)
             if copy is None:
-                continue  # dropped since, and who asked is dead: a courier asks for what is held
+                continue  # dropped since, and the requester is dead: a courier asks for what is held
             self._segment.files.write_copy(number, encode([*copy.state.items()], version=copy.version, job=job))
         self._side.give_copies(request)
 
@@ -137,7 +137,7 @@ class SliceSide(Hooks):
         return due or self._side.halt() is not None
 
     def stays(self) -> bool:
-        """Until this worker's slices of its last step are written, as those of all others are; not for ever."""
+        """Until this worker's slices of its last step are written, as those of all others are, but not forever."""
         if self.saver is None or not self._side.is_active():
             return False
         own, now, slices = self._segment.worker, time.monotonic(), self.saver.slices

@@ -139,7 +139,7 @@ class SliceCheckpoints(Checkpoints):
             if time.monotonic() > until:
                 print(
                     f"the slices of step {step} are not all in {self._folder}, so there is no checkpoint of it: all "
-                    "hosts must have the same folder of runs",
+                    "hosts must share one runs folder",
                     flush=True,
                 )
                 return False

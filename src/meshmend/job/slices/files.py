@@ -112,7 +112,9 @@ def write_index(
 ) -> Path:
     """Make it a checkpoint: all slices have been written, and have these digests."""
     if not are_there(checkpoints, step, digests):
-        raise JobError(f"not all slices of step {step} have been written: an index needs all of them")
+        raise JobError(
+            f"not all slices of step {step} have been written: the index can be written only once all of them exist"
+        )
     leaves: Leaves = [("digests", digests), ("grid", grid), *(extras or [])]
     where = {**_about(holder), "folder": folder_of(checkpoints, step).name}
     more = {**about, SHARDED: {**about.get(SHARDED, {}), **where}}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from meshmend.base.env import Settings
 from meshmend.job.checkpoints.saving import Saver, State
 from meshmend.job.ledger import StepLedger
+from meshmend.job.reduction.footer import Word
 from meshmend.job.session.session import WorkerSession
 from meshmend.job.session.solo import Solo
 from meshmend.job.sharding.placement import in_line
@@ -83,7 +84,7 @@ class SliceSaver(Saver):
     ) -> None:
         """Have every worker write slices while the others wait, and the first the index; if one dies, others do."""
         every = frozenset(range(self._replica.holder.slicing.count))
-        written, done, word = frozenset[int](), False, "save" if name else "end"
+        written, done, word = frozenset[int](), False, Word.SAVE if name else Word.END
         while True:
             told = Told(frozenset(self._replica.held()), written, done)
             found = {who: Told.of(data) for who, data in session.exchange(word, told.to_bytes()).items()}

@@ -42,7 +42,7 @@ class Lent:
     """Which of the blocks that it has lent this is."""
     nbytes: Count
     digest: int
-    """What the whole state has, once it has arrived."""
+    """The digest of the whole state on arrival."""
     places: list[int]
     """The byte at which each array begins; -1 for those that follow the header."""
 

@@ -132,7 +132,7 @@ class MeshPlans(Protocol):
     """Called when half of what comes over the links has arrived: tests kill there."""
 
     def transport(self, group: Group) -> Transport | None:
-        """A transport over the links that are up; None where the mesh falls apart."""
+        """A transport over the links that are up; None where the mesh is disconnected."""
 
     def links_down(self) -> int:
         """A bit for each link of this courier's own chip that is down."""

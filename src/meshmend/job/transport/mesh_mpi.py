@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from mpi4py import MPI
 
-from meshmend.base.courier_lines import print_marked
+from meshmend.base.marked_lines import print_marked
 from meshmend.errors import Disconnected, PlanError
 from meshmend.job.protocol import Failure
 from meshmend.job.shm.records import Way
@@ -41,7 +41,7 @@ class MeshMpi(Transport):
 
     @classmethod
     def make(cls, group: Group) -> Transport | None:
-        """For workers that were placed on a mesh, unless it falls apart."""
+        """For workers that were placed on a mesh, unless it is disconnected."""
         return None if group.port.mesh is None else group.port.mesh.transport(group)
 
     def all_reduce(self, round: int) -> None:
@@ -70,7 +70,7 @@ class Placing:
         verify(schedule(self._plan(self._mesh), 8))
 
     def transport(self, group: Group) -> Transport | None:
-        """Over the chips of these members and the links that are up; None where the mesh falls apart."""
+        """Over the chips of these members and the links that are up; None where the mesh is disconnected."""
         left, chips = self._left(group)
         made = self._schedule(left, group.port.wire.nbytes) if group.position == 0 else None
         received = _sent(group.comm, left, made)

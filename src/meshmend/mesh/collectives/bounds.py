@@ -124,9 +124,11 @@ def groups_bound(mesh: Mesh, tile: Tile) -> CutBound:
     if Fraction(int(own[weak]), mesh.whole) < tight:
         alone = np.where(mesh.alive, np.arange(mesh.size) == weak, -1).astype(np.int32)
         fraction = Fraction(int(own[weak]), mesh.whole)
-        return CutBound(mesh, fraction, alone, f"chip {mesh.name(weak)} hangs on {speed_text(fraction)} links")
+        return CutBound(
+            mesh, fraction, alone, f"chip {mesh.name(weak)} is joined to the others by {speed_text(fraction)} links"
+        )
     worth = speed_text(Fraction(links, mesh.whole))
-    what = f"{worth} links" if mesh.even else f"links worth {worth} whole ones"
+    what = f"{worth} links" if mesh.even else f"links worth {worth} full ones"
     reason = f"{what} join {parts} parts of whole tiles, which {tile.size} groups share"
     return CutBound(mesh, tight, part, reason)
 
@@ -202,8 +204,8 @@ def _best(mesh: Fabric, sets: Iterator[Chosen], ratio: Callable[[Fraction, int],
     fraction, links, inside = best
     count = np.count_nonzero(inside)
     first = mesh.name(int(np.flatnonzero(inside)[0]))
-    what = f"chip {first} hangs" if count == 1 else f"{count} chips from {first} on hang"
-    reason = f"{what} on {speed_text(links)} {agree(links, 'link')}"
+    what = f"chip {first} is" if count == 1 else f"{count} chips, {first} among them, are"
+    reason = f"{what} joined to the others by {speed_text(links)} {agree(links, 'link')}"
     return CutBound(mesh, fraction, np.where(mesh.alive, inside, -1).astype(np.int32), reason)
 
 

@@ -49,8 +49,8 @@ def plan_collective(
     if not kind.rooted:
         if len(mesh.live) > MOST_CHIPS:
             raise PlanError(
-                f"{collective} needs trees for each of {len(mesh.live):,} chips, and {MOST_CHIPS:,} are the most that "
-                "can be planned for: take a part of the mesh"
+                f"{collective} needs trees for each of {len(mesh.live):,} chips, but at most {MOST_CHIPS:,} are "
+                "supported: use a part of the mesh"
             )
         return around_slow_links(mesh, PLANNERS[collective]).because(kind.does)
     if root is None:

@@ -99,8 +99,8 @@ def _mend(
         links = _bent(mesh, place, members[inside], inside, taken)
         if not links:
             raise PlanError(
-                f"group {which} on {mesh} falls apart: chip {mesh.name(int(members[~inside][0]))} has no route to its "
-                "peers over relays of its own; give a tile of another shape"
+                f"group {which} on {mesh} is disconnected: chip {mesh.name(int(members[~inside][0]))} has no route to "
+                "its peers over relays of its own; give a tile of another shape"
             )
         chips = [int(mesh.link_source(link)[0]) for link in links]
         taken[chips[1:]] = True

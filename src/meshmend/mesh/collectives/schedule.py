@@ -131,8 +131,8 @@ def _paths(plan: CollectivePlan) -> tuple[Plan, Places]:
     flow, to = np.nonzero(plan.down >= 0)
     if len(flow) * plan.mesh.size > MOST_PATHS:
         raise PlanError(
-            f"the {len(flow):,} paths of an all_to_all on {plan.mesh} are too many for the clock, which takes about "
-            "those of 256 chips: use the plan's own loads, or a smaller mesh"
+            f"the {len(flow):,} paths of an all_to_all on {plan.mesh} are too many to schedule, which works up to "
+            "about 256 chips: use the plan's own loads, or a smaller mesh"
         )
     down = np.full((len(flow), plan.mesh.size), -1, np.int8)
     every, parent = np.arange(len(flow)), parents_of(plan.mesh, plan.down)

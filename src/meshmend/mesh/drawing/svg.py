@@ -108,7 +108,7 @@ Drawn = Plan | CollectivePlan
 def draw(plan: Drawn, path: str | None = None, *, flow: int = 0) -> str:
     """The plan as SVG text, also written to `path`; `flow` chooses the tree shown as arrows."""
     if flow not in range(len(plan)):
-        raise PlanError(f"flow={flow!r}: expected a flow of this plan, which are numbered 0 to {len(plan) - 1}")
+        raise PlanError(f"flow={flow!r}: expected the number of a flow of this plan, 0 to {len(plan) - 1}")
     if path is None:
         return "\n".join(_elements(plan, int(flow)))
     where = f"cannot draw to {str(path)!r}"
@@ -299,8 +299,8 @@ def _hole_key(mesh: Mesh) -> Block:
     slow = len(mesh.slow)
     line = _path("M4 0h22", stroke=MUTED, stroke_width=1.5, stroke_dasharray="3 3")
     rows = [(chips, chip, f"dead chips: {chips}"), (links, link, f"dead links: {links}")]
-    rows.append((slow, line, f"slow links: {slow}, loads count for more"))
-    rows.append((any(mesh.wrap), stubs, "wrap link: goes on at the other rim"))
+    rows.append((slow, line, f"slow links: {slow}, load counts for more"))
+    rows.append((any(mesh.wrap), stubs, "wrap link: continues at the opposite rim"))
     shown = [[mark, _text(40, 4, text)] for there, mark, text in rows if there]
     return 22 * len(shown) - 6, [_group(0, 8 + 22 * i, row) for i, row in enumerate(shown)]
 

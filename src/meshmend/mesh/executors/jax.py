@@ -174,7 +174,7 @@ def _reduced(tree: Any, tables: Tables) -> Any:
 
 def _check(leaf: jax.Array) -> None:
     if leaf.dtype == bool:
-        raise PlanError("a leaf of booleans has no sum: turn it into integers first")
+        raise PlanError("a leaf of booleans has no sum: convert it to integers first")
     if _varies(lax.axis_index(AXIS)) and not _varies(leaf):
         raise PlanError(
             f"a leaf of shape {leaf.shape} is the same on all chips already (jax.grad inside shard_map adds up by "

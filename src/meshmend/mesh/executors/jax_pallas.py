@@ -112,7 +112,7 @@ def programs(schedule: Schedule, devices: int, axis: str, interpret: Any, least:
     if schedule.pace or schedule.hop > ROOMS:
         raise PlanError(
             f"a schedule with hop={schedule.hop} and pace={schedule.pace} cannot run here: "
-            f"make it with schedule(hop={ROOMS}, even=True), or less"
+            f"make it with schedule(hop={ROOMS}, even=True), or a smaller hop"
         )
     mesh, cores = schedule.mesh, devices // len(schedule.mesh.live)
     steps = _steps(schedule)

@@ -35,7 +35,7 @@ def chakra_traces(plan: Plan, nbytes: float) -> list[bytes]:
     if transfers > MOST_TRANSFERS:
         fits = max(1, MOST_TRANSFERS // (2 * CHUNKS_PER_FLOW * max(1, len(live) - 1)))
         raise PlanError(
-            f"traces hold {MOST_TRANSFERS:,} transfers, and this plan of {len(plan)} flows has {transfers:,}: "
+            f"traces hold at most {MOST_TRANSFERS:,} transfers, but this plan of {len(plan)} flows has {transfers:,}: "
             f"plan with fewer, such as --flows {min(fits, 16)}"
         )
     size = int(nbytes // chunks)

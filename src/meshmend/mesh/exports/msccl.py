@@ -48,8 +48,8 @@ def msccl_xml(plan: Plan) -> str:
     channels = max(1, -(-busiest // MOST_STEPS))
     if channels > MOST_CHANNELS:
         raise PlanError(
-            f"MSCCL takes {MOST_STEPS} steps per threadblock in {MOST_CHANNELS} channels, and a link of this plan "
-            f"carries {busiest} chunks: plan with fewer flows, such as --flows 32, and without --spread-roots"
+            f"MSCCL supports {MOST_STEPS} steps per threadblock in {MOST_CHANNELS} channels, but a link of this "
+            f"plan carries {busiest} chunks: plan with fewer flows, such as --flows 32, and without --spread-roots"
         )
     gpus: list[list[_Block]] = [[] for _ in mesh.live]
     found: dict[tuple[int, int, int, bool], int] = {}

@@ -30,7 +30,7 @@ def mscclpp_json(plan: Plan) -> str:
     """The execution plan as text."""
     if len(plan) > MOST_FLOWS:
         raise PlanError(
-            f"MSCCL++ runs a threadblock per flow, of which {MOST_FLOWS} fit, and this plan has {len(plan)} flows: "
+            f"MSCCL++ runs one threadblock per flow, at most {MOST_FLOWS}, but this plan has {len(plan)} flows: "
             f"plan with fewer, such as --flows {MOST_FLOWS}, and without --spread-roots"
         )
     mesh, chunks = plan.mesh, whole_shares(plan) or 16 * len(plan)
@@ -129,7 +129,7 @@ class _Gpu:
             put(child, "i", begin)
         if len(ops) > MOST_OPS:
             raise PlanError(
-                f"MSCCL++ takes {MOST_OPS} operations per threadblock, and GPU {self.rank} needs {len(ops)}: "
+                f"MSCCL++ supports {MOST_OPS} operations per threadblock, but GPU {self.rank} needs {len(ops)}: "
                 "its mesh has too many links per chip"
             )
         self.blocks.append(

@@ -133,7 +133,7 @@ def _plan(mesh: Fabric, fields: dict[str, Any], columns: dict[str, Array]) -> Pl
 
 def _collective_plan(mesh: Fabric, fields: dict[str, Any], columns: dict[str, Array]) -> CollectivePlan:
     if len(columns["part"]) != mesh.size:
-        raise ValueError(f"part has {len(columns['part'])} chips, the mesh {mesh.size}")
+        raise ValueError(f"part has {len(columns['part'])} chips, but the mesh has {mesh.size}")
     fraction = _fraction(fields["bound"]) if fields["bound"] else None
     bound = CutBound(mesh, fraction, columns["part"], fields["reason"])
     group, share, root, up, down = (columns[name] for name in ("group", *_FLOWS))

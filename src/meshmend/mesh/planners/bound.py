@@ -72,7 +72,7 @@ class Bound:
         if self.parts == whole and self.mesh.even:
             return f"{links} live links, and {whole - 1} of them in every spanning tree of {whole} chips"
         if self.parts == whole:
-            return f"links worth {links} whole ones, and {whole - 1} links in every spanning tree of {whole} chips"
+            return f"links worth {links} full ones, and {whole - 1} links in every spanning tree of {whole} chips"
         sizes = Counter(self.part[self.mesh.live].tolist())
         if self.parts == 2:
             label, size = min(sizes.items(), key=lambda item: (item[1], item[0]))
@@ -82,7 +82,7 @@ class Bound:
             return f"{what} on {worth}{links} {agree(self.links, 'link')}"
         single = sum(1 for size in sizes.values() if size == 1)
         big = ", ".join(str(size) for _, size in sizes.most_common(3) if size > 1)
-        links = f"{links} links join" if self.mesh.even else f"links worth {links} whole ones join"
+        links = f"{links} links join" if self.mesh.even else f"links worth {links} full ones join"
         return f"{links} {self.parts} parts ({single} single chips, and parts of {big} chips)"
 
 

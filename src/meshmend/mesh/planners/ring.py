@@ -70,7 +70,7 @@ def find_ring(mesh: Mesh) -> npt.NDArray[np.int32]:
     ring everywhere.
 
     Raises `NoRing`, with `proven=True` where the reason it gives forbids a ring and `proven=False` where the search
-    gave up, and `Disconnected` where the live chips fall apart.
+    gave up, and `Disconnected` where the live chips are disconnected.
     """
     mesh.require_connected()
     _require_no_obstacle(mesh)

@@ -65,7 +65,7 @@ def verify_collective_plan(plan: CollectivePlan) -> None:
 
 def _kind(name: str) -> Collective:
     if name not in COLLECTIVES:
-        raise VerifyError(f"collective {name!r} is none of {', '.join(COLLECTIVES)}")
+        raise VerifyError(f"collective {name!r} is not one of {', '.join(COLLECTIVES)}")
     return COLLECTIVES[name]
 
 
@@ -111,7 +111,7 @@ def _verify_side(
 
     chips = np.arange(mesh.size)
     is_root = chips == root[:, None]
-    refuse((trees < -1) | (trees >= len(mesh.ways)), f"has a way that is none of {' '.join(mesh.ways)}")
+    refuse((trees < -1) | (trees >= len(mesh.ways)), f"has a way that is not one of {' '.join(mesh.ways)}")
     refuse(is_root & (trees >= 0), "is the root, but has a parent")
     refuse(needed & ~is_root & (trees < 0), "is cut off: it has no parent and is not the root")
     inside = trees >= 0
@@ -125,7 +125,7 @@ def _verify_side(
     refuse(~inside & ~is_root & (children > 0), "gets a part that it does not send on")
     for _ in range(int(np.ceil(np.log2(max(2, mesh.size))))):
         parent = np.take_along_axis(parent, parent, 1)
-    refuse(inside & (parent != root[:, None]), "never reaches the root: its way runs in a circle")
+    refuse(inside & (parent != root[:, None]), "never reaches the root: its path runs in a circle")
 
 
 def verify_collective_schedule(schedule: CollectiveSchedule) -> None:

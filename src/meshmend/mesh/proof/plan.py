@@ -46,7 +46,7 @@ def _verify_trees(mesh: Fabric, name: str, trees: Ways, root: npt.NDArray[np.int
 
     chips = np.arange(mesh.size)
     is_root = chips == root[:, None]
-    refuse((trees < -1) | (trees >= len(mesh.ways)), f"has way {{way}}, which is none of {' '.join(mesh.ways)}")
+    refuse((trees < -1) | (trees >= len(mesh.ways)), f"has way {{way}}, which is not one of {' '.join(mesh.ways)}")
     refuse(is_root & ~mesh.alive, "is the root, but it is dead")
     refuse(is_root & (trees >= 0), "is the root, but it sends {way}")
     refuse(~mesh.alive & (trees >= 0), "is dead, but takes part")
@@ -56,4 +56,4 @@ def _verify_trees(mesh: Fabric, name: str, trees: Ways, root: npt.NDArray[np.int
     # Follow every parent 1, 2, 4, … steps: a chip that is not at the root after as many steps as chips never will.
     for _ in range(int(np.ceil(np.log2(max(2, mesh.size))))):
         parent = np.take_along_axis(parent, parent, 1)
-    refuse(mesh.alive & (parent != root[:, None]), "never reaches the root: its way runs in a circle")
+    refuse(mesh.alive & (parent != root[:, None]), "never reaches the root: its path runs in a circle")

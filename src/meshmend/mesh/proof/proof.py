@@ -76,7 +76,7 @@ class Proof:
         if schedule.digest != digest:
             raise VerifyError(
                 f"a schedule with digest {schedule.digest.hex()} arrived, but its sender proved {digest.hex()}: "
-                "it was changed on the way and will not be run"
+                "it was changed in transit and will not be run"
             )
         return make_proof(schedule, attested=True)
 

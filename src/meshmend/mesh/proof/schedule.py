@@ -90,9 +90,7 @@ def verify_table(schedule: Schedule) -> None:
     if schedule.hop < 1 or schedule.chunks < 1:
         raise VerifyError(f"hop={schedule.hop} and chunks={schedule.chunks}: both must be at least 1")
     if not 0 <= schedule.pace <= schedule.hop:
-        raise VerifyError(
-            f"pace={schedule.pace}: a chunk that can be sent on after {schedule.hop} slots takes 0 to those"
-        )
+        raise VerifyError(f"pace={schedule.pace}: expected 0 to {schedule.hop}, the number of slots per hop")
     if size == 0:
         return
     ranges = {"slot": None, "chunk": schedule.chunks, "link": mesh.link_numbers}
@@ -105,14 +103,14 @@ def verify_table(schedule: Schedule) -> None:
     backwards = np.diff(schedule.slot) < 0
     if backwards.any():
         refuse_transfer(
-            schedule, int(np.argmax(backwards)) + 1, "stands behind a later slot: transfers must be in order", None
+            schedule, int(np.argmax(backwards)) + 1, "comes after one of a later slot: transfers must be in order", None
         )
     dead = schedule.receiver < 0
     if dead.any():
         refuse_transfer(schedule, int(np.argmax(dead)), "uses a link that is dead or does not exist", None)
     row = _crossing(schedule.slot, schedule.link, schedule.busy)
     if row >= 0:
-        refuse_transfer(schedule, int(row), "crosses a link that carries another in this slot", None)
+        refuse_transfer(schedule, int(row), "crosses a link that carries another chunk in this slot", None)
 
 
 def refuse_transfer(schedule: Schedule, row: int, why: str, other: Chip | None) -> None:

@@ -41,7 +41,7 @@ def verify_staged_plan(plan: StagedPlan) -> None:
     mesh = plan.mesh
     shares = np.array([flow.share for flow in plan.flows], np.float64)
     if not len(shares) or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-9:
-        raise VerifyError(f"the shares add up to {shares.sum():.12g} and must all be above 0, expected 1")
+        raise VerifyError(f"the shares add up to {shares.sum():.12g}: each must be above 0, and their sum 1")
     for number, flow in enumerate(plan.flows):
         if not flow.stages:
             raise VerifyError(f"flow {number} has no stages", flow=number)
@@ -83,7 +83,7 @@ def _refuse(mesh: Mesh, wrong: npt.NDArray[np.bool_], flow: int, where: str, wha
 
 def _tops(mesh: Mesh, stage: Ways, inside: npt.NDArray[np.bool_], flow: int, where: str) -> Ints:
     """[layer, chip]: the root of each chip's tree, -1 for chips outside the layer; refuses what is no forest."""
-    _refuse(mesh, (stage < ABSENT) | (stage >= len(mesh.ways)), flow, where, "has a way that there is not")
+    _refuse(mesh, (stage < ABSENT) | (stage >= len(mesh.ways)), flow, where, "has a way that does not exist")
     _refuse(mesh, (stage != ABSENT) & ~inside, flow, where, "is in a layer, but does not take part in this stage")
     chips = np.arange(mesh.size)
     above = np.where(stage >= 0, mesh.neighbour[chips, np.maximum(stage, 0)], chips)
@@ -93,7 +93,7 @@ def _tops(mesh: Mesh, stage: Ways, inside: npt.NDArray[np.bool_], flow: int, whe
     for _ in range(int(np.ceil(np.log2(max(2, mesh.size))))):
         above = np.take_along_axis(above, above, 1)
     is_root = np.take_along_axis(stage, above, 1) == ROOT
-    _refuse(mesh, present & ~is_root, flow, where, "never reaches a root: its way runs in a circle")
+    _refuse(mesh, present & ~is_root, flow, where, "never reaches a root: its path runs in a circle")
     return np.where(present, above, -1).astype(np.int64)
 
 

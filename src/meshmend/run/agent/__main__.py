@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -12,10 +11,11 @@ from meshmend.base.clocks import AGENT_ALONE, BEAT
 from meshmend.base.processes import is_here
 from meshmend.base.sockets import LOOPBACK
 from meshmend.base.waiting import readable
+from meshmend.base.watchdog import Watchdog
 from meshmend.errors import FormatError, JobError
 from meshmend.job.shm import leave
 from meshmend.job.shm.home import require_usual
-from meshmend.job.shm.inspect import waiting
+from meshmend.job.shm.inspect import latest_attempt, waiting
 from meshmend.job.signals import ignore_stops
 from meshmend.run.agent.agent import Agent
 from meshmend.run.agent.messages import (
@@ -37,11 +37,12 @@ from meshmend.run.supervisor.observations import RankSeen
 def main(run: str, folder: str, address: str) -> None:
     """Serve until the launcher closes the connection or falls silent; the workers stay alive."""
     ignore_stops()
-    signal.alarm(AGENT_ALONE)  # it also ends an agent that is stuck writing to a dead connection
+    alone = Watchdog(AGENT_ALONE)  # it also ends an agent that is stopped, or stuck writing to a dead connection
     agent, probes = Agent(run, Path(folder)), ProbeListener(address)
     known = "" if probes.address.startswith(LOOPBACK) else probes.address
     living = [worker.number for worker in waiting(run) if worker.visible and is_here(worker.number)]
-    write_line(1, pack(Hello(port=probes.port, version=VERSION, address=known, living=living)))
+    hello = Hello(port=probes.port, version=VERSION, address=known, living=living, attempt=latest_attempt(run))
+    write_line(1, pack(hello))
     said: Sequence[RankSeen] | None = None
     last, buffer = 0.0, bytearray()
     while True:
@@ -51,7 +52,7 @@ def main(run: str, folder: str, address: str) -> None:
             lines = read_lines(0, buffer)
             if lines is None:
                 return
-            signal.alarm(AGENT_ALONE)
+            alone.feed()
             for command in map(unpack_command, lines):
                 if isinstance(command, Secret):
                     probes.begin(bytes.fromhex(command.secret))

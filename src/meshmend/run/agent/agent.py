@@ -61,7 +61,6 @@ class Agent:
         self._memory_looked, self._memory_gone = 0.0, False
         own(folder)
         (folder / "output").mkdir(parents=True, exist_ok=True)
-        clean_stale()
 
     def act(self, command: Command) -> None:
         """Carry out a command, unless a later attempt has begun since it was given."""
@@ -119,10 +118,15 @@ class Agent:
             self.workers[rank] = worker
 
     def _end_earlier(self, attempt: int) -> None:
-        """Kill what an earlier attempt has left on this host, even in ranks that this attempt does not have."""
+        """Kill what an earlier attempt has left on this host, even in ranks that this attempt does not have.
+
+        Only now is memory of dead runs removed: an agent that takes over first looks at what the dead had done, since
+        others must not do it again.
+        """
         if attempt == self._cleaned:
             return
         self._cleaned = attempt
+        clean_stale()
         for rank in set(ranks_of(self.run)) - self.workers.keys():
             with contextlib.suppress(JobError):
                 worker = LocalWorker(rank, open_as_agent(self.run, rank))

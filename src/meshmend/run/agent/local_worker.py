@@ -19,7 +19,7 @@ from meshmend.job.shm.records import CourierPhase
 from meshmend.job.signals import SHOW_STACK
 from meshmend.run.agent.output import Output
 from meshmend.run.agent.pulse import CourierPulse, LoadingPulse, Pulse
-from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, WorkerError
+from meshmend.run.supervisor.observations import MOVES, Cause, CourierState, RankSeen, Stillness, WorkerError
 
 DAEMON = "prted"
 """The daemon that mpirun starts on other hosts; couriers are its children there."""
@@ -38,7 +38,7 @@ class LocalWorker:
     pulse: Pulse = field(default_factory=Pulse)
     loads: LoadingPulse = field(default_factory=LoadingPulse)
     carries: CourierPulse = field(default_factory=CourierPulse)
-    still: int = 0
+    still: Stillness = MOVES
     seen: RankSeen | None = None
     """The last observation."""
     ended: float = 0.0
@@ -174,6 +174,7 @@ class LocalWorker:
                 both = courier.process.number, courier.daemon.number
                 stopped = self.carries.stopped(time.monotonic(), lambda: any(map(is_stopped, both)))
                 state = CourierState.STOPPED if stopped else CourierState.ALIVE
+        _, summed_world, summed_shrink = worker.summed
         ended = self.status is not None
         error = segment.files.read_error() if self.status else None
         self.seen = RankSeen(
@@ -197,8 +198,8 @@ class LocalWorker:
             still=self.still,
             outside=not worker.inside,
             step=worker.step,
-            summed_world=worker.summed_world,
-            summed_shrink=worker.summed_shrink,
+            summed_world=summed_world,
+            summed_shrink=summed_shrink,
             halts=halt_of(segment) is not None,
             saving=worker.saving,
             unwritten=worker.unwritten,

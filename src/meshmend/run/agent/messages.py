@@ -26,7 +26,7 @@ from meshmend.run.secret import SIZE
 from meshmend.run.supervisor.observations import Cause, RankSeen
 from meshmend.telemetry.epoch import FIRST, Epoch
 
-VERSION = 9
+VERSION = 11
 LONGEST = 16 << 20
 """The largest number of bytes in a line."""
 PRINTED = 1 << 20
@@ -45,6 +45,8 @@ class Hello:
     """The address that it listens on; empty if its host's name does not resolve to an address of the host."""
     living: list[int] = field(default_factory=list)
     """Processes of the run's workers that were alive there before it."""
+    attempt: int = 0
+    """The latest attempt of which workers have left memory there."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from statistics import median
 
 from meshmend.base.clocks import COURIER_LOOK, HANG_FIRST, HANG_FLOOR, HANG_LAPSE, HANG_OUTSIDE, HANG_PATIENCE
 from meshmend.base.processes import Doing
-from meshmend.run.supervisor.observations import HANGS, STOPPED
+from meshmend.run.supervisor.observations import HANGS, MOVES, PAUSES, STOPPED, Stillness
 
 SEEN = 8
 """Signs of progress before a worker is judged."""
@@ -66,12 +66,8 @@ class Pulse:
 
     def still(
         self, progress: int, inside: bool, owes: bool, now: float, doing: Callable[[], tuple[Doing, float]]
-    ) -> int:
-        """Judge a worker by its progress counter, whether it is inside a lane, and whether its courier waits for it.
-
-        0: it makes progress. 1: it has paused for longer than ever. `HANGS`: by its own pace it hangs; one more for
-        each doubling of that time. `STOPPED`: it hangs and will never continue by itself.
-        """
+    ) -> Stillness:
+        """Judge a worker by its progress counter, whether it is inside a lane, and whether its courier waits for it."""
         if progress != self.progress:
             if self.progress >= 0:
                 self.signs += progress - self.progress
@@ -80,26 +76,26 @@ class Pulse:
             self.progress, self.inside = progress, inside
             self.own, self._looked = 0.0, None
             self.owing = now if owes else None
-            return 0
+            return MOVES
         if inside != self.inside:
             # It has begun to compute, or ended: what it took before is not to be judged by the other measure.
             self.inside, self.own, self._looked = inside, 0.0, None
             self.owing = now if owes else None
-            return 0
+            return MOVES
         if not owes or self.owing is None:
             self.owing = now if owes else None  # while it waits for other workers, the pause is not its own
-            return 0
+            return MOVES
         known = self.signs >= SEEN
         longest = max(self.pauses[inside], default=max(self.pauses[not inside], default=0.0))
         limit = HANG_PATIENCE * longest if known else HANG_FIRST
         if now - self.owing <= (HANG_PATIENCE * self._usual(inside) if known else limit):
-            return 0
+            return MOVES
         what, used = doing()
         if now - self.owing <= limit and what is not Doing.STOPPED:
             self.own, self._looked = 0.0, None  # it was stopped for a moment
-            return 0
+            return MOVES
         if not known and what is not Doing.STOPPED:
-            return 1
+            return PAUSES
         if self._looked is not None:
             past, before = self._looked
             # A longer time between two polls is not the worker's fault: the agent did not run (a suspended machine).
@@ -108,8 +104,8 @@ class Pulse:
         floor = FLOOR.get(what, HANG_OUTSIDE)
         most = floor if what is Doing.STOPPED else max(limit, floor if inside else HANG_OUTSIDE)
         if self.own <= most:
-            return 1
-        return STOPPED if what is Doing.STOPPED else HANGS + int(log2(self.own / most))
+            return PAUSES
+        return STOPPED if what is Doing.STOPPED else Stillness(HANGS + int(log2(self.own / most)))
 
 
 @dataclass
@@ -122,15 +118,15 @@ class LoadingPulse:
     looked: float = 0.0
     since: float | None = None
 
-    def still(self, now: float, look: Callable[[], bool]) -> int:
-        """`STOPPED` if it is, else 0."""
+    def still(self, now: float, look: Callable[[], bool]) -> Stillness:
+        """`STOPPED` if it is."""
         if now - self.looked > COURIER_LOOK:
             if not look():
                 self.since = None
             elif self.since is None or now - self.looked > HANG_FIRST:  # the agent itself did not run meanwhile
                 self.since = now
             self.looked = now
-        return STOPPED if self.since is not None and now - self.since > HANG_FIRST else 0
+        return STOPPED if self.since is not None and now - self.since > HANG_FIRST else MOVES
 
 
 @dataclass

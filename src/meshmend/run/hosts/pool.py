@@ -16,7 +16,7 @@ from meshmend.run.hosts.remote import NoAgent, Remote
 from meshmend.run.probe import Probe
 from meshmend.run.secret import new_secret
 from meshmend.run.spec import RunSpec
-from meshmend.run.supervisor.observations import HostChange
+from meshmend.run.supervisor.observations import ChangedHost, HostChange
 from meshmend.telemetry.epoch import FIRST, Epoch
 
 
@@ -101,7 +101,7 @@ class Pool:
         quiet = any(isinstance(agent, Remote) and agent.quiet for agent in self.agents.values())
         return not quiet and self.lost.keys() >= self._calls.keys()
 
-    def look(self) -> list[tuple[str, HostChange]]:
+    def look(self) -> list[ChangedHost]:
         """Reconnect to hosts whose agent is gone; return the hosts that have changed."""
         now = time.monotonic()
         for host, agent in self.agents.items():
@@ -112,9 +112,9 @@ class Pool:
             if now > when and host not in self._calls:
                 self._call(host, now + HOST_REJOIN)
         return [
-            (host, how)
+            changed
             for host, call in list(self._calls.items())
-            if (how := self._answered(host, call, now)) is not None
+            if (changed := self._answered(host, call, now)) is not None
         ]
 
     def _call(self, host: str, until: float) -> None:
@@ -128,7 +128,7 @@ class Pool:
         assert not isinstance(agent, Agent)
         return agent
 
-    def _answered(self, host: str, call: PendingAgent, now: float) -> HostChange | None:
+    def _answered(self, host: str, call: PendingAgent, now: float) -> ChangedHost | None:
         """Return the outcome of a call, if there is one now."""
         agent, known = call.agent, host in self.lost
         there = agent.first.answer if host in self._away and agent.first is not None else host not in self._away
@@ -137,13 +137,13 @@ class Pool:
             self.agents[host] = agent
             self.lost.pop(host, None)
             self._away.discard(host)
-            return HostChange.BACK if known else HostChange.AGENT_REPLACED
+            return ChangedHost(host, HostChange.BACK if known else HostChange.AGENT_REPLACED, agent.attempt)
         if now > call.until or (there is False and agent.first is not None):
             agent.drop()
             del self._calls[host]
             self.lost[host] = now + HOST_REJOIN
             self.agents.pop(host, None)
-            return None if known else HostChange.LOST
+            return None if known else ChangedHost(host, HostChange.LOST)
         if agent.closed and now - agent.called > HOST_RETRY:
             agent.drop()
             self._call(host, call.until)

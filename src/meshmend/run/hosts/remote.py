@@ -97,6 +97,8 @@ class Remote:
         self._listens = ""
         self.living: Sequence[int] = ()
         """Processes of workers that were alive there before it."""
+        self.attempt = 0
+        """The latest attempt of which it has found workers there, alive or dead."""
         self.first: Probe | None = None
         """Whether the host could be reached over the network that sums use when the agent came up."""
         threading.Thread(target=self._listen, name=f"agent on {host}", daemon=True).start()
@@ -130,6 +132,7 @@ class Remote:
                         self._refused, self.closed = refusal(self.host, message.version), True
                         return
                     self._port, self._listens, self.living = message.port, message.address, message.living
+                    self.attempt = message.attempt
                     self._say(Secret(secret=self._secret.hex()))
                     self.first, self.ready = self.probe(), True
                     continue

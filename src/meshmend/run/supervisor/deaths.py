@@ -121,6 +121,8 @@ def release_rest(turn: Turn) -> None:
     blocked = stopped or turn.now - run.over_since > RELEASE
     waited_for = any(not rank.seen.over for rank in run.active())
     for rank in run.living():
+        if rank.awaited:
+            continue  # it may be one that was left out of the last step
         # It was told to leave while its courier joined the group: now the courier waits for it, and so do the others.
         holds_up = waited_for and rank.released is not None and rank.seen.courier is CourierState.ALIVE
         ahead = rank.raw.job > run.job  # it has opened the next job, and needs nothing more from this one
@@ -156,5 +158,5 @@ def start_due(turn: Turn) -> None:
         after, at = rank.due
         if rank.state is RankState.DUE and (step > after or turn.now > at):
             turn.start(rank)
-        elif rank.alive and rank.replaced is not None and rank.ordered < turn.now:
+        elif rank.alive and rank.awaited and rank.ordered < turn.now:
             turn.order_start(rank)  # its agent was lost before it could start the worker

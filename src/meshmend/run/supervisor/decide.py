@@ -36,7 +36,8 @@ def decide(run: RunState, seen: Observations, now: float) -> list[Action]:
         return turn.actions
     # A launcher takes the number from the events; where a full disk kept the last attempt's from being written, workers
     # know better.
-    run.attempt = max([run.attempt, *(rank.attempt for rank in seen.ranks.values())])
+    shown = [*(rank.attempt for rank in seen.ranks.values()), *(change.attempt for change in seen.changes)]
+    run.attempt = max([run.attempt, *shown])
     if run.phase is Phase.ATTACHING:
         if not run.ranks:
             _adopt_all(turn)
@@ -76,20 +77,21 @@ def _see(turn: Turn) -> list[Rank]:
     """Take in the observations of all workers; return the ranks whose worker has ended since the last turn."""
     run, deaths = turn.run, []
     world = run.world.number if run.world is not None else 0
-    known = turn.seen.reachable - {host for host, _ in turn.seen.changes}
+    known = turn.seen.reachable - {change.host for change in turn.seen.changes}
     starts = not run.over() and run.halt_reason is None and run.phase is not Phase.RESTARTING
     for rank in run.ranks.values():
         seen = turn.seen.ranks.get(rank.number)
         if rank.host in known and rank.unseen(seen) and rank.ordered < turn.now and not starts:
             rank.write_off()  # its start never happened, and will not be ordered again
-        elif seen is not None and seen.unstarted and rank.replaced is not None and rank.ordered < turn.now:
+        elif seen is not None and seen.unstarted and rank.awaited and rank.ordered < turn.now:
             mind_missed_start(turn, rank, seen.unstarted)
-        elif rank.host in known and seen is None and rank.replaced is None:
+        elif rank.host in known and seen is None and not rank.awaited:
             # Another agent has taken over and found no worker: the host rebooted before it counted as lost.
             seen = dataclasses.replace(rank.raw, status=KILLED)
             run.moved = run.moved or seen.active  # it may have done steps since it was last seen
         if seen is not None and rank.see(seen, world, run.job):
             deaths.append(rank)
+        run.summed = max(run.summed, (rank.seen.summed_world, rank.seen.summed_shrink))
         run.fresh = run.fresh and not rank.seen.active
         # A newcomer that has a state was given it by a worker that had done steps, as far as anybody can tell.
         run.moved = run.moved or rank.completed_steps or (not rank.founder and rank.first_step is not None)
@@ -152,11 +154,13 @@ def _mind_end(turn: Turn) -> None:
     heard = [rank for rank in run.ranks.values() if rank.raw.job >= max(last, run.job)]
     said = [rank.seen for rank in heard if rank.seen.active or rank.released is None]
     # Either all workers here were killed for a restart from the last checkpoint when this turned out to be the smaller
-    # side of a partition, which must not restart; or the run was stopped between two jobs.
+    # side of a partition, which must not restart; or the run was stopped between two jobs, or where nobody had begun
+    # what it would have continued with: another job, or an attempt from a checkpoint.
     apart = isinstance(run.halt_reason, Minority) and bool(run.restarting)
-    between = last > run.job or (run.job > 1 and run.halted_fresh)
-    between = between and run.halt_reason is not None and not isinstance(run.halt_reason, BadStart)
-    status = exit_status(said, run.writer, halted=run.halt_reason is not None, kept=apart or between)
+    stopped = run.halt_reason is not None and not isinstance(run.halt_reason, BadStart)
+    unbegun = run.halted_fresh and (run.job > 1 or run.resume != "")
+    kept = apart or (stopped and (last > run.job or unbegun))
+    status = exit_status(said, run.writer, halted=run.halt_reason is not None, kept=kept)
     if isinstance(run.halt_reason, BadStart):
         status = FAILED  # what the others have done is not what the user requested
     turn.do(Finish(status, run.halt_reason))

@@ -8,7 +8,7 @@ from meshmend.base.clocks import HALT, TOGETHER
 from meshmend.base.status import DONE, FAILED, HALTED, MISUSED
 from meshmend.run.supervisor.actions import Halt, NoteHalt
 from meshmend.run.supervisor.messages import Halting, Signalled
-from meshmend.run.supervisor.observations import STOPPED, Cause, CourierState, RankSeen, StopSignal
+from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen, StopSignal
 from meshmend.run.supervisor.ranks import RankState
 from meshmend.run.supervisor.state import Phase, Turn
 
@@ -25,7 +25,7 @@ def mind_halt(turn: Turn) -> None:
     for rank in run.living():
         if not rank.seen.ready:
             turn.kill(rank, Cause.NOT_OPENED)
-        elif hurry or (late and (not rank.seen.saving or rank.seen.still >= STOPPED)):
+        elif hurry or (late and (not rank.seen.saving or rank.seen.still.stopped)):
             turn.kill(rank, Cause.HALTED)
 
 
@@ -43,7 +43,7 @@ def begin_halt(turn: Turn) -> None:
         able = [r for r in run.active() if r.state is not RankState.EXITING and (r.seen.over or not run.over())]
         # One without a courier may have been left out while the others went on: its state may be an old one, and a
         # checkpoint of slices needs the others.
-        couriered = [r for r in able if r.seen.courier is not CourierState.LOST]
+        couriered = [r for r in able if r.seen.courier is not CourierState.LOST and not run.left_out(r)]
         run.writer = min((r.number for r in couriered or able), default=-1)
     turn.say(Halting(reason, checkpoint=run.writer >= 0))
     turn.do(NoteHalt(reason, run.writer), Halt(run.writer))

@@ -13,7 +13,7 @@ from meshmend.run.supervisor.messages import (
     StateLost,
     TooFew,
 )
-from meshmend.run.supervisor.observations import HANGS, STOPPED, Cause
+from meshmend.run.supervisor.observations import Cause
 from meshmend.run.supervisor.ranks import Rank, RankState
 from meshmend.run.supervisor.state import Turn
 
@@ -61,7 +61,7 @@ def mind_hangs(turn: Turn) -> None:
     ]
     if run.over():
         for rank in members:  # only its last part is missing, and no other worker needs it any more
-            if rank.seen.still >= HANGS:
+            if rank.seen.still.hangs:
                 _end(turn, rank)
         return
     step = max((rank.seen.step for rank in members), default=0)
@@ -75,7 +75,7 @@ def mind_hangs(turn: Turn) -> None:
     newcomers = [rank for rank in run.living() if rank not in members and rank.state is RankState.STARTING]
     if still and not all(still.values()):
         for rank in newcomers:
-            if rank.seen.still >= STOPPED:
+            if rank.seen.still.stopped:
                 _end(turn, rank)
     for number in judge.judge(still, step, turn.now, -1 if busy is None else busy):
         _end(turn, run.ranks[number])
@@ -89,13 +89,13 @@ def mind_hangs(turn: Turn) -> None:
 
 def _end(turn: Turn, rank: Rank) -> None:
     """Kill a worker that hangs."""
-    turn.kill(rank, Cause.STOPPED if rank.seen.still >= STOPPED else Cause.HANG)
+    turn.kill(rank, Cause.STOPPED if rank.seen.still.stopped else Cause.HANG)
 
 
 def _busy_alone(members: list[Rank]) -> int | None:
     """Return the first worker if it alone is busy between two steps, for so long that it might hang."""
     first = min(members, key=lambda rank: rank.number, default=None)
-    if first is None or not first.seen.outside or not HANGS <= first.seen.still < STOPPED:
+    if first is None or not first.seen.outside or not first.seen.still.hangs or first.seen.still.stopped:
         return None
     return first.number if len(members) > 1 and not any(one.seen.still for one in members if one is not first) else None
 

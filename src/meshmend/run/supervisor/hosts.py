@@ -31,14 +31,14 @@ from meshmend.run.supervisor.worlds import end_world
 
 def mind_hosts(turn: Turn) -> None:
     """Handle changes of hosts, and the answers to probes of the network."""
-    for host, change in turn.seen.changes:
-        match change:
+    for change in turn.seen.changes:
+        match change.how:
             case HostChange.LOST:
-                _lose(turn, host)
+                _lose(turn, change.host)
             case HostChange.AGENT_REPLACED:
-                _agent_replaced(turn, host)
+                _agent_replaced(turn, change.host)
             case HostChange.BACK:
-                _take_back(turn, host)
+                _take_back(turn, change.host)
     _mind_expelled(turn)
     run = turn.run
     if turn.seen.unreachable is not None:

@@ -21,7 +21,8 @@ def mind_jobs(turn: Turn) -> None:
     """Move on to the next job once a worker has opened it and no worker is left in this one."""
     run, alive = turn.run, turn.run.living()
     ahead = [rank.raw.job for rank in alive if rank.raw.job > run.job]
-    if ahead and turn.seen.hosts_known and all(rank.seen.left or not rank.seen.ready for rank in alive):
+    through = all(rank.seen.left or not (rank.seen.ready or rank.awaited) for rank in alive)
+    if ahead and turn.seen.hosts_known and through:
         _begin(turn, min(ahead))
     for rank in run.living():
         # It was still loading when the job that it opens now ended, and could not be told.
@@ -34,7 +35,7 @@ def mind_jobs(turn: Turn) -> None:
 
 def _begin(turn: Turn, job: int) -> None:
     run = turn.run
-    run.job, run.over_since = job, None
+    run.job, run.over_since, run.summed = job, None, (0, 0)
     end_world(turn)
     for rank in run.ranks.values():
         rank.next_job(job)

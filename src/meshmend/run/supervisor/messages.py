@@ -206,10 +206,10 @@ class JoinFailed:
 
 @dataclass(frozen=True)
 class GivenUp:
-    """A worker failed so often without completing a step that the others continue without it."""
+    """A worker was restarted so often without completing a step that the others continue without it."""
 
     rank: int
-    attempts: int
+    restarts: int
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
+from typing import NamedTuple
 
 from meshmend.telemetry.epoch import Epoch
 
@@ -54,9 +55,28 @@ class Cause(Enum):
 
 
 HANGS = 2
-"""`RankSeen.still` of a worker that hangs by its own pace; increases by one each time the pause doubles."""
-STOPPED = 99
-"""`RankSeen.still` of a stopped process: it never continues by itself."""
+"""The level from which on a worker hangs by its own pace."""
+
+
+class Stillness(NamedTuple):
+    """Whether a worker makes progress; true if it does not."""
+
+    level: int = 0
+    """0: it makes progress. 1: it has paused for longer than ever before. `HANGS`: it hangs; one more each time the
+    pause doubles."""
+    stopped: bool = False
+    """It is a stopped process, and never continues by itself."""
+
+    def __bool__(self) -> bool:
+        return self.level > 0
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it has paused for so long that it may be killed."""
+        return self.level >= HANGS
+
+
+MOVES, PAUSES, STOPPED = Stillness(), Stillness(1), Stillness(HANGS, stopped=True)
 
 
 @dataclass(frozen=True)
@@ -105,14 +125,13 @@ class RankSeen:
     """The world whose courier has come up, or already works."""
     agreed: int = 0
     """The last world whose members have agreed on who they are."""
-    still: int = 0
-    """0: it makes progress. 1: it has paused for longer than ever before. `HANGS` or more: it hangs."""
+    still: Stillness = MOVES
     outside: bool = False
     """It computes no lane: it runs the user's own code between two steps, or waits for others."""
     step: int = field(default=0, compare=False)
     """The step that it is in; a change of this alone is not a new observation."""
     summed_world: int = field(default=0, compare=False)
-    """The world in which the total of the step before that was made."""
+    """The world in which the last total that it has was made."""
     summed_shrink: int = field(default=0, compare=False)
     """How often the group had shrunk by then."""
     halts: bool = False
@@ -147,6 +166,16 @@ class HostChange(Enum):
 
 
 @dataclass(frozen=True)
+class ChangedHost:
+    """A host that has changed."""
+
+    host: str
+    how: HostChange
+    attempt: int = 0
+    """The latest attempt of which its new agent has found workers there: it ignores orders of earlier ones."""
+
+
+@dataclass(frozen=True)
 class Observations:
     """Everything seen since the last turn."""
 
@@ -158,7 +187,7 @@ class Observations:
     lost: frozenset[str] = frozenset()
     hosts_known: bool = True
     """Whether every host is known to be either reachable or lost: none is silent or being retried."""
-    changes: tuple[tuple[str, HostChange], ...] = ()
+    changes: tuple[ChangedHost, ...] = ()
     added: tuple[tuple[str, int], ...] = ()
     """Hosts that are new to the run, each with the number of workers it has room for; their agents have reported."""
     signal: StopSignal | None = None

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from meshmend.base.clocks import START_BACKOFF, WORLD_BACKOFF
 from meshmend.run.supervisor.messages import HaltReason, NoCourierEver, NoProgress
-from meshmend.run.supervisor.observations import HANGS
+from meshmend.run.supervisor.observations import HANGS, Stillness
 
 FIRST_ALONE = 5
 """How often the first worker's time is doubled while it alone is busy between two steps: half an hour at least."""
@@ -35,19 +35,19 @@ class HangJudge:
     waits: int = -1
     """The last step in which the others waited for the first worker alone, and a message said so."""
 
-    def judge(self, still: Mapping[int, int], step: int, now: float, patient: int = -1) -> list[int]:
+    def judge(self, still: Mapping[int, Stillness], step: int, now: float, patient: int = -1) -> list[int]:
         """Return the ranks to kill, given `RankSeen.still` of each; `patient` gets `FIRST_ALONE` more doublings."""
         if not still or not all(still.values()):
             self.all_still_since = None
-        elif self.all_still_since is None and max(still.values()) >= HANGS:
+        elif self.all_still_since is None and any(one.hangs for one in still.values()):
             self.all_still_since = now
         if all(still.values()):
             return []
         if step != self.step:
             self.step, self.hung = step, 0
         killed = []
-        for rank, level in still.items():
-            if level >= HANGS + self.hung + (FIRST_ALONE if rank == patient else 0):
+        for rank, one in still.items():
+            if one.stopped or one.level >= HANGS + self.hung + (FIRST_ALONE if rank == patient else 0):
                 self.hung += 1
                 killed.append(rank)
         return killed

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from meshmend.run.supervisor.observations import Cause, CourierState, RankSeen
+from meshmend.run.supervisor.observations import MOVES, Cause, CourierState, RankSeen
 
 
 class RankState(Enum):
@@ -207,9 +207,14 @@ class Rank:
         return self.state in ALIVE
 
     @property
+    def awaited(self) -> bool:
+        """Whether nothing has been seen of its worker yet: it was to be started, or taken over."""
+        return self.replaced is not None
+
+    @property
     def doubtful(self) -> bool:
         """Whether it is being started after failed starts: do not count on it before it is seen."""
-        return self.misses > 0 and self.replaced is not None
+        return self.misses > 0 and self.awaited
 
     @property
     def completed_steps(self) -> bool:
@@ -231,13 +236,13 @@ def within(seen: RankSeen, job: int, before: RankSeen) -> RankSeen:
     """
     if seen.job > job:
         return replace(
-            seen, ready=True, over=True, left=True, active=before.active, step=before.step, still=0, stuck=False,
+            seen, ready=True, over=True, left=True, active=before.active, step=before.step, still=MOVES, stuck=False,
             summed_world=before.summed_world, summed_shrink=before.summed_shrink,
         )  # fmt: skip
     if seen.job < job:
         waited_for = seen.left or not seen.ready  # it loads, or is on its way to this job
         return replace(
-            seen, ready=False, over=False, active=False, step=0, still=seen.still if waited_for else 0, stuck=False,
+            seen, ready=False, over=False, active=False, step=0, still=seen.still if waited_for else MOVES, stuck=False,
             courier=CourierState.NONE, summed_world=0, summed_shrink=0,
         )  # fmt: skip
     return seen

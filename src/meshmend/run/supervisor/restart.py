@@ -15,6 +15,7 @@ def begin_attempt(turn: Turn, *, attached: bool = False, restarted: bool = False
     run = turn.run
     turn.do(NoteAttempt(run.attempt, attached, restarted))
     run.phase, run.begun, run.job, run.over_since = Phase.RUNNING, attached, 1, None
+    run.summed = (0, 0)
     run.ranks = {number: Rank(number, host) for number, host in enumerate(run.config.hosts)}
     for rank in run.ranks.values():
         if attached:

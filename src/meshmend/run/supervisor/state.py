@@ -117,8 +117,12 @@ class RunState:
     """A step of this job was done in this attempt, or may have been where this launcher did not look."""
     stepped: bool = False
     """The ledger had steps of this attempt when this launcher attached to the run."""
+    summed: tuple[int, int] = (0, 0)
+    """The world and the shrink of the last sum of this job that any worker was seen to have, also one that is dead."""
     begun: bool = False
     """All workers that this job began with, in this attempt, have completed a step, except those that were killed."""
+    cleared: float = 0.0
+    """When agents were told to end all couriers."""
     reason: WorldReason | None = None
     """Why the next world will be formed, if that is already known."""
     unsure: set[int] = field(default_factory=set)
@@ -179,13 +183,17 @@ class RunState:
         return [rank for rank in self.ranks.values() if rank.state is RankState.DUE and rank.misses]
 
     def left_out(self, rank: Rank) -> bool:
-        """Whether others that live have summed in a later group, a smaller one, that this worker was not in.
+        """Whether others have summed in a later group, a smaller one, that this worker was not in.
 
         It may have another total of the same step, so it must neither join the others again nor record that step.
         """
         seen = rank.seen
-        newest = max(((one.seen.summed_world, one.seen.summed_shrink) for one in self.living()), default=(0, 0))
-        return newest > max((seen.world, seen.shrink), (seen.summed_world, seen.summed_shrink))
+        return self.summed > max((seen.world, seen.shrink), (seen.summed_world, seen.summed_shrink))
+
+    def only_left_out(self, ranks: Iterable[Rank]) -> bool:
+        """Whether there are some among these that hold the state, and others have summed without all of them."""
+        holders = [rank for rank in ranks if rank.seen.active]
+        return bool(holders) and all(map(self.left_out, holders))
 
     def over(self) -> bool:
         """Whether the job's last step is done: a rank is over only when all members have announced that they leave."""

@@ -26,6 +26,7 @@ from meshmend.run.supervisor.messages import (
     MpirunLost,
     RepairStuck,
     Restarted,
+    StateLost,
     WorldReason,
 )
 from meshmend.run.supervisor.observations import Cause, CourierState
@@ -50,6 +51,7 @@ def end_world(turn: Turn) -> None:
         turn.do(KillWorld(turn.run.world.number))
         turn.run.world = None
     turn.do(ClearCouriers())
+    turn.run.cleared = turn.now
 
 
 def mind_world(turn: Turn) -> None:
@@ -78,13 +80,18 @@ def mind_world(turn: Turn) -> None:
     gone = world.number in turn.seen.ended_worlds or (bool(lost) and not run.config.policy.repairs)
     stopped = any(rank.seen.courier is CourierState.STOPPED for rank in members)
     if _settled(turn, world, members) and any(rank.seen.stuck for rank in members):
-        if turn.seen.hosts_known and network_is_whole(turn):
+        known = turn.seen.hosts_known and network_is_whole(turn)
+        if known and not _all_left_behind(turn, members, RepairStuck()):
             form(turn, RepairStuck())
-    elif members and (gone or stopped or _late(turn, world, members)):
+    elif members and (gone or stopped or _late(turn, world, members) or _was_kept_out(turn, world, members)):
         # While a host may be lost, a new mpirun would only exit again.
         if turn.seen.hosts_known and turn.now >= run.backoff.again and network_is_whole(turn):
             how = Loss.GONE if gone else Loss.STOPPED if stopped else Loss.LATE
             _mpirun_lost(turn, world, members, how)
+    elif lost and run.only_left_out(rank for rank in members if rank not in lost):
+        # Whoever is left was cut off from those that have lost their couriers, and these have gone on.
+        if turn.seen.hosts_known and network_is_whole(turn):
+            form(turn, RepairStuck())
     elif len(lost) < len(members):
         _kill_lost(turn, lost)
 
@@ -114,6 +121,8 @@ def prepare_next(turn: Turn) -> None:
         _abandon(turn)
         network_is_whole(turn)
     elif all(rank.seen.ready and rank.seen.standby == run.next.number for rank in everyone):
+        if _all_left_behind(turn, everyone, run.next.reason):
+            return
         run.eager, run.unready = True, 0
         turn.do(KillWorld(run.world.number))
         world, run.next = run.next, None
@@ -142,10 +151,15 @@ def _form_first(turn: Turn) -> None:
         return  # the run begins with all workers, or not at all
     if not waiting or not turn.seen.hosts_known or not all(rank.seen.ready for rank in waiting):
         return
+    # By a world whose launcher was killed before it could do this, or whose other members are dead.
     left_out = [rank for rank in waiting if rank.seen.active and run.left_out(rank)]
-    for rank in left_out:  # by a world whose launcher was killed before it could do this
-        turn.kill(rank, Cause.LOST_COURIER)
     if left_out:
+        # One host's agent may have been heard later than another's, but not since all have ended their couriers.
+        if run.cleared < turn.now:
+            if run.only_left_out(run.living()):
+                run.halt_reason = StateLost()
+            for rank in left_out:
+                turn.kill(rank, Cause.LOST_COURIER)
         return
     if not run.worlds or network_is_whole(turn):  # the network may be what ended the previous world
         for rank in waiting:
@@ -191,6 +205,15 @@ def _unready(turn: Turn, world: World) -> None:
         turn.say(JoinFailed(world.reason.ranks))
 
 
+def _all_left_behind(turn: Turn, members: list[Rank], reason: WorldReason) -> bool:
+    """End the world if all that took part in its last sum seem to be dead: what to do is decided at the next look."""
+    if not turn.run.only_left_out(members):
+        return False
+    end_world(turn)
+    turn.run.reason = reason
+    return True
+
+
 def _mpirun_lost(turn: Turn, world: World, members: list[Rank], how: Loss) -> None:
     run = turn.run
     turn.do(NoteMpirunLost(how))
@@ -202,7 +225,9 @@ def _mpirun_lost(turn: Turn, world: World, members: list[Rank], how: Loss) -> No
     elif run.backoff.hopeless is not None:
         run.halt_reason = run.backoff.hopeless
     else:
-        run.config.policy.after_mpirun(turn, CouriersStopped() if how is Loss.STOPPED else MpirunLost())
+        reason = CouriersStopped() if how is Loss.STOPPED else MpirunLost()
+        if not _all_left_behind(turn, members, reason):
+            run.config.policy.after_mpirun(turn, reason)
 
 
 def _awaits_exit(turn: Turn) -> bool:
@@ -227,6 +252,12 @@ def _late(turn: Turn, world: World, members: list[Rank]) -> bool:
     """Whether some courier has not come up in time, and will not any more."""
     missing = any(rank.seen.standby < world.number for rank in members)
     return missing and turn.now - world.opened > WORLD_START
+
+
+def _was_kept_out(turn: Turn, world: World, members: list[Rank]) -> bool:
+    """Whether the agent of some member was lost before it let that member's courier in, and another one is there."""
+    adopted = {change.host for change in turn.seen.changes}  # in this turn: nothing is seen of their workers yet
+    return any(rank.raw.world < world.number for rank in members if rank.host not in adopted)
 
 
 def _was_left_out(turn: Turn, world: World, lost: Rank) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from meshmend.base.private_network import PrivateNetwork, private_network
 from meshmend.base.sockets import LOCAL
 from meshmend.errors import JobError
+from meshmend.job.courier.command import CourierCommand
 from meshmend.job.shm import world_folder
 from meshmend.run.clusters.hosts import HERE
 from meshmend.run.clusters.ssh import Ssh
@@ -55,12 +56,12 @@ def mpirun_line(
     # A separate folder, so that what killed couriers leave behind can be removed with it.
     folder = world_folder(spec.run, world)
     memory = ["--mca", "btl_sm_backing_directory", str(folder)]
-    every = "/".join(",".join(map(str, some)) for some in ranks.values())
     local = list(ranks) == [HERE]
-    words = [spec.run, str(spec.folder), every, str(world), "repair" if repair else "restart"]
-    words += [LOCAL if len(ranks) == 1 else network or "any"]
-    words += [spec.mesh, spec.algorithm] if spec.mesh else []
-    courier = [sys.executable, "-P", "-m", "meshmend.job.courier", *words]
+    told = CourierCommand(
+        run=spec.run, folder=spec.folder, hosts=[[*some] for some in ranks.values()], world=world, repair=repair,
+        network=LOCAL if len(ranks) == 1 else network, mesh=(spec.mesh, spec.algorithm) if spec.mesh else (),
+    )  # fmt: skip
+    courier = [sys.executable, "-P", "-m", "meshmend.job.courier", *told.words]
     line = [mpirun(), *root, *OPTIONS, *ON_HOSTS, *memory, *(ON_MESH if spec.mesh else [])]
     if local:
         return [*line, "-n", str(len(ranks[HERE])), *courier]

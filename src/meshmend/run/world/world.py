@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from meshmend.base.clocks import SOCKETS_OPEN
-from meshmend.base.courier_lines import marked
+from meshmend.base.marked_lines import marked
 from meshmend.base.private_network import PrivateNetwork
 from meshmend.base.processes import die_with_parent
 from meshmend.base.sockets import LOCAL, keep_to

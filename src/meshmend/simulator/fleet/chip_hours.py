@@ -18,7 +18,7 @@ class Cause(StrEnum):
     DETECT = "noticing"
     ROLLBACK = "work done twice"
     RESTART = "restarting"
-    REROUTE = "routing round"
+    REROUTE = "rerouting"
     HOLE = "slower or smaller mesh"
     CHECKPOINT = "checkpoints"
     SPARES = "spares standing by"

@@ -67,7 +67,7 @@ class Machine:
         if self.jobs < 1 or not times:
             raise SimulateError("give at least 1 job and times above 0")
         if self.seed < 0 or self.step.lanes < 0:
-            raise SimulateError(f"seed={self.seed} and lanes={self.step.lanes}: expected whole numbers from 0 up")
+            raise SimulateError(f"seed={self.seed} and lanes={self.step.lanes}: expected whole numbers, 0 or more")
 
     @property
     def cubes(self) -> int:

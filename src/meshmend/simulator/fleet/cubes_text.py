@@ -20,9 +20,9 @@ def describe(studies: Sequence[CubeStudy]) -> str:
         f"{count(machine.mesh, 'host'):,} hosts",
         f"failures  a host {100 * 24 * machine.rate:.3g} % a day, alone and independently; no links, no switches",
         f"costs     checkpoint every {_time(costs.interval)} (Young's interval) takes {_time(costs.checkpoint)}, "
-        f"noticing {_time(costs.detect)}, restart {_time(costs.restart)}, routing round {_time(costs.reroute)}",
+        f"noticing {_time(costs.detect)}, restart {_time(costs.restart)}, rerouting {_time(costs.reroute)}",
         f"step      {100 * step.sum_share:g} % of a healthy step is exposed sum, "
-        + (f"{step.lanes} lanes a chip" if step.lanes else "work divides evenly")
+        + (f"{step.lanes} lanes per chip" if step.lanes else "work divides evenly")
         + "; speed goes with the chips in use",
         "assumed   any number of healthy cubes forms a torus that is as fast per chip as the whole machine",
         f"watched   {machine.jobs} jobs of {machine.weeks:g} weeks, seed {machine.seed}",

@@ -63,7 +63,7 @@ class Fleet:
 
     def __post_init__(self) -> None:
         if not self.mesh.intact or self.mesh.size < 2:
-            raise SimulateError(f"a fleet begins with a whole mesh of two chips or more, not {self.mesh}")
+            raise SimulateError(f"a fleet begins with an intact mesh of at least two chips, not {self.mesh}")
         for name in self.policies:
             POLICIES.find(name)
         REPAIR_TIMES.find(self.repair_times)
@@ -78,12 +78,12 @@ class Fleet:
             )
         for kind, value in self.rate.items():
             if kind not in KINDS or not 0 <= value < math.inf:
-                raise SimulateError(f"a rate of {value * 24:g} a day for {kind}: {_KINDS} fail 0 times a day or more")
+                raise SimulateError(f"a rate of {value * 24:g} a day for {kind}: give 0 or more, for {_KINDS}")
             if value and kind not in self.repair:
                 raise SimulateError(f"{kind}s fail but have no repair time: give one, such as --repair {kind}=4h")
         for kind, value in self.repair.items():
             if kind not in KINDS or not 0 < value < math.inf:
-                raise SimulateError(f"a repair time of {value:g} h for {kind}: {_KINDS} take more than 0 h to repair")
+                raise SimulateError(f"a repair time of {value:g} h for {kind}: give more than 0 h, for {_KINDS}")
         _within("weeks", self.weeks, 0, math.inf, above=True)
         if self.checkpoint is not None:
             _within("checkpoint interval in hours", self.checkpoint, 0, math.inf, above=True)
@@ -98,7 +98,7 @@ class Fleet:
             ("seed", self.seed, 0),
         ):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise SimulateError(f"{name}={value!r}: expected a whole number from {least} up")
+                raise SimulateError(f"{name}={value!r}: expected a whole number, {least} or more")
 
     @property
     def hours(self) -> float:

@@ -51,7 +51,7 @@ class Sweep:
         text = f"{self.policy} is ahead of the best other policy from {ahead.fleet.mesh.size:,} chips on"
         gain = f"{100 * self.worth:g} % of all chip time"
         if not pays:
-            return f"{text}, but nowhere by {gain}"
+            return f"{text}, but at no size by {gain}"
         return f"{text}, and by more than {gain} from {pays.fleet.mesh.size:,} chips on"
 
 
@@ -66,7 +66,7 @@ def sweep(
     if "route" not in fleet.policies or len(fleet.policies) < 2:
         raise SimulateError("a sweep compares route with the others: choose the policy route and at least one more")
     if not 0 <= worth < 1 or math.isnan(worth):
-        raise SimulateError(f"worth is {worth:g}: expected the part of chip time that must be gained, 0 to 1")
+        raise SimulateError(f"worth is {worth:g}: expected the fraction of chip time that must be gained, 0 to 1")
     studies = []
     for text in meshes:
         at = replace(fleet, mesh=Mesh.parse(text))

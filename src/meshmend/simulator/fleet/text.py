@@ -23,7 +23,7 @@ def describe(study: Study) -> str:
     head = ["policy", *study.outcomes]
     rows = [
         ["goodput", *(_with_error(outcome.goodput, outcome.error) for outcome in outcomes)],
-        ["lost chip-hours a job-week", *(f"{sum(outcome.lost.values()) / each:,.0f}" for outcome in outcomes)],
+        ["lost chip-hours per job-week", *(f"{sum(outcome.lost.values()) / each:,.0f}" for outcome in outcomes)],
     ]
     for cause in Cause:
         if any(outcome.lost[cause] for outcome in outcomes):
@@ -144,13 +144,13 @@ def _assumed(fleet: Fleet, many: bool = False) -> list[str]:
     by = "as given" if fleet.checkpoint is not None else "Young's interval"
     every = f"({by})" if many else f"every {_time(fleet.interval)} ({by})"
     spares = "1 spare host for every 100" if fleet.spares is None and many else plural(fleet.spare_hosts, "spare host")
-    lanes = f"{fleet.step.lanes} lanes a chip" if fleet.step.lanes else "work divides evenly"
+    lanes = f"{fleet.step.lanes} lanes per chip" if fleet.step.lanes else "work divides evenly"
     return [
         f"failures  {rates}{each_day}; repair {repairs} ({REPAIR_TIMES[fleet.repair_times].about})",
         f"costs     checkpoint {every} takes {_time(fleet.checkpoint_cost)}, noticing {_time(fleet.detect)}, "
-        f"restart {_time(fleet.restart)}, routing round {_time(fleet.reroute)}, {spares}",
+        f"restart {_time(fleet.restart)}, rerouting {_time(fleet.reroute)}, {spares}",
         f"step      {100 * fleet.step.sum_share:g} % of a healthy step is exposed sum, {lanes}, "
-        f"{fleet.algorithm} round the hole",
+        f"{fleet.algorithm} around the hole",
     ]
 
 
@@ -172,4 +172,4 @@ def _solved(study: Study) -> list[str]:
             f"{solved.own:,} planned in full ({_percent(solved.own_time)} of hole time), the others as slow as the "
             "slowest of these with as many pieces"
         )
-    return [f"{of}: {how}", f"          speed round a hole {solved.mean:.4f} on average, {solved.lowest:.4f} at least"]
+    return [f"{of}: {how}", f"          speed around a hole {solved.mean:.4f} on average, {solved.lowest:.4f} at least"]

@@ -244,6 +244,6 @@ def _deaths(mesh: Fabric, dies: Mapping[str, float]) -> Floats:
             raise SimulateError(f"{hole!r} dies at {duration_text(when)}: give a time of 0 or more")
         broken = (mesh.neighbour >= 0) & (mesh.fail(hole).neighbour < 0)
         if not broken.any():
-            raise SimulateError(f"{hole!r} is dead already in {mesh}: only what is alive can die on the way")
+            raise SimulateError(f"{hole!r} is already dead in {mesh}: only live chips and links can die during a sum")
         dead[broken.ravel()] = np.minimum(dead[broken.ravel()], when)
     return dead

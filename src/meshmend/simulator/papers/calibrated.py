@@ -89,7 +89,7 @@ def start() -> Start:
 
 
 def worst_errors(name: str) -> list[float]:
-    """The worst error of the other sizes, for each two with one core a replica that can calibrate: the least first."""
+    """The worst error of the other sizes, for each two with one core per replica that can calibrate: least first."""
     runs = {run.name: (run, line_of(run)) for run in published().of(name)}
     plain = {run.chips: run for run, _ in runs.values() if run.cores == 1}
     found = []

@@ -23,7 +23,7 @@ from meshmend.simulator.step.run import Rates
 from meshmend.simulator.step.step import Setting, Step, step
 
 BIGGEST = "4096 0.7 TF"
-"""The published run whose examples a chip are taken."""
+"""The published run whose examples per chip are taken."""
 MESHES = (("16x32", "16x32 -host@8,12"), ("32x32", "32x32 -host@12,16"))
 
 
@@ -95,11 +95,11 @@ class Holes:
                     f"compute at this part of the peak, and a fixed time per step: {rates}; calibrated on published "
                     "steps of 16 and 4096 chips (docs/results/multipod.md)",
                     "sums predicted from the plans' loads and hops over links of 80 GB/s and 1 µs: simulated ones are "
-                    "up to some 10 % longer, but how their chunks fall differs by more than what a hole costs",
+                    "up to about 10 % longer, but how their chunks fall differs by more than what a hole costs",
                     "rest: sum and update. The sharded update waits for the busiest root, and for norms of layers; "
                     "the chunks of trees have roots on all chips, so that each chip updates its share",
-                    f"examples a chip, whole and with the hole: {each}; gradients in bf16, update sharded",
-                    "sum hidden: gradients are sent while the backward pass goes on, else after it",
+                    f"examples per chip, whole and with the hole: {each}; gradients in bf16, update sharded",
+                    "sum hidden: gradients are sent during the backward pass, otherwise after it",
                 ),
             ]
         )

@@ -87,14 +87,14 @@ class Multipod:
                     f"{model(name).title} {percent(rates.of_peak)} and {ms(rates.fixed)} ms"
                     for name, rates in self.rates.items()
                 ),
-                "sums predicted from the plans' loads and hops, which comes out up to some 10 % below simulated ones",
-                "chips, batch and cores a replica (k) are those of the logs; the same batch in every column",
+                "sums predicted from the plans' loads and hops, up to about 10 % below simulated ones",
+                "chips, batch and cores per replica (k) are those of the logs; the same batch in every column",
                 "step 1-D: a ring, every core updates all weights; 2-D: rows and columns; sharded: 2-D and the update "
-                "sharded; k cores: that and model parallelism; trees: as the one before, with the sum by trees",
+                "sharded; k cores: that and model parallelism; trees: the same, summed by trees",
             ),
         ]
         if self.checks:
-            parts += ["", "Beside what was published", self._published(), self._remarks()]
+            parts += ["", "Compared with published figures", self._published(), self._remarks()]
         return "\n".join(parts)
 
     def _steps(self) -> str:
@@ -150,7 +150,7 @@ class Multipod:
             f"begin: the one run that gives the {1e6 * MACHINES['tpu-v3'].begin:.0f} µs in which a collective inside "
             "a step begins, for all models",
             *(
-                f"{model(name).title} calibrated on any two of its sizes with one core a replica: the worst error of "
+                f"{model(name).title} calibrated on any two of its sizes with one core per replica: the worst error of "
                 f"the others is from {percent(found[0])} to {percent(found[-1])}, in the middle "
                 f"{percent(found[len(found) // 2])}"
                 for name in self.rates

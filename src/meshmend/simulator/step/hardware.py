@@ -54,7 +54,7 @@ MACHINES: Registry[Machine] = Registry(
     {
         "tpu-v3": Machine(
             "tpu-v3",
-            "123 TFLOP/s in bf16 and 900 GB/s of memory a chip of two cores; hosts of 8 chips",
+            "123 TFLOP/s in bf16 and 900 GB/s of memory per chip of two cores; hosts of 8 chips",
             peak=123e12 / 2,
             memory=900e9 / 2,
             cores=2,
@@ -65,7 +65,7 @@ MACHINES: Registry[Machine] = Registry(
         ),
         "cpu-cluster": Machine(
             "cpu-cluster",
-            "one worker a host of two server processors: 2 TFLOP/s in float32, 150 GB/s of memory, "
+            "one worker per host of two server processors: 2 TFLOP/s in float32, 150 GB/s of memory, "
             "100 Gbit/s to a switch",
             peak=2e12,
             memory=150e9,

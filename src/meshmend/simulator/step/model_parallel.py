@@ -1,7 +1,7 @@
 """Model parallelism: what the chips of one replica send each other, and the gradient sum of divided kernels.
 
-A replica of k cores is a **tile** of m = k / (cores a chip) chips in one column. Cores of one chip exchange through its
-memory, which is left out. With B bytes/s and L seconds of latency a link, and activations in bf16:
+A replica of k cores is a **tile** of m = k / (cores per chip) chips in one column. Cores of one chip exchange through
+its memory, which is left out. With B bytes/s and L seconds of latency a link, and activations in bf16:
 
 * images divided by rows: before each convolution wider than 1x1 a chip sends its rim of (kernel / 2) rows to each
   neighbour, both at once, and gets their gradients on the way back: 2 * (rim / B + L);

@@ -6,7 +6,7 @@ hosts divide, such as filling their caches.
 
 **Calibrating.** Time is linear in the two numbers of a model that shapes do not tell: the fixed time of a step, and the
 part of the peak that computing reaches (as its inverse, `slowness`). Two published steps with different numbers of
-examples a replica give both; every other published step can then prove them wrong.
+examples per replica give both; every other published step can then prove them wrong.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def calibrate(points: tuple[tuple[Line, float], tuple[Line, float]]) -> Rates:
     twist = one.fixed * other.slowness - other.fixed * one.slowness
     if abs(twist) < 1e-9 * one.fixed * other.slowness:
         raise SimulateError(
-            "two steps with as many examples per replica do not tell the fixed time from the rate: give two sizes "
-            "that differ in it"
+            "two steps with the same number of examples per replica cannot separate the fixed time from the rate: "
+            "give two sizes that differ in it"
         )
     left, right = first - one.rest, second - other.rest
     fixed = (left * other.slowness - right * one.slowness) / twist

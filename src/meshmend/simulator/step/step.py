@@ -6,7 +6,7 @@
   shapes that are padded. Model parallelism divides it as it divides the work.
 * **inside**: what the chips of one replica send each other, and batch norm over several of them (`model_parallel.py`).
 * **sum**: the time of the plan on the mesh, for the gradients on the wire: simulated chunk by chunk on up to 1024 chips
-  where that is asked for (`simulated`), else predicted from the plan's loads and hops, up to some 10 % shorter.
+  where that is asked for (`simulated`), else predicted from the plan's loads and hops, up to about 10 % shorter.
 * **hidden**: the part of the sum that runs during the backward pass. Layers finish from the last to the first,
   and each one's gradients queue for the links as soon as they exist. A sharded update hides only the reducing half.
 * **update**: bytes that the optimiser reads and writes, at the memory's bandwidth. Sharded, each chip updates the
@@ -71,10 +71,10 @@ class Setting:
             raise SimulateError(f"a batch of {self.batch}: a step needs at least 1 example")
         if not 0 < self.of_peak <= 1:
             raise SimulateError(
-                f"of_peak={self.of_peak}: the part of the peak must be above 0 and at most 1, such as 0.3"
+                f"of_peak={self.of_peak}: the fraction of the peak must be above 0 and at most 1, such as 0.3"
             )
         if not 0 <= self.fixed < math.inf:
-            raise SimulateError(f"fixed={self.fixed}: the fixed time of a step is not negative, and finite")
+            raise SimulateError(f"fixed={self.fixed}: the fixed time of a step must be finite and 0 or more")
         if self.algorithm not in ALGORITHMS:
             raise SimulateError(f"unknown algorithm {self.algorithm!r}; choose from {', '.join(ALGORITHMS)}")
         if not ALGORITHMS[self.algorithm].through_switch and not self.machine.meshed:

@@ -67,7 +67,7 @@ class Model:
     most_cores: int = 8
     """Cores that a replica can be divided among."""
     exchanged: int = 0
-    """Numbers an example that go from the chips with the embedding tables to the one with the example."""
+    """Numbers per example that go from the chips with the embedding tables to the one with the example."""
 
     @property
     def params(self) -> int:

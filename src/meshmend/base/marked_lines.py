@@ -1,4 +1,4 @@
-"""Lines that a courier prints for the user, marked because Open MPI prints others into the same stream."""
+"""Lines for the user in a stream that other programs print to as well: a mark tells them apart."""
 
 from __future__ import annotations
 
