@@ -60,9 +60,10 @@ def test_nothing_is_said_of_a_sum_that_is_not_finite_before_either(monkeypatch: 
         state, training = job.share(np.float32(0)), job.training
         monkeypatch.setattr(training.session.messages, "settle", lambda: said.append("settled"))
         monkeypatch.setattr(training.ledger, "skipped", lambda *_: said.append("skipped"))
-        job.sum(lambda lane: lane.sum())
-        job.commit(state)
-    assert said == ["settled", "skipped", "settled"]
+        for _ in job.steps(3):
+            job.sum(lambda lane: lane.sum())
+            job.commit(state)
+    assert said.count("skipped") == 1 and said[said.index("skipped") - 1] == "settled"
 
 
 @pytest.mark.parametrize("reduction", ["float", "exact"])
