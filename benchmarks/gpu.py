@@ -106,9 +106,10 @@ def torch_transformer(size: Size, device: Any) -> Any:
 
 
 def torch_loops(
-    model_name: str, size: Size, device_name: str, kind: str, lanes: int, batch_of: int, until: int = 1 << 40
-) -> tuple[Any, ...]:
-    """(loop, number of parameters, framework of a job or None)."""
+    model_name: str, size: Size, device_name: str, kind: str, lanes: int, batch_of: int, until: int = 1 << 40,
+    meet: Callable[[], None] = lambda: None,
+) -> tuple[Any, ...]:  # fmt: skip
+    """(loop, number of parameters, framework of a job or None); `meet` waits for other processes."""
     import torch
 
     import meshmend as mm
@@ -154,8 +155,9 @@ def torch_loops(
                 rows = data[np.arange(begin + lane * part, begin + (lane + 1) * part)]
                 loss = loss_of(rows) / lanes
                 loss.backward()
-            if kind == "sync":
+            if kind in ("sync", "meet"):
                 wait()
+                meet()
             optimizer.step()
             optimizer.zero_grad()
             step += 1
@@ -196,8 +198,9 @@ class Columns:
 
 
 def jax_loops(
-    size: Size, device_name: str, kind: str, lanes: int, batch_of: int, until: int = 1 << 40
-) -> tuple[Any, ...]:
+    size: Size, device_name: str, kind: str, lanes: int, batch_of: int, until: int = 1 << 40,
+    meet: Callable[[], None] = lambda: None,
+) -> tuple[Any, ...]:  # fmt: skip
     import jax
     import jax.numpy as jnp
 
@@ -270,8 +273,9 @@ def jax_loops(
                 rows = data[np.arange(begin + lane * part, begin + (lane + 1) * part)]
                 loss, grads = gradients(state["params"], rows[0])
                 total = grads if total is None else jax.tree.map(jnp.add, total, grads)
-            if kind == "sync":
+            if kind in ("sync", "meet"):
                 jax.block_until_ready(total)
+                meet()
             state = update(state, total)
             last[0] = state
             step += 1

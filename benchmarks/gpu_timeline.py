@@ -39,6 +39,7 @@ def begin(framework: str) -> None:
     from meshmend.job.device.messages import Messages
     from meshmend.job.frameworks.packed import PackedLanes
     from meshmend.job.job import Job
+    from meshmend.job.ledger import StepLedger
     from meshmend.job.replica import Replica
     from meshmend.job.session.session import WorkerSession
 
@@ -49,6 +50,8 @@ def begin(framework: str) -> None:
     stamped(PackedLanes, "unpack", "memory for sums is ready", "sums are written (waits for the device)")
     stamped(PartInBlock, "pack", "lane is awaited by our stream", "packing is launched")
     stamped(TotalInBlocks, "unpack", "unpacking begins")
+    stamped(StepLedger, "confirm", "", "last step is written down")
+    stamped(Messages, "settle", "", "the total was there")
     stamped(Replica, "commit", "", "state is listed")
     if framework == "jax":
         from meshmend.job.frameworks.jax.sums import JaxSums as Sums

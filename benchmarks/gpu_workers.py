@@ -1,10 +1,11 @@
 """Several workers on one accelerator, beside as many processes that compute the same and sum nothing.
 
-    python benchmarks/gpu_workers.py [--framework torch,jax] [--workers 2,4] [--kinds bare,sync,job,exact,host,ddp]
+    python benchmarks/gpu_workers.py [--framework torch,jax] [--workers 2,4] [--kinds bare,sync,meet,job,exact,host,ddp]
                                      [--model gpt] [--size full|tiny] [--device cuda|cpu] [--turns 5] [--steps 20]
 
     bare    processes that compute their share of the batch, update by it, and never talk to each other
     sync    the same, and each waits for its gradients once per step: what any sum costs that is certain when it returns
+    meet    the same, and all wait for all others' gradients: what a sum costs that takes no time at all
     job     `meshmend run`: sums in device memory          exact   the same, bit for bit
     host    the same as job, through registered memory of the host, and how much of the copies and sums is hidden
     bf16    the same as host, with wire="bf16"             pages   the same as host, without registration
@@ -36,10 +37,13 @@ from pathlib import Path
 from typing import Any
 
 import gpu_timeline
+import numpy as np
 from gpu import SIZES, jax_loops, torch_loops
 
 WARM = 10
 DEADLINE = 300.0
+ALONE = ("bare", "sync", "meet", "ddp")
+"""Kinds without `meshmend run`."""
 
 
 def child(arguments: argparse.Namespace, kind: str) -> None:
@@ -47,9 +51,11 @@ def child(arguments: argparse.Namespace, kind: str) -> None:
     rank = int(os.environ.get("MESHMEND_RANK", os.environ.get("RANK", "0")))
     workers, folder = arguments.count, Path(arguments.out)
     size = SIZES["tiny" if arguments.size == "tiny" else arguments.model]
-    alone = kind in ("bare", "sync", "ddp")
+    alone = kind in ALONE
     lanes, batch = (1, size.batch // workers) if alone else (workers, size.batch // workers * workers)
-    of = {"host": "job", "pages": "job"}.get(kind, kind), lanes, batch, WARM + arguments.turns * arguments.steps
+    until = WARM + arguments.turns * arguments.steps
+    meet = Meeting(folder / "meeting", rank, workers) if kind == "meet" else lambda: None
+    of = {"host": "job", "pages": "job"}.get(kind, kind), lanes, batch, until, meet
     if kind == "ddp":
         _join_group(rank, workers)
     if arguments.framework == "torch":
@@ -91,6 +97,22 @@ def child(arguments: argparse.Namespace, kind: str) -> None:
     (folder / f"{kind}-{rank}.json").write_text(json.dumps(turns))
     for _ in () if alone else loop.rest():
         pass  # a job ends after its last step
+
+
+class Meeting:
+    """Processes that wait for each other again and again, as quickly as that can be done."""
+
+    def __init__(self, path: Path, rank: int, workers: int) -> None:
+        with path.open("ab") as file:
+            file.truncate(8 * workers)
+        self._turns, self._rank, self._turn = np.memmap(path, np.int64, "r+", shape=(workers,)), rank, 0
+
+    def __call__(self) -> None:
+        """Wait until all have come as often as this one."""
+        self._turn += 1
+        self._turns[self._rank] = self._turn
+        while self._turns.min() < self._turn:
+            os.sched_yield()
 
 
 def _watched(loop: Any, held: list[Any], rank: int, folder: Path) -> None:
@@ -148,7 +170,7 @@ def measured(
     environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     script = [__file__, "--child", kind, "--framework", framework, "--count", str(workers), "--out", str(folder)]
     script += words
-    if kind in ("bare", "sync", "ddp"):
+    if kind in ALONE:
         every = [
             subprocess.Popen([sys.executable, *script], env={**environment, "RANK": str(rank)})
             for rank in range(workers)
@@ -212,7 +234,7 @@ def main() -> None:
         joined(framework, words)
     for framework in () if arguments.join else arguments.framework.split(","):
         for workers in map(int, arguments.workers.split(",")):
-            kinds = [kind for kind in arguments.kinds.split(",") if kind != "ddp" or framework == "torch"]
+            kinds = [kind for kind in arguments.kinds.split(",") if kind and (kind != "ddp" or framework == "torch")]
             print(f"\n{framework}, {arguments.model}, {workers} workers on {arguments.device}", flush=True)
             found: dict[str, float] = {}
             for kind in [*kinds, *(["bare"] if "bare" in kinds else [])]:

@@ -1,13 +1,18 @@
 """A thousand failures of all kinds in one run; then its audit, and its states beside those of an undisturbed run.
 
     python benchmarks/chaos [--failures 200] [--hosts N] [--workers 4] [--kinds KINDS] [--seed 0] [--keep FOLDER]
-                            [--minutes 600] [--pause 0.01] [--sharded BUDDIES]
+                            [--minutes 600] [--pause 0.01] [--sharded BUDDIES] [--device cuda] [--whole 0.3]
 
 By default on one host; with `--hosts N` over so many network namespaces, each with a /dev/shm of its own, that reach
 each other by a real sshd (as root). The next failure strikes as soon as the run has recovered from the last one. With
 `--sharded 1` the update is sharded, with one buddy for each slice, and the undisturbed run is still the unsharded one:
 then the weights are compared, since the optimizer's state is nobody's as a whole. A worker is struck only when others
 hold all its slices, as no run can survive more; new buddies have them within two steps or three.
+
+With `--device cuda` a model of PyTorch lives on the card, where workers sum and get the state from each other; the
+weights are compared, and the card must have as much free memory afterwards as before:
+
+    python benchmarks/chaos --device cuda --failures 100 --workers 6 --pause 0.05 --whole 0.05
 
 Everything happens in mount and process namespaces of its own (`room.py`), so nothing else on the machine is touched.
 """
@@ -34,19 +39,29 @@ from meshmend.base.processes import kill
 from meshmend.base.terminal import table
 from meshmend.telemetry import Committed, Event, read, steps_done
 
-SCRIPT = Path(__file__).parent.parent / "loops" / "torment.py"
+LOOPS = Path(__file__).parent.parent / "loops"
+SLACK = 64 << 20
+"""Bytes by which the free memory of a card may differ for reasons of its own."""
 ENDLESS = 10**9
 MORE = 100
 """Steps after the last failure."""
 PATIENCE = 300.0
 
 
-def finish(bed: Bed, keeper: Keeper, buddies: int) -> Keeper:
+def looped(steps: int, pause: float, chosen: argparse.Namespace) -> list[str]:
+    """The script of the run and its arguments."""
+    words = [str(steps), str(pause), str(chosen.sharded)]
+    if chosen.device:
+        return [str(LOOPS / "torment_torch.py"), *words, chosen.device]
+    return [str(LOOPS / "torment.py"), *words]
+
+
+def finish(bed: Bed, keeper: Keeper, chosen: argparse.Namespace) -> Keeper:
     """Stop a run that would never end, and resume it for the last steps; the keeper of those."""
     keeper.closing = True
     kill(keeper.launcher, signal.SIGTERM)
     keeper.join(PATIENCE)
-    words = ["--resume", RUN, str(SCRIPT), str(steps_done(bed.run) + MORE), "0.01", str(buddies)]
+    words = ["--resume", RUN, *looped(steps_done(bed.run) + MORE, 0.01, chosen)]
     last = Keeper(bed, words, keeper.log)
     last.start()
     last.join(PATIENCE)
@@ -63,18 +78,22 @@ def first_other_weights(ours: list[Event], theirs: list[Event]) -> int | None:
     return min((step for step, (a, b) in found.items() if a != b or len(a) != 1), default=None)
 
 
-def verdict(bed: Bed, torment: Torment, lives: list[object], seconds: float, status: int, *, sharded: bool) -> bool:
+def verdict(
+    bed: Bed, torment: Torment, lives: list[object], seconds: float, status: int, chosen: argparse.Namespace
+) -> bool:
     """Say what happened; whether all was well."""
+    weights = bool(chosen.sharded or chosen.device)
     alone = Path(bed.home) / "alone"
     steps = steps_done(bed.run)
-    words = ["-n", "1", "--name", "alone", str(SCRIPT), str(steps), "0"]
+    plain = argparse.Namespace(sharded=0, device=chosen.device)
+    words = ["-n", "1", "--name", "alone", *looped(steps, 0, plain)]
     with alone.open("wb") as log:
         subprocess.run([*MESHMEND, *words], stdout=log, stderr=log, check=False, timeout=3600)
     events = read(bed.run)
     account, incidents = report.check(events), report.incidents(events)
     print(report.render(account, incidents[-5:]))
     undisturbed = read(bed.disk / "alone")
-    step = first_other_weights(events, undisturbed) if sharded else report.compare(events, undisturbed)
+    step = first_other_weights(events, undisturbed) if weights else report.compare(events, undisturbed)
     rows = [
         [
             kind,
@@ -92,7 +111,7 @@ def verdict(bed: Bed, torment: Torment, lives: list[object], seconds: float, sta
     missing = [kind for kind in torment.kinds if not torment.tallies[kind].strikes]
     print(f"{torment.struck} failures in {seconds:.0f} s and {steps:,} steps; {len(lives)} launchers; status {status}")
     print(
-        f"{'weights' if sharded else 'states'}: "
+        f"{'weights' if weights else 'states'}: "
         + ("those of the undisturbed run, after every step" if step is None else f"differ after step {step}")
     )
     print("left behind: " + (", ".join(left) or "nothing"))
@@ -108,6 +127,13 @@ def seconds_of(values: list[float], share: float) -> str:
     return f"{sorted(values)[min(len(values) - 1, int(share * len(values)))]:.2f}" if values else "-"
 
 
+def free_on_card() -> int:
+    """Free bytes of the card; this process's own part of it is the same from the first call on."""
+    from meshmend.base.cuda import Device
+
+    return Device(0).memory()[0]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--failures", type=int, default=200)
@@ -118,6 +144,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=600, help="stop after so long in any case")
     parser.add_argument("--pause", type=float, default=0.01, help="the least length of a step, in seconds")
     parser.add_argument("--sharded", type=int, default=0, metavar="BUDDIES", help="shard the update; 0: do not")
+    parser.add_argument("--device", default="", help="a model on this device of PyTorch, such as cuda")
+    parser.add_argument("--whole", type=float, default=0.3, help="how often to wait until all workers are back")
     parser.add_argument("--keep", help="a folder that the run is copied to at the end")
     chosen = parser.parse_args()
     kinds = chosen.kinds.split(",") if chosen.kinds else [*STRIKES]
@@ -128,6 +156,7 @@ def main() -> int:
     if not room.inside():
         return room.enter()
     kinds = [kind for kind in kinds if STRIKES[kind].hosts <= chosen.hosts]
+    free = free_on_card() if chosen.device.startswith("cuda") else 0
     home = room.home()
     bed = Namespaces(home, chosen.workers, chosen.hosts) if chosen.hosts > 1 else Bed(home, chosen.workers)
     began = time.monotonic()
@@ -138,20 +167,21 @@ def main() -> int:
             RUN,
             "--checkpoint-every",
             "10s",
-            str(SCRIPT),
-            str(ENDLESS),
-            str(chosen.pause),
-            str(chosen.sharded),
+            *looped(ENDLESS, chosen.pause, chosen),
         ]
         keeper = Keeper(bed, words, home / "log")
         keeper.start()
         until = began + 60 * chosen.minutes
-        torment = Torment(bed, keeper, kinds, chosen.failures, random.Random(chosen.seed), until)
+        torment = Torment(bed, keeper, kinds, chosen.failures, random.Random(chosen.seed), until, chosen.whole)
         torment.run()
-        last = finish(bed, keeper, chosen.sharded)
+        last = finish(bed, keeper, chosen)
         lives = [*keeper.lives, *last.lives]
         status = last.lives[-1].status if last.lives else -1
-        good = verdict(bed, torment, lives, time.monotonic() - began, status, sharded=chosen.sharded > 0)
+        good = verdict(bed, torment, lives, time.monotonic() - began, status, chosen)
+        if free:
+            after = free_on_card()
+            print(f"free memory of the card: {free >> 20} MiB before, {after >> 20} MiB after")
+            good = good and after > free - SLACK
         if not good:
             print(*keeper.log.read_text(errors="replace").splitlines()[-60:], sep="\n")
         return 0 if good and status == DONE else 1

@@ -44,6 +44,8 @@ class Torment:
     dice: random.Random
     until: float
     """When to stop in any case."""
+    whole: float = 0.3
+    """How often to wait until all workers are back."""
     tallies: dict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
     stuck: list[str] = field(default_factory=list)
     """What could not be recovered from, in words."""
@@ -105,7 +107,7 @@ class Torment:
         with contextlib.suppress(OSError):  # what was to be struck is gone by itself
             kind.strike(scene)
         began = time.monotonic()
-        everybody = self.dice.random() < 0.3
+        everybody = self.dice.random() < self.whole
         if self._recovers(kind, scene, everybody):
             tally.seconds.append(time.monotonic() - began)
         else:

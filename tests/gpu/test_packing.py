@@ -12,6 +12,7 @@ from tests.job.device.test_packing import test_a_grid_moves_on_the_device_as_on_
 from tests.job.device.test_packing import test_a_grid_of_another_worker_is_taken_over as test_a_grid_is_taken_over
 from tests.job.device.test_packing import test_digests_are_those_of_the_definition as test_digests
 from tests.job.device.test_packing import test_leaves_may_be_elsewhere_in_the_next_round as test_leaves_may_move
+from tests.job.device.test_packing import test_leaves_that_the_host_reads_are_there_before_the_others as test_soon
 from tests.job.device.test_packing import (
     test_leaves_with_nan_or_inf_are_named_only_if_that_is_wanted as test_nan_and_inf,
 )
@@ -21,7 +22,7 @@ from tests.job.device.test_packing import (
 
 __all__ = [
     "card", "test_a_grid_is_taken_over", "test_a_grid_moves", "test_digests", "test_leaves_may_move",
-    "test_nan_and_inf", "test_sums_have_the_bits",
+    "test_nan_and_inf", "test_soon", "test_sums_have_the_bits",
 ]  # fmt: skip
 
 pytestmark = pytest.mark.gpu

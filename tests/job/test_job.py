@@ -38,6 +38,34 @@ def test_each_sample_of_an_epoch_is_summed_once() -> None:
     assert state == X.sum()
 
 
+def test_nothing_is_said_of_a_state_before_its_sum_is_known_to_have_been_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device may still be reading a total when `job.sum` returns."""
+    said: list[str] = []
+    with mm.Job(X, batch=8, lanes=4) as job:
+        state = job.share(np.float32(0))
+        training = job.training
+        monkeypatch.setattr(training.session.messages, "settle", lambda: said.append("settled"))
+        monkeypatch.setattr(training.ledger, "committed", lambda *_: said.append("recorded"))
+        monkeypatch.setattr(training.session, "digested", lambda *_: said.append("final"))
+        for _ in job.steps(2):
+            job.sum(lambda lane: lane.sum())
+            job.commit(state)
+    assert said == ["settled", "recorded", "final"] * 2
+
+
+def test_nothing_is_said_of_a_sum_that_is_not_finite_before_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    bad = np.where(X == 5, np.inf, X).astype(np.float32)
+    with mm.Job(bad, batch=8, lanes=4, nonfinite="skip") as job:
+        state, training = job.share(np.float32(0)), job.training
+        monkeypatch.setattr(training.session.messages, "settle", lambda: said.append("settled"))
+        monkeypatch.setattr(training.ledger, "skipped", lambda *_: said.append("skipped"))
+        for _ in job.steps(3):
+            job.sum(lambda lane: lane.sum())
+            job.commit(state)
+    assert said.count("skipped") == 1 and said[said.index("skipped") - 1] == "settled"
+
+
 @pytest.mark.parametrize("reduction", ["float", "exact"])
 def test_a_sum_that_is_not_finite_is_refused_or_skipped(reduction: str) -> None:
     bad = np.where(X == 5, np.inf, X).astype(np.float32)

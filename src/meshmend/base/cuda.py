@@ -121,6 +121,12 @@ class Stream:
             call("cuEventRecord", self._order, driver().CUstream(stream))
             call("cuStreamWaitEvent", self._stream, self._order, 0)
 
+    def lead(self, stream: int) -> None:
+        """The reverse: have another stream start nothing before what was started here so far is complete."""
+        with self._device.current():
+            call("cuEventRecord", self._order, self._stream)
+            call("cuStreamWaitEvent", driver().CUstream(stream), self._order, 0)
+
     def copy(self, into: int, source: int, nbytes: int) -> None:
         """Start a copy between two pointers, each of the device or of the host."""
         if nbytes:

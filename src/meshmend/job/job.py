@@ -249,20 +249,20 @@ class Job:
         return self._summed(function, Word.UPDATE)
 
     def _summed(self, function: Callable[..., Any], word: Word) -> Any:
-        training, tree = self.training, None
+        training, trees = self.training, None
         lanes, compute = training.round(word), partial(_computed, function, takes(function, 2), training)
         while True:
             try:
-                lane = lanes.send(tree)
+                lane = lanes.send(trees)
             except StopIteration as end:
                 assert training.framework is not None, "without one there is no sum"
                 return training.framework.take(end.value, self.lanes)
             assert training.framework is not None, "without one no lane is asked for"
-            tree = training.framework.lane(partial(compute, lane), training.key(lane))
+            trees = [training.framework.lane(partial(compute, lane), training.key(lane))]
             if self._check and lane == training.step == 0:
                 self._check = False
                 again = training.framework.lane(partial(compute, lane), training.key(lane))
-                say_if_different(training.framework, tree, again)
+                say_if_different(training.framework, trees[0], again)
 
     def commit(self, *state: Any, **metrics: Any) -> None:
         """The step is done, and this is the state after it; metrics (numbers) are printed and kept in the ledger.

@@ -45,6 +45,11 @@ class Replica:
         """The digest that was announced last."""
 
     @property
+    def patient(self) -> bool:
+        """Whether the last step may be written down after `finish`, which gives a device work to do meanwhile."""
+        return bool(self.framework.device)
+
+    @property
     def grid(self) -> Levels:
         """The state of the reduction, in the first sum of a step."""
         return self._grids()[0]

@@ -147,11 +147,11 @@ class Training:
         while True:
             total = yield from replica.round(self.session, turn)
             if not turn:
-                self._confirm(replica.framework)
+                self._offer(replica.framework)
             try:
-                with self.session.messages.reading():
-                    result = replica.finish(total, self.step, turn)
+                result = self._finished(replica, total, turn)
             except NotFinite as error:
+                self.session.messages.settle()  # it was the total that was not finite
                 if turn:
                     why = f"{error.reason}, in sum {turn + 1} of the step; only its first sum could be left out"
                     self.diverged = NotFinite(error.step, why, error.advice, skips=False)
@@ -174,9 +174,23 @@ class Training:
             else:
                 replica.announce(self.session, self.step)
 
-    def _confirm(self, framework: Framework) -> None:
-        """All workers have the same state after the last step: now it may be written down, and to disk."""
-        self.ledger.confirm()
+    def _finished(self, replica: Replica, total: Any, turn: int) -> Any | None:
+        """The tree of a total; see `Replica.finish`.
+
+        All workers have the same state after the last step: it is written down, while a device has work if there is
+        one.
+        """
+        if turn or not replica.patient:
+            self.ledger.confirm()
+        self.session.messages.meanwhile = self.ledger.confirm
+        try:
+            with self.session.messages.reading():
+                return replica.finish(total, self.step, turn)
+        finally:
+            self.ledger.confirm()
+
+    def _offer(self, framework: Framework) -> None:
+        """The state after the last step may be written to disk, with the grids that belong to it: they move next."""
         if self.settings is not None and self.session.first:
             self.saver.checkpoints.offer(framework, self.step, self._about)
 
@@ -186,6 +200,7 @@ class Training:
         self.calls.check_commit(self.step)
         fault = self.session.strike(Point.COMMIT)
         replica.commit(state, self.step)
+        self.session.messages.settle()
         if fault is not None and fault.kind == FLIP.name:
             replica.framework.flip_bit()
         self.step += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from collections.abc import Callable
 from enum import IntEnum
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from meshmend.job.device import kernels
-from tests.job.device.fake_kernels import KERNELS, Arguments
+from tests.job.device.fake_kernels import ARGUMENTS, KERNELS, Arguments
 
 GRAIN = 1 << 16
 STREAM = 0x5EA
@@ -47,6 +48,13 @@ def CUmemAllocationProp() -> Any:
 CUmemAccessDesc = CUmemAllocationProp
 
 
+class Event:
+    """A mark behind what was started before it."""
+
+    def __init__(self, flags: int) -> None:
+        self.flags, self.behind = flags, -1
+
+
 class Driver:
     """The functions, and what they have given out."""
 
@@ -59,9 +67,28 @@ class Driver:
         self.taken: dict[int, Any] = {}
         self.events = 0
         self.limit = 1 << 30
+        self.lazy = False
+        """Whether what is started on a stream waits until somebody waits for it, as on a card that is very slow."""
+        self.waiting: list[Callable[[], object]] = []
+        self.done = 0
+        """How much of it has been done."""
         for name, value in globals().items():
             if name.startswith("CU"):
                 setattr(self, name, value)
+
+    def start(self, work: Callable[[], object]) -> tuple[Any, ...]:
+        """Do it, or keep it until it is waited for."""
+        self.waiting.append(work)
+        if not self.lazy:
+            self.run(len(self.waiting))
+        return (OK,)
+
+    def run(self, count: int) -> None:
+        """Do what was started first."""
+        now, self.waiting = self.waiting[:count], self.waiting[count:]
+        self.done += len(now)
+        for work in now:
+            work()
 
     def cuInit(self, flags: int) -> tuple[Any, ...]:
         return (OK,) if flags == 0 else (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
@@ -93,6 +120,7 @@ class Driver:
         return OK, ("context", 0)
 
     def cuCtxSynchronize(self) -> tuple[Any, ...]:
+        self.run(len(self.waiting))
         return (OK,) if self.contexts else (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
 
     def cuStreamCreate(self, flags: int) -> tuple[Any, ...]:
@@ -100,6 +128,7 @@ class Driver:
 
     def cuStreamSynchronize(self, stream: Any) -> tuple[Any, ...]:
         assert self.contexts
+        self.run(len(self.waiting))
         return (OK,) if stream == STREAM else (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
 
     def cuMemGetInfo(self) -> tuple[Any, ...]:
@@ -188,14 +217,17 @@ class Driver:
 
     def cuEventCreate(self, flags: int) -> tuple[Any, ...]:
         self.events += 1
-        return OK, ("event", flags)
+        return OK, Event(flags)
 
     def cuEventRecord(self, event: Any, stream: Any) -> tuple[Any, ...]:
-        assert self.contexts and stream
-        return (OK,) if event == ("event", 2) else (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
+        assert self.contexts and stream and event.flags == 2
+        event.behind = self.done + len(self.waiting)
+        return (OK,)
 
     def cuEventSynchronize(self, event: Any) -> tuple[Any, ...]:
-        return (OK,) if self.contexts and event else (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
+        assert self.contexts and event.behind >= 0
+        self.run(max(event.behind - self.done, 0))
+        return (OK,)
 
     def cuEventDestroy(self, event: Any) -> tuple[Any, ...]:
         self.events -= 1
@@ -203,8 +235,10 @@ class Driver:
 
     def cuMemcpyAsync(self, into: int, source: int, size: int, stream: Any) -> tuple[Any, ...]:
         assert stream == STREAM
-        ctypes.memmove(into, source, size)
-        return (OK,)
+        if any(begin <= source < begin + len(memory) for begin, memory in {**self.taken, **self.mapped}.items()):
+            return self.start(lambda: ctypes.memmove(into, source, size))
+        data = ctypes.string_at(source, size)  # of the host, and not pinned: the driver copies it first
+        return self.start(lambda: ctypes.memmove(into, data, size))
 
     def cuStreamWaitEvent(self, stream: Any, event: Any, flags: int) -> tuple[Any, ...]:
         return (OK,) if self.contexts and stream and event and not flags else (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
@@ -218,13 +252,12 @@ class Driver:
 
     def cuMemsetD32Async(self, pointer: int, value: int, count: int, stream: Any) -> tuple[Any, ...]:
         assert stream == STREAM and 0 <= value < 1 << 32
-        np.ctypeslib.as_array((ctypes.c_uint32 * count).from_address(pointer))[:] = value
-        return (OK,)
+        words = np.ctypeslib.as_array((ctypes.c_uint32 * count).from_address(pointer))
+        return self.start(lambda: words.fill(value))
 
     def cuMemsetD8Async(self, pointer: int, value: int, size: int, stream: Any) -> tuple[Any, ...]:
         assert stream == STREAM
-        ctypes.memset(pointer, value, size)
-        return (OK,)
+        return self.start(lambda: ctypes.memset(pointer, value, size))
 
     def cuModuleLoadData(self, image: int) -> tuple[Any, ...]:
         assert ctypes.string_at(image).decode() == kernels.module()
@@ -239,9 +272,13 @@ class Driver:
         arguments: int, extra: int,
     ) -> tuple[Any, ...]:  # fmt: skip
         assert gx > 0 and bx > 0 and (gy, gz, by, bz, shared, extra, stream) == (1, 1, 1, 1, 0, 0, STREAM)
-        with np.errstate(all="ignore"):
-            KERNELS[function](Arguments(arguments), gx)
-        return (OK,)
+        given = Arguments(arguments, ARGUMENTS[function])
+
+        def run() -> None:
+            with np.errstate(all="ignore"):
+                KERNELS[function](given, gx)
+
+        return self.start(run)
 
     def cuGetErrorName(self, status: CUresult) -> tuple[Any, ...]:
         return OK, status.name.encode()

@@ -32,9 +32,13 @@ def at(pointer: int, count: int, dtype: Any) -> Any:
 class Arguments:
     """What `cuLaunchKernel` is given."""
 
-    def __init__(self, address: int) -> None:
-        self._pointers = (ctypes.c_void_p * 8).from_address(address)
+    def __init__(self, address: int, kinds: list[Any] | None = None) -> None:
+        """`kinds`: copy the arguments, which may be gone when the kernel runs."""
+        self._pointers: Any = (ctypes.c_void_p * 8).from_address(address)
         self._next = 0
+        if kinds is not None:
+            self._kept = [kind.from_buffer_copy(kind.from_address(self._pointers[n])) for n, kind in enumerate(kinds)]
+            self._pointers = [ctypes.addressof(one) for one in self._kept]
 
     def take(self, kind: Any) -> Any:
         """The next argument."""
@@ -214,6 +218,17 @@ def digest(given: Arguments, blocks: int) -> None:
         sums += np.array([ones.sum(dtype=U32), twos.sum(dtype=U32)])
 
 
+WORD, LONG = ctypes.c_uint32, ctypes.c_uint64
+SUMS = [kernels.Parts, WORD, LONG]
+ARGUMENTS: dict[str, list[Any]] = {
+    kernels.F32: [*SUMS, LONG], kernels.I32: [*SUMS, LONG], kernels.BF16: [*SUMS, LONG],
+    "pack_f32": [kernels.Leaves, LONG], "pack_more_f32": [kernels.Leaves, LONG],
+    "unpack_f32": [kernels.Leaves, *SUMS, LONG], "pack_exact": [kernels.Leaves, kernels.Grid, LONG],
+    "pack_more_exact": [kernels.Leaves, kernels.Grid, LONG], "unpack_exact": [kernels.Leaves, kernels.Grid, *SUMS],
+    "judge": [kernels.Grid, kernels.Judge, *SUMS], "move": [kernels.Grid, kernels.Judge, *[LONG] * 4],
+    "digest": [kernels.Leaves, LONG],
+}  # fmt: skip
+"""What each kernel is given."""
 KERNELS: dict[str, Callable[[Arguments, int], None]] = {
     kernels.F32: add(np.float32), kernels.I32: add(np.int32), kernels.BF16: add(np.uint16),
     "pack_f32": pack(more=False), "pack_more_f32": pack(more=True), "unpack_f32": unpack,

@@ -22,13 +22,17 @@ from tests.job.device.fake_driver import Driver
 
 SHAPES = [(), (3, 1000), (0, 4), (1,), (70, 40), (1024,), (8193,)]
 MEMBERS, LANES = 3, 2
-MEMORIES: dict[str, Callable[[], Memory]] = {"stand-in": StandIn, "driver": lambda: CudaMemory(0)}
+MEMORIES: dict[str, Callable[[], Memory]] = {
+    "stand-in": StandIn, "driver": lambda: CudaMemory(0), "slow driver": lambda: CudaMemory(0),
+}  # fmt: skip
+SOON = [(), (3,), (0, 3, 5), tuple(range(len(SHAPES)))]
+"""Leaves that the host reads as soon as a sum is there."""
 
 
 @pytest.fixture(params=MEMORIES)
 def memory(request: pytest.FixtureRequest, driver: Driver) -> Memory:
-    """The stand-in, and the driver's calls with its kernels in numpy."""
-    del driver
+    """The stand-in, and the driver's calls with its kernels in numpy, at once or when they are waited for."""
+    driver.lazy = request.param == "slow driver"
     return MEMORIES[request.param]()
 
 
@@ -88,7 +92,9 @@ class Round:
             found.append(part)
         return found
 
-    def check(self, lanes: list[list[list[np.ndarray]]], *, check: bool = True, sliced: int = 0) -> Any:
+    def check(
+        self, lanes: list[list[list[np.ndarray]]], *, check: bool = True, sliced: int = 0, soon: tuple[int, ...] = ()
+    ) -> Any:
         """One round; what stands against it, on the device and on the host."""
         parts, places = self.parts(lanes), [(block, 0) for block in self.blocks]
         total = np.zeros(self.host.size, self.host.dtype)
@@ -99,7 +105,9 @@ class Round:
             for (block, begin), one in zip(places, slices(0, sliced, MEMBERS), strict=True):
                 self.memory.upload(np.ascontiguousarray(total[one]), (block, begin + one.start * 4))
         out = reached(self.memory, [np.full(shape, 77, np.float32) for shape in SHAPES])
-        against = self.packing.unpack(places, addresses(out), sliced=sliced, check=check)
+        against = self.packing.unpack(places, addresses(out), sliced=sliced, check=check, soon=soon)
+        at_once = [out[leaf].copy() for leaf in soon]
+        self.memory.lead(None)
         if self.host.grid is not None:
             wanted = self.host.grid.finish(total)
             assert (self.host.grid.level == self.device.grid.level).all()
@@ -111,6 +119,7 @@ class Round:
         if against is None:
             for leaf, part in zip(out, self.host.layout.parts(total), strict=True):
                 assert same(leaf.reshape(-1), part)
+            assert all(same(early, out[leaf]) for early, leaf in zip(at_once, soon, strict=True))
         return against
 
 
@@ -162,6 +171,30 @@ def test_leaves_with_nan_or_inf_are_named_only_if_that_is_wanted(memory: Memory)
     assert rounds.check(lanes).bad == (3, 6)
     assert rounds.check(lanes, check=False) is None
     assert rounds.check(of_all(3)) is None
+
+
+@pytest.mark.parametrize("soon", SOON)
+@pytest.mark.parametrize("kind", [Float32, ExactSum])
+def test_leaves_that_the_host_reads_are_there_before_the_others(
+    memory: Memory, kind: type[Reduction], soon: tuple[int, ...]
+) -> None:
+    rounds = Round(memory, kind)
+    for number in range(3):
+        rounds.check(of_all(number), check=False, soon=soon)
+
+
+def test_the_host_does_not_wait_for_the_others(driver: Driver) -> None:
+    driver.lazy = True
+    for kind in (Float32, ExactSum):
+        rounds = Round(CudaMemory(0), kind)
+        for number in range(2):
+            rounds.check(of_all(number))
+        places, out = [(block, 0) for block in rounds.blocks], reached(rounds.memory, lanes_of(0))
+        for _ in range(2):  # the first one makes tables
+            rounds.memory.finish()
+            rounds.packing.unpack(places, addresses(out), sliced=0, check=False, soon=(3,))
+        assert len(driver.waiting) == 2, "the leaves before that one, and those behind it"
+        rounds.memory.finish()
 
 
 def test_leaves_may_be_elsewhere_in_the_next_round(memory: Memory) -> None:

@@ -17,7 +17,9 @@ from meshmend.job.device.base import Block
 from meshmend.job.device.block_layout import is_direct
 from meshmend.job.device.passing import SUFFIX
 from meshmend.job.device.stand_in import StandIn
-from meshmend.job.device.sums import DeviceSums
+from meshmend.job.device.sums import DeviceSums, Made
+from meshmend.job.reduction.float32 import Float32
+from meshmend.job.reduction.layout import Layout
 from meshmend.job.shm import create_as_agent, open_as_agent
 from meshmend.job.shm.records import Outcome, Task
 from meshmend.job.shm.sliced import Overtaken
@@ -25,6 +27,7 @@ from tests.job.device.members import FOOTER, RUN, SIZE, WIRE, Member, part_of
 from tests.job.shm.conftest import home as home
 
 ALL = Outcome.DONE
+REDUCTION = Float32(Layout([("weights", np.zeros(SIZE, np.float32))]), 3)
 
 
 @pytest.fixture(params=["direct", "slices"])
@@ -165,6 +168,53 @@ def test_a_worker_that_comes_too_late_for_a_total_says_so(members: list[Member])
         late.sums.take(0)
     with pytest.raises(Overtaken):
         late.does(Task.EXPORT, 0)
+
+
+def unpacked(one: Member, round: int) -> np.ndarray:
+    """Begin to write a total to an array."""
+    packing = one.sums.own.packing(REDUCTION)
+    assert packing is not None
+    out = np.empty(SIZE, np.float32)
+    one.sums.unpack(round, packing, [out.ctypes.data], check=False)
+    return out
+
+
+def test_a_total_that_is_still_being_read_counts_only_when_nobody_has_overtaken(members: list[Member]) -> None:
+    """The device reads while the worker goes on: that it was there is known when all has been read, and not before."""
+    wanted = part_of(0) + part_of(1) + part_of(2)
+    summed(members)
+    for one in members:
+        one.courier.done(0)
+        assert (unpacked(one, 0) == wanted).all()
+    late, *others = members
+    for round in (1, 2):
+        for one in others:
+            one.sums.settle()
+            one.bring(round)
+        summed(others, round)
+        for one in others:
+            one.courier.done(round)
+            assert (unpacked(one, round) == part_of(1) + part_of(2)).all()
+    with pytest.raises(Overtaken):
+        late.sums.settle()
+    late.sums.settle()
+
+
+def test_memory_of_members_is_kept_until_it_has_been_read(members: list[Member]) -> None:
+    """What drops a mapping first waits for what reads it, and says if that came too late."""
+    summed(members)
+    late, *others = members
+    late.courier.done(0)
+    unpacked(late, 0)
+    for round in (1, 2):
+        for one in others:
+            one.courier.done(round - 1)
+            one.bring(round)
+        summed(others, round)
+    for drop in (late.sums.release, lambda: late.does(Task.MAP, 0, late), lambda: unpacked(late, 0)):
+        late.sums._reading = (0, Made(tuple(one.courier.who for one in members)))
+        with pytest.raises(Overtaken):
+            drop()
 
 
 def test_a_total_can_be_exported_until_the_next_round_is_done_whoever_makes_that(members: list[Member]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -47,11 +48,20 @@ class Part(DevicePart):
 
 
 class Total(DeviceTotal):
-    def unpack(self, packing: Packing, leaves: Addresses, *, check: bool) -> ExactResult | None:
+    def __init__(self) -> None:
+        self.led: list[int | None] = []
+
+    def unpack(
+        self, packing: Packing, leaves: Addresses, *, check: bool, soon: Sequence[int] = ()
+    ) -> ExactResult | None:
         del check
+        assert [packing.layout.leaves[leaf].size for leaf in soon] == [1], "the loss, which is on the host"
         for address, size in zip(leaves, packing.sizes.tolist(), strict=True):
             np.ctypeslib.as_array((ctypes.c_float * size).from_address(address))[:] = 3
         return None
+
+    def lead(self, stream: int | None) -> None:
+        self.led.append(stream)
 
     def flat(self) -> Any:
         raise AssertionError("it packs")
@@ -64,7 +74,9 @@ def test_a_worker_without_lanes_gets_the_sums_too(tensors: bool) -> None:
     sums.accumulate(tree, part, first=True)
     sums.export(part)
     for step in range(2):
-        found = sums.finish(Total(), step)
+        total = Total()
+        found = sums.finish(total, step)
+        assert total.led == [None], "the host waits, where there is no stream"
         assert found["loss"] == 3 and (not tensors or (found["grad"] == 3).all())
 
 

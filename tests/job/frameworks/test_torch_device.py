@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import meshmend as mm
 from meshmend.errors import JobError, NotFinite
@@ -16,7 +17,7 @@ from meshmend.job.frameworks.arrays import TreeState
 from meshmend.job.frameworks.base import HostAccumulator
 from meshmend.job.frameworks.choose import framework_of
 from meshmend.job.frameworks.torch import TorchState
-from meshmend.job.frameworks.torch.device import DeviceTorchState
+from meshmend.job.frameworks.torch.device import DeviceTorchState, devices_of
 from meshmend.job.frameworks.torch.sums import TorchSums
 from meshmend.job.reduction.registry import KINDS
 from meshmend.job.state import safetensors
@@ -49,6 +50,31 @@ def test_where_a_state_stays(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     monkeypatch.setattr("meshmend.job.frameworks.torch.TorchState", lambda state: state)
     assert framework_of((halves,)) == (halves,)
     assert "cpu and meta" in capsys.readouterr().out
+
+
+def test_an_average_whose_count_is_on_the_host_stays_on_its_device() -> None:
+    """PyTorch keeps the count on the host wherever the average is, and no lane has to do with it."""
+    model = nn.Linear(2, 2, device="meta")
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    assert average.n_averaged.device == CPU
+    assert devices_of((model, average)) == {torch.device("meta")}
+    odd = nn.Module()
+    odd.register_buffer("n_averaged", torch.zeros(()))
+    assert devices_of((model, odd)) == {torch.device("meta"), CPU}, "somebody else's buffer of that name"
+
+
+def test_the_count_of_an_average_is_part_of_the_state_and_of_no_sum() -> None:
+    model = network()
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    state = DeviceTorchState((model, average))
+    before = state.digest()
+    [name] = [name for name, _ in state.leaves() if name.endswith("n_averaged")]
+    average.update_parameters(model)
+    state.commit()
+    assert int(np.asarray(dict(state.leaves())[name])) == 1 and state.digest() != before
+    tree = state.lane(lambda: model(X[:4]).sum().backward(), (0, 0, 0))
+    assert not any("n_averaged" in name for name in tree["buffers"]) and tree["buffers"]
+    assert average.n_averaged == 1
 
 
 def test_nothing_is_fetched_before_somebody_looks_and_it_is_what_the_host_has() -> None:

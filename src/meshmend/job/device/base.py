@@ -104,6 +104,11 @@ class Memory(ABC):
     def follow(self, stream: int) -> None:  # noqa: B027 (the host does everything at once)
         """Start nothing here before what another stream has been given so far is complete."""
 
+    def lead(self, stream: int | None) -> None:
+        """The reverse: another stream waits for what was started here so far; without one, the host does."""
+        del stream
+        self.finish()
+
     @abstractmethod
     def spares(self, nbytes: int) -> bool:
         """Whether so much can be taken for a while without a step finding no memory."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -60,15 +60,26 @@ class PartInBlock(DevicePart):
 class TotalInBlocks(DeviceTotal):
     """In the blocks of the members."""
 
-    def __init__(self, sums: DeviceSums, round: int, end: Callable[[str], NoReturn]) -> None:
-        self._sums, self._round, self._end = sums, round, end
+    def __init__(
+        self, sums: DeviceSums, round: int, end: Callable[[str], NoReturn], meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
+        """`meanwhile`: what the host does before it waits."""
+        self._sums, self._round, self._end, self._meanwhile = sums, round, end, meanwhile
 
-    def unpack(self, packing: Packing, leaves: Addresses, *, check: bool) -> ExactResult | None:
+    def unpack(
+        self, packing: Packing, leaves: Addresses, *, check: bool, soon: Sequence[int] = ()
+    ) -> ExactResult | None:
         """From all of them at once."""
         try:
-            return self._sums.unpack(self._round, packing, leaves, check=check)
+            return self._sums.unpack(self._round, packing, leaves, check=check, soon=soon)
         except Overtaken:
             self._late()
+
+    def lead(self, stream: int | None) -> None:
+        """See `Memory.lead`."""
+        if stream is None:
+            self._meanwhile()
+        self._sums.memory.lead(stream)
 
     def flat(self) -> Any:
         """In this worker's own block."""

@@ -154,6 +154,10 @@ class CudaMemory(Memory):
         """An event in the other stream, which this one waits for."""
         self._stream.follow(stream)
 
+    def lead(self, stream: int | None) -> None:
+        """An event of this stream, which the other one waits for."""
+        self._stream.finish() if stream is None else self._stream.lead(stream)
+
     def spares(self, nbytes: int) -> bool:
         """Try twice: frameworks reserve memory in large pieces."""
         return self._device.memory()[0] > 2 * nbytes

@@ -64,6 +64,8 @@ class Messages:
         self._why = ""
         """Why there is no device memory, if there should be."""
         self._spare = cores_to_spare(segment.agent.ranks)
+        self.meanwhile: Callable[[], None] = lambda: None
+        """What is left to do while the device writes sums and the host waits for it."""
 
     def begin(self) -> None:
         """Look for device memory, in which a state can be lent; before this worker says that it is ready."""
@@ -151,6 +153,7 @@ class Messages:
 
     def asked(self, round: int, *, keep: bool) -> None:
         """The part of a round is wanted; `keep`: with the lanes that it has so far, whichever round they were for."""
+        self.settle()  # of the sum before, in the same step
         if not keep:
             self.choose()
         if self._sums is not None:
@@ -189,6 +192,7 @@ class Messages:
 
     def total(self, round: int) -> Any:
         """The total of a round that is done, an array or a `DeviceTotal`; the footer is in the buffer."""
+        self.settle()
         self._unsure = round if self._sliced.has(round) else None
         if self._unsure is None:
             self._sliced.release()
@@ -202,8 +206,16 @@ class Messages:
             total = self._segment.buffers.total(round)
             found = self.buffers.total(total)
             return total if found is None else found
-        there = TotalInBlocks(self._sums, round, self._end)
+        there = TotalInBlocks(self._sums, round, self._end, lambda: self.meanwhile())
         return there if self.on_device else there.flat()
+
+    def settle(self) -> None:
+        """The last total in device memory has been read, and it was the total; or this worker ends."""
+        try:
+            if self._sums is not None:
+                self._sums.settle()
+        except Overtaken:
+            self._end(LATE)
 
     @contextmanager
     def reading(self) -> Iterator[None]:

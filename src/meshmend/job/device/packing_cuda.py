@@ -19,7 +19,7 @@ from meshmend.job.device.base import Place
 from meshmend.job.reduction import exact as rules
 from meshmend.job.reduction.base import Reduction
 from meshmend.job.reduction.exact import Exact, ExactResult
-from meshmend.job.reduction.packing import Addresses, Packing, grid_of, slices_of
+from meshmend.job.reduction.packing import Addresses, Packing, grid_of, runs_of, slices_of
 
 Table = npt.NDArray[Any]
 
@@ -81,6 +81,9 @@ class CudaPacking(Packing):
             size=self.sizes.astype(np.uint64), stretches=stretches.astype(np.uint32),
         )  # fmt: skip
         self._known: dict[str, list[int]] = {}
+        self._begins = np.concatenate([[0], np.cumsum(counts)]).tolist()
+        """The first stretch of each leaf."""
+        self._runs: dict[tuple[int, ...], tuple[list[range], list[range]]] = {}
 
     def _table(self, name: str, leaves: Addresses) -> kernels.Leaves:
         """The tables, with these addresses."""
@@ -90,6 +93,13 @@ class CudaPacking(Packing):
             self._known[name] = found
         at = self._leaves.at
         return kernels.Leaves(at[name], at["offset"], at["size"], at["stretches"])
+
+    def _cut(self, soon: Sequence[int]) -> tuple[list[range], list[range]]:
+        """Runs of leaves that are wanted soon, and of the others."""
+        found = self._runs.get(tuple(soon))
+        if found is None:
+            found = self._runs[tuple(soon)] = runs_of(len(self.sizes), soon)
+        return found
 
     def _launch(self, kernel: str, blocks: int, *arguments: Any) -> None:
         self._device.stream.launch(self._device.function(self._module, kernel), blocks, kernels.THREADS, arguments)
@@ -118,18 +128,34 @@ class FloatPacking(CudaPacking):
         kernel = "pack_f32" if first else "pack_more_f32"
         self._launch(kernel, self._count, self._table("sources", leaves), ctypes.c_uint64(pointer(part)))
 
-    def unpack(self, parts: Sequence[Place], leaves: Addresses, *, sliced: int, check: bool) -> ExactResult | None:
+    def unpack(
+        self, parts: Sequence[Place], leaves: Addresses, *, sliced: int, check: bool, soon: Sequence[int] = ()
+    ) -> ExactResult | None:
         """One pass."""
         odd, found = self._odd.at["odd"] if check else 0, self._found
         if check:
             self._device.stream.fill(odd, 0, len(self.sizes))
-        where = self._of(parts, sliced=sliced)
-        self._launch("unpack_f32", self._count, self._table("targets", leaves), *where, ctypes.c_uint64(odd))
+        tables, where = self._table("targets", leaves), (*self._of(parts, sliced=sliced), ctypes.c_uint64(odd))
+        first, others = self._cut(soon)
+        for run in first:
+            self._write(run, tables, where)
+        mark = self._device.stream.mark() if first and not check else None
+        for run in others:
+            self._write(run, tables, where)
         if check:
             self._device.stream.copy(found.pointer, odd, found.array.nbytes)
-        self._device.stream.finish()
+            self._device.stream.finish()
+        if mark is not None:
+            self._device.stream.wait(mark)
         bad = np.flatnonzero(found.array) if check else ()
         return ExactResult(None, bad=tuple(map(int, bad))) if len(bad) else None
+
+    def _write(self, run: range, tables: kernels.Leaves, where: tuple[Any, ...]) -> None:
+        """Have the leaves of a run written."""
+        begin, end = self._begins[run.start], self._begins[run.stop]
+        stretches = tables.stretches + 8 * begin  # a row of the table has two numbers of 32 bits
+        here = kernels.Leaves(tables.address, tables.offset, tables.size, stretches)
+        self._launch("unpack_f32", end - begin, here, *where)
 
     def close(self) -> None:
         """Give everything back."""
@@ -159,6 +185,10 @@ class ExactPacking(CudaPacking):
         self._known_level: Any = None
         """The levels of the host that those on the device are."""
         self._words = Pinned(device, 1 + self._blocks, np.int16)
+        self._firsts = np.concatenate([[0], np.cumsum(blocks)]).tolist()
+        """The first block of each leaf."""
+        self._shifted: dict[int, Tables] = {}
+        """For each run of leaves that is written by itself: their first blocks, counted from that of the run."""
 
     def _present(self) -> kernels.Grid:
         """The grid that lanes are rounded to now."""
@@ -178,8 +208,10 @@ class ExactPacking(CudaPacking):
         kernel, place = "pack_exact" if first else "pack_more_exact", ctypes.c_uint64(pointer(part))
         self._launch(kernel, self._blocks, self._table("sources", leaves), self._present(), place)
 
-    def unpack(self, parts: Sequence[Place], leaves: Addresses, *, sliced: int, check: bool) -> ExactResult | None:
-        """One pass over the numbers, as if all is well, and two over the notes."""
+    def unpack(
+        self, parts: Sequence[Place], leaves: Addresses, *, sliced: int, check: bool, soon: Sequence[int] = ()
+    ) -> ExactResult | None:
+        """One pass over the numbers, as if all is well, and before it two over the notes."""
         del check  # always
         grid, where, at = self._present(), self._of(parts, sliced=sliced), self._grid.at
         self._device.stream.fill(at["top"], rules.FRESH, len(self.sizes))
@@ -194,14 +226,35 @@ class ExactPacking(CudaPacking):
         self._launch("judge", rows, grid, judge, *where)
         self._launch("move", rows, grid, judge, *moved)
         self._device.stream.copy(self._words.pointer, at["words"], self._words.array.nbytes)
-        self._launch("unpack_exact", self._blocks, self._table("targets", leaves), grid, *where)
-        self._device.stream.finish()
+        tables, (first, others) = self._table("targets", leaves), self._cut(soon)
+        for run in first:
+            self._write(run, tables, grid, where)
+        mark = self._device.stream.mark()
+        for run in others:
+            self._write(run, tables, grid, where)
+        self._device.stream.wait(mark)
         verdict = int(self._words.array[0])
         if verdict == rules.BAD:
             return self._exact.judge(self._notes(parts, sliced=sliced))
         self._exact.move(self._words.array[1:].astype(np.int32))
         self._known_level, self._levels = self._exact.level, (then, now)
         return None if verdict == rules.GOOD else ExactResult(None)
+
+    def _write(self, run: range, tables: kernels.Leaves, grid: kernels.Grid, where: tuple[Any, ...]) -> None:
+        """Have the leaves of a run written: a kernel counts blocks from 0, and so the tables begin at the run's first.
+
+        Of the grid, it reads the leaf of each block, the first block of each leaf, and the factors.
+        """
+        begin, end = self._firsts[run.start], self._firsts[run.stop]
+        if begin and run.start not in self._shifted:
+            firsts = np.maximum(np.array(self._firsts[:-1]) - begin, 0).astype(np.uint32)
+            self._shifted[run.start] = Tables(self._device, self._device.stream, first=firsts)
+        first = self._shifted[run.start].at["first"] if begin else grid.first
+        here = kernels.Grid(
+            grid.leaf_of + 4 * begin, first, grid.level + 4 * begin, grid.on + 4 * begin, grid.off + 4 * begin,
+            end - begin, grid.size, grid.digits, grid.octaves,
+        )  # fmt: skip
+        self._launch("unpack_exact", end - begin, tables, here, *where)
 
     def _notes(self, parts: Sequence[Place], *, sliced: int) -> Table:
         """The notes of the sum, on the host: it says which leaves stand against a round."""
@@ -217,6 +270,8 @@ class ExactPacking(CudaPacking):
     def close(self) -> None:
         """Give everything back."""
         super().close()
+        for one in self._shifted.values():
+            one.close()
         self._grid.close()
         self._words.close()
 

@@ -38,8 +38,11 @@ class PlainPacking(Packing):
             for leaf, array in enumerate(arrays):
                 self._grid.add(message, array, leaf)
 
-    def unpack(self, parts: Sequence[Place], leaves: Addresses, *, sliced: int, check: bool) -> ExactResult | None:
-        """Add up, and copy."""
+    def unpack(
+        self, parts: Sequence[Place], leaves: Addresses, *, sliced: int, check: bool, soon: Sequence[int] = ()
+    ) -> ExactResult | None:
+        """Add up, and copy: all of it at once."""
+        del soon
         total = np.empty(self.size, self._wire.kind.dtype)
         with np.errstate(all="ignore"):
             if sliced:

@@ -6,6 +6,9 @@ takes the other slices from the totals of the others. It needs nobody for that, 
 its memory stays as long as it is mapped here (`mapped_blocks.py`). Mappings of former members are dropped with the next
 round's total.
 
+A total is read by the device while the worker goes on. What that reads may only count when it is known that nobody had
+begun to write something else there: `settle` says so, at the latest when the worker commits.
+
 The courier's requests are served by the thread that hears the doorbell; totals are taken by the main thread.
 """
 
@@ -57,6 +60,8 @@ class DeviceSums:
         self._others = MappedBlocks(segment, memory)
         self._made: dict[int, Made] = {}
         """For the last two rounds, if totals were taken, or slices added up: another group may have met since."""
+        self._reading: tuple[int, Made] | None = None
+        """The round whose total the device may still be reading, and how that is made; see `settle`."""
 
     @property
     def why(self) -> str:
@@ -66,6 +71,7 @@ class DeviceSums:
     def make(self, wire: WireFormat, size: int) -> None:
         """Have room for messages of this format, of which the first `size` numbers are summed here."""
         with self._lock:
+            self._settle()
             self._made = {}
             self._others.forget()
             self.own.make(wire, size)
@@ -78,6 +84,9 @@ class DeviceSums:
     def close(self) -> None:
         """Release everything."""
         with self._lock:
+            if self._reading is not None:
+                self._reading = None
+                self.memory.finish()
             self._others.keep()
             self.own.close()
 
@@ -94,6 +103,7 @@ class DeviceSums:
         over = wanted.round != self._segment.courier.done + 1
         match wanted.task:
             case Task.MAP:
+                self._settle()
                 members = tuple(zip(wanted.members[::2], wanted.members[1::2], strict=False))
                 done = self._segment.courier.done
                 self._made = {number: made for number, made in self._made.items() if number <= done}
@@ -139,18 +149,41 @@ class DeviceSums:
 
     # totals
 
-    def unpack(self, round: int, packing: Packing, leaves: Addresses, *, check: bool) -> ExactResult | None:
-        """Write the total of a round that is done to leaves; see `Packing.unpack`."""
+    def unpack(
+        self, round: int, packing: Packing, leaves: Addresses, *, check: bool, soon: Sequence[int] = ()
+    ) -> ExactResult | None:
+        """Start to write the total of a round that is done to leaves; see `Packing.unpack`, and `settle`."""
         with self._lock:
+            self._settle()
             made = self._how(round)
             places, sliced = self._places(round, made)
-            against = packing.unpack(places, leaves, sliced=sliced, check=check)
-            self._taken(round, made)
+            against = packing.unpack(places, leaves, sliced=sliced, check=check, soon=soon)
+            self._reading = round, made
+            if against is not None:
+                self._settle()  # nobody may hear of it if it was not the total
+            self._note(round, made)
+            self._others.keep(made.group)
             return against
+
+    def settle(self) -> None:
+        """Wait until the device has read the last total, and make sure that it was still there, or `Overtaken`.
+
+        Before that, nothing may be said of what was made of it: not that a state is final, nor its digest.
+        """
+        if self._reading is not None:
+            with self._lock:
+                self._settle()
+
+    def _settle(self) -> None:
+        if self._reading is not None:
+            (round, made), self._reading = self._reading, None
+            self.memory.finish()
+            self._check(round, made)
 
     def take(self, round: int) -> Any:
         """The total of a round that is done, in one piece, where the framework wants it."""
         with self._lock:
+            self._settle()
             made, host = self._how(round), self.own.host
             if host is not None:
                 self._download(round, made, host)
@@ -162,6 +195,7 @@ class DeviceSums:
     def release(self) -> None:
         """Release the others' memory after a round that was summed elsewhere."""
         with self._lock:
+            self._settle()
             self._others.keep()
 
     def _how(self, round: int) -> Made:

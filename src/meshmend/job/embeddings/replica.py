@@ -38,6 +38,11 @@ class TableReplica(Replica):
         self._used: tuple[Ids, Floats] | None = None
         """The rows and gradients of all lanes, from a sum to its commit."""
 
+    @property
+    def patient(self) -> bool:
+        """No: `finish` writes lines of its own."""
+        return False
+
     def round(self, session: WorkerSession | Solo, turn: int = 0) -> Generator[int, Any, Any]:
         """The lanes of a round: each gives a pair, a tree to be summed and the gradients of rows."""
         assert not turn, "a job with tables has one sum per step"
@@ -50,7 +55,7 @@ class TableReplica(Replica):
                 lane = lanes.send(tree)
             except StopIteration as end:
                 return end.value
-            tree = _laned(lane, (yield lane))
+            tree = [_laned(lane, (yield lane).pop())]
 
     def accumulator(self, tree: Any, turn: int = 0) -> Accumulator:
         """What adds up lanes like this one; made with the first."""

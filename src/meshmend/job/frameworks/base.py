@@ -47,6 +47,9 @@ class Accumulator(ABC):
     def export(self, buffer: Flat) -> None:
         """Write the sum of the lanes so far to the buffer, the worker's part of the round; more lanes may follow."""
 
+    def brought(self) -> None:  # noqa: B027 (the host has nothing to prepare)
+        """The part has been brought, and the others' are awaited: time to prepare what the sums need."""
+
     def alone(self, buffer: Flat) -> Any:
         """Return the total of a world of one: this worker's part, wherever it is."""
         self.export(buffer)

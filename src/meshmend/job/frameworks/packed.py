@@ -53,14 +53,18 @@ class PackedLanes:
             part.finish()
             self._read = None
 
-    def unpack(self, total: DeviceTotal, addresses: dict[int, int], *, check: bool) -> tuple[int, ...] | None:
+    def unpack(
+        self, total: DeviceTotal, addresses: dict[int, int], *, check: bool, stream: int | None
+    ) -> tuple[int, ...] | None:
         """Write a total to leaves at these addresses; which leaves stand against it, None: the round must be repeated.
 
-        Empty if all is well.
+        Empty if all is well. `stream`: of the device, and what uses the leaves next; it waits until they are written.
+        None: the host waits. It waits in any case for leaves that it holds itself (`sum_of`).
         """
         assert self._packing is not None, "it has packed a part"
-        against = total.unpack(self._packing, self._all(addresses, 1), check=check)
-        self._read = None
+        against = total.unpack(self._packing, self._all(addresses, 1), check=check, soon=self._on_host)
+        self._read = None  # packed long ago: hundreds of arrays are released while the device is busy
+        total.lead(stream)  # even if something stands against it: the leaves' memory may be used again
         return () if against is None else against.bad or None
 
     def sum_of(self, leaf: int) -> Any:

@@ -42,8 +42,13 @@ class Packing(ABC):
         """Start to write a lane's leaves to a part; or to add them to it, if they are not the `first`."""
 
     @abstractmethod
-    def unpack(self, parts: Sequence[Place], leaves: Addresses, *, sliced: int, check: bool) -> ExactResult | None:
-        """Write the sums of all parts to leaves, and wait for it; what stands against them, if anything does.
+    def unpack(
+        self, parts: Sequence[Place], leaves: Addresses, *, sliced: int, check: bool, soon: Sequence[int] = ()
+    ) -> ExactResult | None:
+        """Start to write the sums of all parts to leaves; what stands against them, if anything does.
+
+        It waits only until that is known, and until the leaves of `soon` are there, which the host reads. The device
+        may still be writing the others: `DeviceTotal.lead` has a stream wait for them.
 
         `sliced`: these are not parts to be added up, but totals, of which each holds its own slice of so many numbers
         (those of the largest sum of a step); 0 for parts. `check`: NaN and Inf stand against a sum. If something does,
@@ -89,12 +94,29 @@ class DeviceTotal(ABC):
     """The total of a round that is done, in device memory."""
 
     @abstractmethod
-    def unpack(self, packing: Packing, leaves: Addresses, *, check: bool) -> ExactResult | None:
-        """Write it to leaves; see `Packing.unpack`."""
+    def unpack(
+        self, packing: Packing, leaves: Addresses, *, check: bool, soon: Sequence[int] = ()
+    ) -> ExactResult | None:
+        """Start to write it to leaves; see `Packing.unpack`."""
+
+    @abstractmethod
+    def lead(self, stream: int | None) -> None:
+        """Have a stream of the device wait until all leaves are written; without one, the host waits."""
 
     @abstractmethod
     def flat(self) -> Any:
         """It in one piece, as frameworks take it without a copy; its memory will hold other totals."""
+
+
+def runs_of(leaves: int, soon: Sequence[int]) -> tuple[list[range], list[range]]:
+    """All leaves as runs of neighbours: those of `soon`, and the others."""
+    found: tuple[list[range], list[range]] = [], []
+    begin = 0
+    for leaf in range(1, leaves + 1):
+        if leaf == leaves or (leaf in soon) != (begin in soon):
+            found[begin not in soon].append(range(begin, leaf))
+            begin = leaf
+    return found
 
 
 def slices_of(parts: Sequence[Place], size: int) -> list[tuple[Place, slice]]:

@@ -38,6 +38,8 @@ class OwnPart:
         self._strike = strike
         self._turn = 0
         self._have = set[int]()
+        self._sums: Accumulator | None = None
+        """What holds the sum of those lanes."""
 
     @property
     def lanes(self) -> list[int]:
@@ -46,7 +48,7 @@ class OwnPart:
 
     def begin(self, turn: int) -> None:
         """Start a round for this sum of the step."""
-        self._turn, self._have = turn, set()
+        self._turn, self._have, self._sums = turn, set(), None
         if self._own.turn != turn:
             self._own.turn = turn
 
@@ -73,8 +75,8 @@ class OwnPart:
             if lane in self._have:
                 continue
             self._strike(Point.COMPUTE)
-            tree = yield lane
-            sums = prepare(tree)
+            tree = (yield lane).pop()
+            sums = self._sums = prepare(tree)
             if not room.fits(turn):
                 unknown = room.fit_sum(turn, sums.reduction, self._listener.state_nbytes)
                 if unknown is not None:
@@ -85,6 +87,7 @@ class OwnPart:
                 part = messages.part(sums.reduction.size, wanted.round)
                 sums.accumulate(tree, part, first=not self._have)
                 self._have.add(lane)
+            del tree  # its arrays are released when the accumulator needs them no longer
             self._footer.digest.begin()  # while the device computes the lane
             own.progress += 1
         if sums is not None and self._have:
@@ -99,6 +102,8 @@ class OwnPart:
         copies = self._messages.buffers
         if not copies.copying:
             self._side.answer(question)
+            if self._sums is not None:
+                self._sums.brought()
             return
         self._side.answer(question, copied=0)
         for numbers in copies.copied():

@@ -172,7 +172,8 @@ class WorkerSession:
     def round(self, prepare: Callable[[Any], Accumulator], turn: int = 0) -> Generator[int, Any, Any]:
         """Bring this worker's part of a round, and more lanes if other workers die, until the total is there.
 
-        Yields the number of each lane that is to be computed, is sent its tree, and returns the total. `turn` says how
+        Yields the number of each lane that is to be computed, is sent a list with its tree, which it empties, and
+        returns the total: so nobody who waits for that still holds the tree. `turn` says how
         many sums the step had before this one.
         """
         self._part.begin(turn)

@@ -34,7 +34,7 @@ class Solo:
         """For each sum of a step."""
         self.account = Total([1] * lanes, {0: 0}, 0, [0] * lanes)
         self.messages, self.room = (
-            SimpleNamespace(note=str, digests=lambda: None, reading=nullcontext),
+            SimpleNamespace(note=str, digests=lambda: None, reading=nullcontext, settle=lambda: None),
             SimpleNamespace(),
         )
         """No other worker sums with this one or gets a message."""
@@ -56,7 +56,7 @@ class Solo:
     def round(self, prepare: Callable[[Any], Accumulator], turn: int = 0) -> Generator[int, Any, Any]:
         """All lanes of a round, in order: yields their numbers, is sent their trees, returns the total."""
         for lane in range(len(self.account.by)):
-            tree = yield lane
+            tree = (yield lane).pop()
             sums = prepare(tree)
             if turn == len(self._wires):
                 self._wires.append(np.empty(sums.reduction.size, sums.reduction.dtype))

@@ -94,6 +94,11 @@ class ShardedReplica(Replica):
         self._rest, self._besides = Layout([]), cast(Any, None)
         """What lanes give besides gradients: where it lies behind them, and what it is like."""
 
+    @property
+    def patient(self) -> bool:
+        """No: updates are made in the meantime."""
+        return False
+
     def share(self, memory: SliceMemory) -> None:
         """Have the weights where the courier reads them too."""
         self.weights.move(memory.weights)

@@ -41,6 +41,8 @@ class JaxSums(DeviceAccumulator):
         self._rooms = wires.Rooms(self.layout, self._place)
         self._made: list[Any] = []
         """Arrays that the sums of this round go to."""
+        self._targets: dict[int, int] = {}
+        """Where those are, once they are there."""
         self._exact: ExactWire | None = None
         self._wire = wires.wire_of(tuple(self.layout.leaves), packs=self.reduction.head > 0)
         if self.reduction.grid is not None:
@@ -98,13 +100,22 @@ class JaxSums(DeviceAccumulator):
     def export(self, buffer: Any) -> None:
         """Copy the message to the host, or to device memory that workers share, in one piece."""
         if self._packed.used:
-            self._made = self._rooms.made()  # now, while the device still computes
+            self._made, self._targets = self._rooms.made(), {}  # now, while the device still computes
             return
         part = self.part()
         if isinstance(buffer, np.ndarray):
             np.copyto(buffer, host.fetch(part))
         else:
             buffer.fill(part.block_until_ready())
+
+    def brought(self) -> None:
+        """List where sums go."""
+        if self._made and not self._targets:
+            self._list()
+
+    def _list(self) -> None:
+        host.wait_for(self._made)
+        self._targets = {number: host.pointer(array) for number, array in enumerate(self._made)}
 
     def sums(self, total: Any, *, check: bool) -> list[Any] | tuple[int, ...] | None:
         """The leaves of a total; one that numpy or JAX holds, in device memory, or this worker's own."""
@@ -127,10 +138,13 @@ class JaxSums(DeviceAccumulator):
         return list(self._wire.split(total))
 
     def _unpacked(self, total: DeviceTotal, *, check: bool) -> list[Any] | tuple[int, ...] | None:
-        made, self._made = self._made or self._rooms.made(), []
-        host.wait_for(made)
-        addresses = {number: host.pointer(array) for number, array in enumerate(made)}
-        against = self._packed.unpack(total, addresses, check=check)
+        if not self._made:
+            self._made = self._rooms.made()
+        if not self._targets:
+            self._list()
+        made, addresses = self._made, self._targets
+        self._made, self._targets = [], {}
+        against = self._packed.unpack(total, addresses, check=check, stream=None)
         self.checked = check
         return made if against == () else against
 
@@ -151,7 +165,7 @@ class JaxSums(DeviceAccumulator):
     def release(self) -> None:
         """The arrays may be donated, and their memory used again."""
         self._sums = None
-        self._made = []
+        self._made, self._targets = [], {}
 
     def finite(self, sums: list[Any]) -> npt.NDArray[np.bool_]:
         """Return one small array for all leaves; none if one check of the whole total was enough."""

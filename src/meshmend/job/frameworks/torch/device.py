@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.optim.swa_utils import AveragedModel
 
 from meshmend.job.frameworks.arrays import leaves_of, rebuilt
 from meshmend.job.frameworks.base import OBJECTS, Accumulator
@@ -31,9 +32,21 @@ from meshmend.job.state.tree import Leaves, OnDevice
 
 
 def devices_of(objects: Iterable[Any]) -> set[Any]:
-    """The devices of the parameters and buffers of all modules among these objects."""
+    """The devices of the parameters and buffers of all modules among these objects, counts of averages aside."""
     modules = [one for one in objects if isinstance(one, torch.nn.Module)]
-    return {value.device for one in modules for value in (*one.parameters(), *one.buffers())}
+    buffers = [
+        value
+        for one in modules
+        for owner in one.modules()
+        for key, value in owner.named_buffers(recurse=False)
+        if not counts(owner, key)
+    ]
+    return {value.device for value in (*(value for one in modules for value in one.parameters()), *buffers)}
+
+
+def counts(owner: Any, key: str) -> bool:
+    """Whether a buffer counts how often an average has been updated: PyTorch keeps that on the host."""
+    return isinstance(owner, AveragedModel) and key == "n_averaged"
 
 
 class DeviceTorchState(TorchState):
@@ -67,6 +80,11 @@ class DeviceTorchState(TorchState):
             self._list = Listed(self._named, self._swaps())
         self._listing, self._text = self._list.tensors, self._list.text
         self._copies.mark()
+
+    @staticmethod
+    def _leaves_alone(owner: Any, key: str) -> bool:
+        """Averages are updated between lanes."""
+        return counts(owner, key)
 
     def leaves(self) -> Leaves:
         """Return the tensors, which are fetched on first access: other threads may do that while a lane runs."""

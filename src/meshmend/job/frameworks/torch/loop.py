@@ -113,7 +113,7 @@ class Loop:
         tree = self._framework.end(metrics)
         self._given = False
         try:
-            self._lane = self._round.send(tree)
+            self._lane = self._round.send([tree])
         except StopIteration as end:
             self._round = self._lane = self._rates = None
             self._metrics = self._framework.take(end.value, self._job.lanes, mean=True)

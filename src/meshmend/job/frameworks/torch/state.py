@@ -59,6 +59,8 @@ class TorchState(Framework):
                 where, _, key = path.rpartition(".")
                 if isinstance(value, torch.nn.Parameter):
                     self._every[f"{name}.{path}"] = value
+                elif self._leaves_alone(module.get_submodule(where), key):
+                    continue
                 elif path in persistent and value.dtype != torch.bool and not value.is_complex():
                     self._buffers[f"{name}.{path}"] = module.get_submodule(where), key
                 else:
@@ -83,6 +85,12 @@ class TorchState(Framework):
         self._kept: dict[str, Any] = {}
         self._leaves: Leaves = []
         self.commit()
+
+    @staticmethod
+    def _leaves_alone(owner: Any, key: str) -> bool:
+        """Whether lanes have nothing to do with this buffer: then it is part of the state, and that is all."""
+        del owner, key
+        return False
 
     @property
     def shared(self) -> Any:

@@ -62,6 +62,8 @@ class TorchSums(DeviceAccumulator):
         self._packed = PackedLanes(self.reduction, self.layout, self._here)
         self._last: list[Any] = []
         """The last lane's leaves, if lanes are packed: their memory takes the sums."""
+        self._targets: dict[int, int] = {}
+        """Where those are, once the part is exported, if each has memory of its own."""
         self._largest: dict[int, Any] = {}
         self._wire = Bf16Wire(self.layout) if self.reduction.head else FloatWire(self.layout)
 
@@ -111,18 +113,19 @@ class TorchSums(DeviceAccumulator):
             part.follow(torch.cuda.current_stream(self._device).cuda_stream)
         addresses = {number: leaves[number].data_ptr() for number in self._there}
         self._packed.pack(part, leaves, addresses, first=first)
-        self._last = leaves
+        self._last, self._targets = leaves, {}
 
     def _unpacked(self, total: DeviceTotal, *, check: bool) -> list[Any] | tuple[int, ...] | None:
         """The sums of a total, in the memory of the last lane's leaves where each has its own."""
         last, self._last = self._last, []
-        addresses = {number: last[number].data_ptr() for number in self._there} if last else {}
-        if not last or not self._apart(addresses):
+        addresses, self._targets = self._targets, {}
+        if not last or not addresses:
             sizes = [leaf.shape for leaf in self.layout.leaves]
             last = [torch.empty(size, dtype=torch.float32, device=self._device) for size in sizes]
             torch.cuda.current_stream(self._device).synchronize() if self._device.type == "cuda" else None
             addresses = {number: last[number].data_ptr() for number in self._there}
-        against = self._packed.unpack(total, addresses, check=check)
+        stream = torch.cuda.current_stream(self._device).cuda_stream if self._device.type == "cuda" else None
+        against = self._packed.unpack(total, addresses, check=check, stream=stream)
         self.checked = check
         if against != ():
             return against
@@ -161,6 +164,8 @@ class TorchSums(DeviceAccumulator):
     def export(self, buffer: Any) -> None:
         """Copy the message to a buffer of the host or of a device, in one piece, and wait until it is there."""
         if self._packed.used:
+            found = {number: self._last[number].data_ptr() for number in self._there}
+            self._targets = found if self._apart(found) else {}  # now, while the device still computes
             return
         if isinstance(buffer, DevicePart):
             part = self.part()
@@ -239,7 +244,7 @@ class TorchSums(DeviceAccumulator):
     def release(self) -> None:
         """The gradients are the parameters' own now."""
         self._sums = []
-        self._last = []
+        self._last, self._targets = [], {}
 
     def finite(self, sums: list[Any]) -> npt.NDArray[np.bool_]:
         """The largest magnitude of every leaf on the device in one operation, and one copy."""
