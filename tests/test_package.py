@@ -68,8 +68,8 @@ LAW: dict[str, list[str]] = {
     ],
     "job/device": [
         "base", "packing_plain", "stand_in", "kernels", "packing_cuda", "digests", "cuda", "passing", "trial",
-        "block_layout", "own_block", "mapped_blocks", "sums", "block_messages", "states", "host_memory", "choose",
-        "registered", "registered_buffers", "messages", "failures",
+        "block_layout", "own_block", "mapped_blocks", "totals", "sums", "block_messages", "states", "host_memory",
+        "choose", "registered", "registered_buffers", "messages", "failures",
     ],
     "job/transport": [
         "base", "carrier", "crew", "shared_memory", "pipeline", "device_memory", "library_mpi", "mesh_mpi", "choose",

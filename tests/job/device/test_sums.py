@@ -17,7 +17,8 @@ from meshmend.job.device.base import Block
 from meshmend.job.device.block_layout import is_direct
 from meshmend.job.device.passing import SUFFIX
 from meshmend.job.device.stand_in import StandIn
-from meshmend.job.device.sums import DeviceSums, Made
+from meshmend.job.device.sums import DeviceSums
+from meshmend.job.device.totals import Made
 from meshmend.job.reduction.float32 import Float32
 from meshmend.job.reduction.layout import Layout
 from meshmend.job.shm import create_as_agent, open_as_agent

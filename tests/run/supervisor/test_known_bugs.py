@@ -991,6 +991,19 @@ KNOWN = [
         status=FAILED,
         mutant=_patch(RunState, "left_out", _counts_from_the_next_world_on),
     ),
+    Known(
+        "A launcher attached while the host of all workers with the state was rebooting",
+        (
+            Case(
+                policy="checkpoint", workers=2, spares=1, hosts=2, apart=True, sums=3, seed=3118, load=2.0, tail=2.0,
+                faults=(
+                    Fault(Kind.LAUNCHER, 11, after=1.0, lasts=0.5), Fault(Kind.HOST, 87, target=0, lasts=25.0),
+                    Fault(Kind.COURIER, 141, target=2, after=1.0),
+                ),
+            ),
+        ),
+        status=FAILED,
+    ),
 ]  # fmt: skip
 
 

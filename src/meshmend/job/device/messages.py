@@ -182,14 +182,6 @@ class Messages:
         if (sums := self._used) is not None:
             sums.own.zero(round)
 
-    def _settled(self, task: Task) -> Outcome:
-        if self.states is None:
-            return Outcome.CANNOT
-        if task is Task.TAKE:
-            return self.states.take()
-        self.states.release()
-        return Outcome.DONE
-
     def total(self, round: int) -> Any:
         """The total of a round that is done, an array or a `DeviceTotal`; the footer is in the buffer."""
         self.settle()
@@ -252,7 +244,8 @@ class Messages:
                 self._sliced.export(wanted.round)
                 self._side.answer_device(request, Outcome.DONE)
             elif wanted.task in (Task.TAKE, Task.RELEASE):
-                self._side.answer_device(request, self._settled(wanted.task))
+                done = Outcome.CANNOT if self.states is None else self.states.serve(wanted.task)
+                self._side.answer_device(request, done)
             elif self._sums is not None:
                 self._sums.serve()
         except Overtaken:

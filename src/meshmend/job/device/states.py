@@ -21,7 +21,7 @@ import numpy.typing as npt
 from meshmend.errors import DeviceError, FormatError, JobError
 from meshmend.job.device.base import Block, Memory
 from meshmend.job.device.passing import LENT, About, Offer, fetch
-from meshmend.job.shm.records import Outcome
+from meshmend.job.shm.records import Outcome, Task
 from meshmend.job.shm.segment import WorkerSegment, open_to_read
 from meshmend.job.state.codec import Lent, lent_in
 from meshmend.job.state.tree import Leaves, OnDevice
@@ -44,6 +44,13 @@ class LentStates:
         self._from: Lent | None = None
 
     # the lender
+
+    def serve(self, task: Task) -> Outcome:
+        """Carry out the courier's request."""
+        if task is Task.TAKE:
+            return self.take()
+        self.release()
+        return Outcome.DONE
 
     def lend(self, leaves: Leaves, digest: int) -> Lent | None:
         """Copy a state to memory that others can map; None if that is impossible: then it goes through the host."""

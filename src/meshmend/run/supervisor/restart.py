@@ -57,7 +57,7 @@ def mind_restart(turn: Turn) -> None:
     # Observations of the old workers must not be taken for the new ones'.
     turn.do(Remove(tuple(sorted(turn.seen.reachable))))
     run.attempt += 1
-    run.fresh, run.moved = True, False
+    run.fresh, run.moved, run.stepped = True, False, False
     run.unsure.clear()  # workers that cannot be reached are of an attempt that this one has replaced
     turn.say(Restarting(run.resume))
     begin_attempt(turn, restarted=True)

@@ -151,6 +151,10 @@ def _form_first(turn: Turn) -> None:
         return  # the run begins with all workers, or not at all
     if not waiting or not turn.seen.hosts_known or not all(rank.seen.ready for rank in waiting):
         return
+    if run.fresh and run.stepped and run.job == 1:
+        # Whoever had done those steps was on a host that rebooted before this launcher had seen it.
+        run.halt_reason = StateLost()
+        return
     # By a world whose launcher was killed before it could do this, or whose other members are dead.
     left_out = [rank for rank in waiting if rank.seen.active and run.left_out(rank)]
     if left_out:
