@@ -156,7 +156,8 @@ class DeviceTorchState(TorchState):
     @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
     def end(self, result: Any) -> Any:
         """The lane's tree, on the device; the user's random numbers continue where they were."""
-        self._random_again()
+        rng.restore(self._generators)
+        self._generators = None
         check_frozen(self._every, self._trained)
         grads = [self._every[name].grad for name in self._trained]
         changes = self._changes.of_lane(self._live(), self._kept)

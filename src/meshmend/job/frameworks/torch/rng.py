@@ -50,7 +50,9 @@ def states() -> Any:
 
 
 def restore(kept: Any) -> None:
-    """Restore the states of the generators."""
+    """Restore the states of the generators, if they were kept."""
+    if kept is None:
+        return
     ours, on_cuda, numpys, pythons = kept
     torch.set_rng_state(ours)
     if on_cuda is not None:

@@ -179,7 +179,8 @@ class TorchState(Framework):
 
     def end(self, result: Any) -> Any:
         """The lane's tree; the user's random numbers continue where they were."""
-        self._random_again()
+        rng.restore(self._generators)
+        self._generators = None
         check_frozen(self._every, self._trained)
         grads = {name: self._every[name].grad for name in self._trained}
         live = self._live()
@@ -200,7 +201,8 @@ class TorchState(Framework):
     def drop(self) -> None:
         """Restore the state from before the lane."""
         self._clear()
-        self._random_again()
+        rng.restore(self._generators)
+        self._generators = None
 
     def take(self, total: Any, lanes: int, *, mean: bool = False) -> Any:
         """Fill `.grad`, and move each buffer by the mean of its changes."""
@@ -240,11 +242,6 @@ class TorchState(Framework):
         with torch.no_grad():
             for name, value in self._live().items():
                 value.copy_(self._kept[name])
-
-    def _random_again(self) -> None:
-        if self._generators is not None:
-            rng.restore(self._generators)
-            self._generators = None
 
 
 def _check_optimizers(objects: Mapping[str, Any], every: Mapping[str, Any]) -> None:
