@@ -19,6 +19,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from meshmend.job.frameworks.arrays import leaves_of, rebuilt
 from meshmend.job.frameworks.base import OBJECTS, Accumulator
+from meshmend.job.frameworks.torch import rng
 from meshmend.job.frameworks.torch.buffer_changes import BufferChanges, copy_all
 from meshmend.job.frameworks.torch.digest import Digester
 from meshmend.job.frameworks.torch.host import HostCopier, array_begun, borrowed, numpy_type
