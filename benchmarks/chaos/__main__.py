@@ -39,6 +39,13 @@ ENDLESS = 10**9
 MORE = 100
 """Steps after the last failure."""
 PATIENCE = 300.0
+LANES, MOST = 8, 64
+"""Lanes of the script with few workers, and its batch: every worker needs a lane, and every lane an example."""
+
+
+def lanes_for(workers: int) -> str:
+    """How many lanes the script has, as a word: the undisturbed run must have as many, or its sums are others."""
+    return str(max(LANES, 1 << (workers - 1).bit_length()))
 
 
 def finish(bed: Bed, keeper: Keeper, buddies: int) -> Keeper:
@@ -46,7 +53,8 @@ def finish(bed: Bed, keeper: Keeper, buddies: int) -> Keeper:
     keeper.closing = True
     kill(keeper.launcher, signal.SIGTERM)
     keeper.join(PATIENCE)
-    words = ["--resume", RUN, str(SCRIPT), str(steps_done(bed.run) + MORE), "0.01", str(buddies)]
+    steps = steps_done(bed.run) + MORE
+    words = ["--resume", RUN, str(SCRIPT), str(steps), "0.01", str(buddies), lanes_for(bed.workers)]
     last = Keeper(bed, words, keeper.log)
     last.start()
     last.join(PATIENCE)
@@ -67,7 +75,7 @@ def verdict(bed: Bed, torment: Torment, lives: list[object], seconds: float, sta
     """Say what happened; whether all was well."""
     alone = Path(bed.home) / "alone"
     steps = steps_done(bed.run)
-    words = ["-n", "1", "--name", "alone", str(SCRIPT), str(steps), "0"]
+    words = ["-n", "1", "--name", "alone", str(SCRIPT), str(steps), "0", "0", lanes_for(bed.workers)]
     with alone.open("wb") as log:
         subprocess.run([*MESHMEND, *words], stdout=log, stderr=log, check=False, timeout=3600)
     events = read(bed.run)
@@ -125,8 +133,10 @@ def main() -> int:
         parser.error(f"there is no kind {wrong[0]!r}: choose from {', '.join(STRIKES)}")
     if chosen.workers % chosen.hosts:
         parser.error(f"--workers {chosen.workers} cannot be divided among {chosen.hosts} hosts")
+    if not 1 <= chosen.workers <= MOST:
+        parser.error(f"--workers {chosen.workers} is out of range: give 1 to {MOST}")
     if not room.inside():
-        return room.enter()
+        return room.enter(chosen.workers)
     kinds = [kind for kind in kinds if STRIKES[kind].hosts <= chosen.hosts]
     home = room.home()
     bed = Namespaces(home, chosen.workers, chosen.hosts) if chosen.hosts > 1 else Bed(home, chosen.workers)
@@ -142,12 +152,17 @@ def main() -> int:
             str(ENDLESS),
             str(chosen.pause),
             str(chosen.sharded),
+            lanes_for(chosen.workers),
         ]
         keeper = Keeper(bed, words, home / "log")
         keeper.start()
         until = began + 60 * chosen.minutes
         torment = Torment(bed, keeper, kinds, chosen.failures, random.Random(chosen.seed), until)
         torment.run()
+        if not steps_done(bed.run):
+            print("NOT WELL: the run never did a step; the last words of its launchers:")
+            print(*keeper.log.read_text(errors="replace").splitlines()[-15:], sep="\n")
+            return 1
         last = finish(bed, keeper, chosen.sharded)
         lives = [*keeper.lives, *last.lives]
         status = last.lives[-1].status if last.lives else -1
