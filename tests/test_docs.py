@@ -102,7 +102,7 @@ def test_make_targets_and_links_exist() -> None:
 
 FOLDERS = ("src", "tests", "docs", "benchmarks", "examples")
 FILES = {path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
-EXAMPLES_OF_USERS = {"script.py", "program.py", "train.py", "xxhash.py"}
+EXAMPLES_OF_USERS = {"script.py", "program.py", "train.py", "xxhash.py", "meshmend.py"}
 """Files that a user, or an attacker, may have."""
 
 

@@ -132,8 +132,8 @@ LAW: dict[str, list[str]] = {
     "mesh/drawing": ["text", "marks", "isometric", "svg"],
     "base": [
         "status", "clocks", "signatures", "units", "env", "processes", "watchdog", "waiting", "sockets",
-        "private_network", "log_files", "schema", "mapped", "kernels", "cuda", "registry", "terminal", "marked_lines",
-        "theme",
+        "private_network", "log_files", "regular_files", "schema", "mapped", "kernels", "cuda", "registry", "terminal",
+        "marked_lines", "theme",
     ],
     "testbed": ["privileges", "routes", "namespaces", "wiring", "network"],
     "demo": ["digits", "screen", "story"],
@@ -336,3 +336,24 @@ except mm.MissingLibrary as error:
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert ran.stdout.split() == ["True"] * 3, ran.stderr
+
+
+def commands_of(tree: ast.AST) -> list[list[str]]:
+    """What follows `sys.executable` in each command: its texts, as far as they are known."""
+    return [
+        [str(part.value) if isinstance(part, ast.Constant) else "" for part in node.elts[at + 1 :]]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.List | ast.Tuple)
+        for at, first in enumerate(node.elts)
+        if ast.unparse(first) == "sys.executable"
+    ]
+
+
+def test_no_process_of_ours_looks_for_modules_in_the_working_directory() -> None:
+    """With `-m` and `-c`, Python looks there first, unless `-P` or `-I` says otherwise."""
+    found = {path: commands_of(ast.parse(path.read_text())) for path in SOURCE.rglob("*.py")}
+    commands = [(path.name, words) for path, all_words in found.items() for words in all_words]
+    assert len(commands) >= 10
+    for name, words in commands:
+        if {"-m", "-c"} & {*words}:
+            assert words[0] in ("-P", "-I"), f"{name}: python {' '.join(words)}"

@@ -46,6 +46,13 @@ ENDLESS = 10**9
 MORE = 100
 """Steps after the last failure."""
 PATIENCE = 300.0
+LANES, MOST = 8, 64
+"""Lanes of the script with few workers, and its batch: every worker needs a lane, and every lane an example."""
+
+
+def lanes_for(workers: int) -> str:
+    """How many lanes the script has, as a word: the undisturbed run must have as many, or its sums are others."""
+    return str(max(LANES, 1 << (workers - 1).bit_length()))
 
 
 def looped(steps: int, pause: float, chosen: argparse.Namespace) -> list[str]:
@@ -53,7 +60,7 @@ def looped(steps: int, pause: float, chosen: argparse.Namespace) -> list[str]:
     words = [str(steps), str(pause), str(chosen.sharded)]
     if chosen.device:
         return [str(LOOPS / "torment_torch.py"), *words, chosen.device]
-    return [str(LOOPS / "torment.py"), *words]
+    return [str(LOOPS / "torment.py"), *words, lanes_for(chosen.workers)]
 
 
 def finish(bed: Bed, keeper: Keeper, chosen: argparse.Namespace) -> Keeper:
@@ -85,7 +92,7 @@ def verdict(
     weights = bool(chosen.sharded or chosen.device)
     alone = Path(bed.home) / "alone"
     steps = steps_done(bed.run)
-    plain = argparse.Namespace(sharded=0, device=chosen.device)
+    plain = argparse.Namespace(sharded=0, device=chosen.device, workers=chosen.workers)
     words = ["-n", "1", "--name", "alone", *looped(steps, 0, plain)]
     with alone.open("wb") as log:
         subprocess.run([*MESHMEND, *words], stdout=log, stderr=log, check=False, timeout=3600)
@@ -153,8 +160,10 @@ def main() -> int:
         parser.error(f"there is no kind {wrong[0]!r}: choose from {', '.join(STRIKES)}")
     if chosen.workers % chosen.hosts:
         parser.error(f"--workers {chosen.workers} cannot be divided among {chosen.hosts} hosts")
+    if not 1 <= chosen.workers <= MOST:
+        parser.error(f"--workers {chosen.workers} is out of range: give 1 to {MOST}")
     if not room.inside():
-        return room.enter()
+        return room.enter(chosen.workers)
     kinds = [kind for kind in kinds if STRIKES[kind].hosts <= chosen.hosts]
     free = free_on_card() if chosen.device.startswith("cuda") else 0
     home = room.home()
@@ -174,6 +183,10 @@ def main() -> int:
         until = began + 60 * chosen.minutes
         torment = Torment(bed, keeper, kinds, chosen.failures, random.Random(chosen.seed), until, chosen.whole)
         torment.run()
+        if not steps_done(bed.run):
+            print("NOT WELL: the run never did a step; the last words of its launchers:")
+            print(*keeper.log.read_text(errors="replace").splitlines()[-15:], sep="\n")
+            return 1
         last = finish(bed, keeper, chosen)
         lives = [*keeper.lives, *last.lives]
         status = last.lives[-1].status if last.lives else -1

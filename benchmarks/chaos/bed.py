@@ -144,10 +144,11 @@ class Namespaces(Bed):
         (home / "memory").mkdir()
         namespaces.wire(home, {host: f"10.78.0.{number}" for number, host in enumerate(self.hosts, 1)})
         self._keys()
+        size = max(64, 16 * workers // count)
         for host in self.hosts:
             own = self.memory(host)
             own.mkdir(parents=True)
-            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m,mode=1777", "tmpfs", own], check=True)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}m,mode=1777", "tmpfs", own], check=True)
             self.boot(host)
 
     def _keys(self) -> None:

@@ -56,6 +56,8 @@ class Keeper(threading.Thread):
             status = self._live(words)
             self.lives.append(Life(how, status, time.monotonic() - began))
             short = short + 1 if self.lives[-1].seconds < SHORT and status not in NEXT else 0
+            if status == REFUSED and words is self.words:
+                return  # nothing has struck it yet: it cannot begin, and would not if it were asked again
             if status == DONE or short > TRIES or (self.closing and status == HALTED):
                 return
             other = "--resume" if how == "--attach" else "--attach"

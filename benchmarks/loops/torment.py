@@ -1,6 +1,6 @@
 """A loop for `benchmarks/chaos`: many short steps of a very small model, in exact mode.
 
-    torment.py STEPS PAUSE [BUDDIES]
+    torment.py STEPS PAUSE [BUDDIES [LANES]]
 
 PAUSE is the length of a step at least, in seconds: failures should strike often, and steps be written down seldom. With
 BUDDIES above 0 the update is sharded. What a state is then differs, so the ledger has a digest of the weights alone.
@@ -16,8 +16,9 @@ from xxhash import xxh3_64_intdigest
 
 import meshmend as mm
 
-LANES, BATCH, FEATURES, CLASSES = 8, 64, 1024, 100  # messages of 400 KB, which stay in slices on one host
+BATCH, FEATURES, CLASSES = 64, 1024, 100  # messages of 400 KB, which stay in slices on one host
 steps, pause, buddies = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]) if sys.argv[3:] else 0
+lanes = int(sys.argv[4]) if sys.argv[4:] else 8
 random = np.random.default_rng(1)
 x = random.normal(size=(512, FEATURES)).astype(np.float32)
 y = (x[:, :CLASSES] + 0.5 * random.normal(size=(512, CLASSES))).argmax(1)
@@ -51,7 +52,7 @@ def mark(weights: np.ndarray) -> int:
     return xxh3_64_intdigest(weights) >> 40
 
 
-with mm.Job((x, y), batch=BATCH, lanes=LANES, reduction="exact") as job:
+with mm.Job((x, y), batch=BATCH, lanes=lanes, reduction="exact") as job:
     weights = np.zeros((FEATURES, CLASSES), np.float32)
     if buddies:
         weights = job.share(weights, optimizer=mm.optimizer(init, update), buddies=buddies)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,6 +19,8 @@ from meshmend import Mesh, Plan, cli, load, save, verify
 from meshmend.cli import audit, chaos, demo, doctor, testbed
 from meshmend.cli import plan as mesh
 from meshmend.cli import run as run_verb
+from meshmend.demo import story
+from meshmend.testbed import privileges
 
 HOLED = "6x6 -2x2@2,2 -link@0,2:0,3"
 
@@ -233,7 +236,7 @@ def test_verify_finds_a_circle_a_moved_root_and_a_lost_share(run: Run) -> None:
         (["plan", "3x3", "--draw", "no/such/folder.svg"], ["cannot draw to 'no/such/folder.svg'"]),
         (["plan", "3x3", "--draw", "plan.svg", "--flow", "999"], ["flow=999", "0 to"]),
         (["verify", "none.json"], ["cannot read 'none.json' (No such file or directory)"]),
-        (["verify", "."], ["cannot read '.' (Is a directory)"]),
+        (["verify", "."], ["cannot read '.' (it is not a file)"]),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(run: Run, words: list[str], says: list[str]) -> None:
@@ -405,3 +408,41 @@ def test_simulate_refuses(run: Run, tmp_path: Path) -> None:
     old[name] = 99
     (tmp_path / "p.json").write_text(json.dumps(old))
     refused(run("simulate", "p.json"), "99")
+
+
+def commands_that_start_meshmend(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """Those of the demo and of a testbed: all their words up to `meshmend`."""
+    caught: dict[str, list[str]] = {}
+
+    def end(command: list[str], *_: object) -> None:
+        caught["demo"] = command
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(story, "find_spec", lambda _: True)
+    monkeypatch.setattr(story, "_undisturbed", lambda *_: story.Outcome())
+    monkeypatch.setattr(story, "_disturbed", end)
+    assert story.demo() == 130
+    bed: Any = SimpleNamespace(hosts=["localhost"], agent="ssh")
+    caught["testbed"] = testbed._as_job(bed, ["meshmend", "run", "script.py"])
+
+    def become(_: str, command: list[str]) -> None:
+        caught["user namespace"] = command[command.index("sh", command.index(privileges.ENTER)) + 1 :]
+
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 0))
+    monkeypatch.setattr(os, "execvp", become)
+    privileges.become_root()
+    monkeypatch.undo()
+    return {name: command[: command.index("meshmend") + 1] for name, command in caught.items()}
+
+
+def test_modules_of_the_working_directory_are_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be a folder that others can write to."""
+    commands = commands_that_start_meshmend(monkeypatch)
+    for name in ("meshmend", "xxhash", "numpy", "cyclopts"):
+        (tmp_path / f"{name}.py").write_text(f"open('{name} was run', 'w').close()\n")
+    for name, command in commands.items():
+        words = [*command, "run", "-n", "1", "no-such-script.py"]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert [*tmp_path.glob("* was run")] == [], name
+        assert done.returncode == 2 and "no-such-script.py" in done.stderr, (name, done)

@@ -34,6 +34,21 @@ def test_a_full_disk_full_memory_a_closed_pipe_and_a_reboot_are_survived(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_run_that_cannot_begin_is_told_in_its_launchers_words(tmp_path: Path) -> None:
+    words = chaos("--failures", "1", "--sharded", "5")
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE)
+    assert ran.returncode == 1 and "Traceback" not in ran.stdout + ran.stderr, ran.stdout + ran.stderr
+    assert "NOT WELL: the run never did a step" in ran.stdout and "buddies=5 needs at least 6 workers" in ran.stdout
+    assert ran.stdout.count("== meshmend run") == 1, "it was not asked again"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_workers_than_eight_have_a_lane_each() -> None:
+    words = chaos("--workers", "9", "--failures", "2", "--kinds", "kill")
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
 def test_nothing_is_left_when_it_is_killed(tmp_path: Path) -> None:
     """All of the room ends with whoever started it: mounts are seen by nobody else, and processes are killed."""
     with (tmp_path / "log").open("w+") as log:

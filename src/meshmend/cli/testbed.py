@@ -111,7 +111,7 @@ def _as_job(bed: Testbed, command: Sequence[str]) -> list[str]:
     if os.path.basename(words[0]) != "meshmend" or words[1:2] != ["run"]:
         return []
     hosts = [] if "--hosts" in words else ["--hosts", ",".join(f"{name}:1" for name in bed.hosts)]
-    return [sys.executable, "-m", "meshmend", "run", *hosts, "--launch-agent", bed.agent, *words[2:]]
+    return [sys.executable, "-P", "-m", "meshmend", "run", *hosts, "--launch-agent", bed.agent, *words[2:]]
 
 
 def _say(what: str, text: str) -> None:

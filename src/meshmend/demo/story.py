@@ -102,7 +102,7 @@ def _play(folder: Path, run: str) -> int:
         fail_at(rank=FIRST, step=STRIKE, point="allreduce"),
         fail_at(rank=SECOND, step=STRIKE, point="shrink"),
     ):
-        disturbed = _disturbed([sys.executable, "-m", "meshmend", *words], folder, run)
+        disturbed = _disturbed([sys.executable, "-P", "-m", "meshmend", *words], folder, run)
     if not disturbed.weights:
         raise JobError(f"the training on workers ended with status {disturbed.status}; its output is above")
     print("\n3. what became of it\n", flush=True)

@@ -10,19 +10,22 @@ A file's name (`machine.textproto`) stands for the mesh wherever notation is rea
 
 from __future__ import annotations
 
+import errno
 import math
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
-from pathlib import Path
 from typing import NamedTuple
 
+from meshmend.base.regular_files import opened
 from meshmend.base.units import plural
 from meshmend.errors import MeshError
 from meshmend.mesh.cabling import MOST_CHIPS
 from meshmend.mesh.textproto import Message, count, count_in, message_in, messages, read, word_in, words
 
 ENDING = ".textproto"
+MOST_BYTES = 64 << 20
+"""Of a descriptor: cables of a million chips, one by one."""
 Key = tuple[str, str]
 """A mesh of a graph: the name of its descriptor and its number."""
 Place = tuple[int, ...]
@@ -31,8 +34,12 @@ Place = tuple[int, ...]
 def read_descriptor(path: str) -> str:
     """The notation of the mesh in a file."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with opened(path) as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise OSError(errno.EFBIG, f"it has more than {MOST_BYTES:,} bytes")
+        text = data.decode()
+    except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "not text"
         raise MeshError(
             f"cannot read the mesh descriptor {path!r} ({why}): give the path of a textproto file"

@@ -21,6 +21,7 @@ from pathlib import Path
 from threading import Lock, Thread, current_thread, main_thread
 from typing import Any, BinaryIO
 
+from meshmend.base import regular_files
 from meshmend.base.clocks import HALT_LEDGER, ROOM_POLL, UNWRITABLE
 from meshmend.base.schema import loads, wrong
 from meshmend.errors import FormatError, JobError
@@ -113,14 +114,9 @@ def read_description(folder: Path) -> dict[str, Any]:
 def opened(path: Path) -> BinaryIO:
     """A file of a run, to read; whatever else lies in its place is refused, and nobody waits for a pipe."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        if stat.S_ISREG(os.fstat(file).st_mode):
-            return os.fdopen(file, "rb")
-        os.close(file)
-        why = "it is not a file"
+        return regular_files.opened(path)
     except OSError as error:
-        why = str(error.strerror)
-    raise FormatError(f"cannot read {path} ({why}): restore it, or start a new run")
+        raise FormatError(f"cannot read {path} ({error.strerror}): restore it, or start a new run") from None
 
 
 def damaged(path: Path, error: Exception) -> FormatError:

@@ -34,7 +34,7 @@ def become_root() -> None:
     if said.returncode:
         why = (said.stderr.strip().splitlines() or [f"status {said.returncode}"])[-1]
         raise TestbedError(f"a testbed needs root (sudo), because this host allows no user namespaces: {why}")
-    os.execvp(UNSHARE[0], [*UNSHARE, ENTER, "sh", sys.executable, "-m", "meshmend", *sys.argv[1:]])
+    os.execvp(UNSHARE[0], [*UNSHARE, ENTER, "sh", sys.executable, "-P", "-m", "meshmend", *sys.argv[1:]])
 
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)

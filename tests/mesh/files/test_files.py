@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import subprocess
+import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +19,7 @@ from hypothesis import strategies as st
 
 from meshmend import FormatError, Mesh, MeshmendError, VerifyError, load, plan, save, tile, verify
 from meshmend.cli import main
+from meshmend.mesh.files import binary, files
 from meshmend.mesh.files.binary import MAGIC, from_bytes, to_bytes
 from meshmend.mesh.files.forms import KINDS, Form, Thing, from_form, to_form
 from meshmend.mesh.files.text import to_json
@@ -189,3 +194,97 @@ def test_a_bound_that_is_none_is_refused_at_once(tmp_path: Path, bound: str) -> 
     path.write_text(json.dumps({**json.loads(path.read_text()), "bound": bound}))
     with pytest.raises(FormatError):
         load(str(path))
+
+
+def packed(kind: str, fields: dict[str, Any], columns: dict[str, tuple[str, list[int], bytes]]) -> bytes:
+    """A binary file that says whatever one likes, with the right checksum."""
+    listed = [
+        {"name": name, "type": dtype, "shape": shape, "bytes": len(block)}
+        for name, (dtype, shape, block) in columns.items()
+    ]
+    head = json.dumps({"kind": kind, "fields": fields, "columns": listed}).encode()
+    sizes = len(head).to_bytes(4, "little") + zlib.crc32(head).to_bytes(4, "little")
+    return b"".join([MAGIC, b"1\n", sizes, head, *(block for *_, block in columns.values())])
+
+
+PLAN = {"mesh": "4x4", "algorithm": "trees", "overlap": True, "why": ""}
+CLOCK = {"mesh": "4x4", "chunks": 2**31 - 1, "hop": 1, "pace": 0}
+WIDTHS = {"f8": 8, "i4": 4, "i1": 1, "?": 1}
+HUGE: dict[str, tuple[str, dict[str, Any], dict[str, tuple[str, list[int]]]]] = {
+    "flows": ("plan", PLAN, {"share": ("f8", [5 << 20])}),
+    "trees": ("plan", PLAN, {"up": ("i1", [40 << 20, 1])}),
+    "trees of another mesh": ("plan", PLAN, {"down": ("i1", [16, 4 << 20])}),
+    "transfers": ("schedule", CLOCK, {"slot": ("i4", [11 << 20]), "link": ("i4", [11 << 20])}),
+    "chunks": (
+        "collective schedule", {**CLOCK, "collective": "broadcast", "cut": 1}, {"owner": ("i4", [10 << 20])}
+    ),
+    "an unknown column": ("plan", PLAN, {"more": ("i4", [10 << 20])}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_a_small_file_takes_no_more_memory_than_a_thing_on_its_mesh_can_need(tmp_path: Path, name: str) -> None:
+    """Zeros compress a thousandfold: these few KB unpacked to 40 MB before anybody looked at them."""
+    kind, fields, columns = HUGE[name]
+    blocks = {
+        column: (dtype, shape, zlib.compress(bytes(int(np.prod(shape)) * WIDTHS[dtype])))
+        for column, (dtype, shape) in columns.items()
+    }
+    path = tmp_path / "huge.mm"
+    path.write_bytes(packed(kind, fields, blocks))
+    with pytest.raises(FormatError, match="damaged") as caught, modest(2 << 20):
+        load(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_listed_twice_or_longer_than_noise_would_be_is_refused_unread() -> None:
+    share = ("f8", [4], zlib.compress(bytes(32)))
+    twice = packed("plan", PLAN, {"share": share, "shar3": share}).replace(b"shar3", b"share")
+    head = twice[len(MAGIC) + 10 : -2 * len(share[2])]
+    twice = twice.replace(twice[len(MAGIC) + 6 : len(MAGIC) + 10], zlib.crc32(head).to_bytes(4, "little"))
+    with pytest.raises(FormatError, match="column 'share' is there twice"):
+        from_bytes(twice)
+    with pytest.raises(FormatError, match="column 'share' has 1000 bytes for 32"):
+        from_bytes(packed("plan", PLAN, {"share": ("f8", [4], bytes(1000))}))
+
+
+def test_noise_fits_its_column() -> None:
+    """The most that compressing may add is allowed for."""
+    form = to_form(MADE["schedule"]())
+    noise = np.random.default_rng(1).integers(0, 2**31 - 1, len(form.columns["slot"]), np.int32)
+    again = from_bytes(to_bytes(Form(form.kind, form.fields, {**form.columns, "slot": noise})))
+    assert again.columns["slot"].tobytes() == noise.tobytes()
+
+
+def test_what_could_not_be_read_again_is_not_written() -> None:
+    form = to_form(plan("2x2"))
+    many = {name: np.repeat(column[:1], 1 << 17, 0) for name, column in form.columns.items()}
+    with pytest.raises(FormatError, match=r"the plan has 131,072 rows in share, .* save it as JSON"):
+        to_bytes(Form(form.kind, form.fields, many))
+
+
+@pytest.mark.parametrize(
+    ("verb", "name"), [("verify", "p.mm"), ("verify", "p.json"), ("simulate", "p.json"), ("plan", "p.textproto")]
+)
+def test_nobody_waits_for_a_pipe(tmp_path: Path, verb: str, name: str) -> None:
+    path = tmp_path / name
+    os.mkfifo(path)
+    command = [sys.executable, "-P", "-m", "meshmend", verb, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "it is not a file" in done.stderr and done.stderr.count("\n") == 1, done
+
+
+def test_a_device_without_end_is_not_read() -> None:
+    with pytest.raises(FormatError, match=r"^cannot read '/dev/zero' \(it is not a file\)$"):
+        load("/dev/zero")
+
+
+def test_a_file_without_end_is_not_read_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MOST_JSON", 1 << 20)
+    monkeypatch.setattr(binary, "MOST_HEAD", 1 << 20)
+    path = tmp_path / "sparse"
+    for begin, says in ((b"{", "more than 1,048,576 bytes"), (MAGIC + b"1\n" + b"\xff" * 8, "cut off or changed")):
+        path.write_bytes(begin)
+        os.truncate(path, 1 << 34)
+        with pytest.raises(FormatError, match=says), modest(4 << 20):
+            load(str(path))

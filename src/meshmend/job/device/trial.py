@@ -1,4 +1,4 @@
-"""Whether memory of a device can be shared here, tried for real: `python -m meshmend.job.device.trial MEMORY`.
+"""Whether memory of a device can be shared here, tried for real: `python -P -m meshmend.job.device.trial MEMORY`.
 
 A second process fills a block and gives it out; this one maps it, kills its owner, and adds it up. Prints the name of
 the device, its free and its total megabytes, and what came of it ("" if all is well), separated by "|".
@@ -50,7 +50,7 @@ def try_out(name: str) -> str:
     """Map another process's block, kill it, and add its numbers up; what went wrong, or ""."""
     memory = memory_called(name)
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "meshmend.job.device.trial", name, folder]
+        command = [sys.executable, "-P", "-m", "meshmend.job.device.trial", name, folder]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
             try:
                 assert owner.stdout is not None

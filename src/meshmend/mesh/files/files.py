@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from typing import BinaryIO
 
+from meshmend.base.regular_files import opened
 from meshmend.errors import FormatError, MeshmendError
 from meshmend.mesh import Fabric
 from meshmend.mesh.files import binary, text
@@ -13,6 +15,8 @@ from meshmend.mesh.planners.plan import Plan
 
 ENDING = ".mm"
 """How the names of binary files end."""
+MOST_JSON = 1 << 30
+"""Bytes of a file in JSON, which takes many times as much memory to read."""
 
 
 def save(thing: Thing, path: str) -> None:
@@ -35,19 +39,24 @@ def save(thing: Thing, path: str) -> None:
 def load(path: str) -> Thing:
     """Read a file that `save` wrote. What it holds is as trustworthy as the file: `verify` proves it."""
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        with opened(path) as file:
+            return from_form(binary.read(file)) if _is_binary(file) else _from_json(file)
     except OSError as error:
         raise FormatError(f"cannot read {path!r} ({error.strerror})") from None
-    try:
-        if data.startswith(binary.MAGIC):
-            return from_form(binary.from_bytes(data))
-        return _from_json(data)
     except MeshmendError as error:
         raise FormatError(f"cannot read {path!r}: {error}") from None
 
 
-def _from_json(data: bytes) -> Thing:
+def _is_binary(file: BinaryIO) -> bool:
+    begin = file.read(len(binary.MAGIC))
+    file.seek(0)
+    return begin == binary.MAGIC
+
+
+def _from_json(file: BinaryIO) -> Thing:
+    data = file.read(MOST_JSON + 1)
+    if len(data) > MOST_JSON:
+        raise FormatError(f"it has more than {MOST_JSON:,} bytes: save what is so large under a name that ends in .mm")
     try:
         found = json.loads(data.decode())
     except (ValueError, RecursionError) as error:

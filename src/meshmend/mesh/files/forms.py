@@ -8,7 +8,7 @@ say; here it only has to be one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -38,6 +38,8 @@ WORDS = {
 """What messages call the types."""
 MOST = 2**31 - 1
 """The largest whole number in a field."""
+SOME_ROWS = 1 << 16
+"""Flows and chunks that binary files of small meshes hold, too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +88,31 @@ def from_form(form: Form) -> Thing:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, ArithmeticError) as error:
         raise damaged(form.kind, f"{type(error).__name__}: {error}") from None
+
+
+class Room:
+    """How large columns may be: a small file could unpack to a thousand times its size, and hold nothing right."""
+
+    def __init__(self, kind: str, fields: dict[str, Any]) -> None:
+        self.kind, self.mesh = kind, read_mesh(field(fields, "mesh", str))
+        chips, links = self.mesh.size, self.mesh.link_numbers
+        chunks = SOME_ROWS + 64 * chips**2  # an all_to_all has some for each pair of chips
+        sent = min(chunks, field(fields, "chunks", int)) if "chunk" in KINDS[kind].columns else 0
+        rows = {
+            **dict.fromkeys(("group", "part"), chips),
+            **dict.fromkeys(_FLOWS, SOME_ROWS + 64 * chips),
+            **dict.fromkeys(("owner", "to"), chunks),
+            **dict.fromkeys(_TRANSFERS, 2 * links * sent),  # a chunk crosses a link as a part, and as a sum
+        }
+        self.most = {name: rows[name] for name in KINDS[kind].columns}
+        """Rows of each column."""
+
+    def check(self, name: str, shape: Sequence[int]) -> None:
+        """Refuse a column that nothing right on this mesh has."""
+        if shape[0] > self.most[name]:
+            raise damaged(self.kind, f"{name} has shape {tuple(shape)}, too large for a mesh of {self.mesh.size} chips")
+        if list(shape[1:]) != [self.mesh.size] * (name in KINDS[self.kind].trees):
+            raise damaged(self.kind, f"{name} has shape {tuple(shape)} on a mesh of {self.mesh.size} chips")
 
 
 def field(fields: dict[str, Any], name: str, expected: type) -> Any:
