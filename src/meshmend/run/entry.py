@@ -22,7 +22,7 @@ from meshmend.run.journal import halted_before
 from meshmend.run.launcher import Launcher
 from meshmend.run.news import AttachingInstead, Done, HostAnnounced, HostRefused, NothingToResume, Resuming
 from meshmend.run.spec import VERSION, RunSpec, begun, load_saved
-from meshmend.telemetry import Began, Died, Ended, Formed, own, read, steps_done, unwritable
+from meshmend.telemetry import Began, Died, Ended, Event, Events, Formed, own, read, steps_done, unwritable
 
 OTHER = "stop that launcher first, or give another --name"
 
@@ -57,8 +57,21 @@ def _taken(spec: RunSpec) -> JobError:
 
 def _failed_at_once(folder: Path) -> bool:
     """Whether a run ended before it did a step."""
-    last = next((event for event in reversed(read(folder, "launcher")) if isinstance(event, Began | Ended)), None)
+    last = next((event for event in reversed(_recorded(folder)) if isinstance(event, Began | Ended)), None)
     return isinstance(last, Ended) and last.status != 0 and not steps_done(folder)
+
+
+def _recorded(folder: Path) -> list[Event]:
+    """What the launchers of a run have recorded: nothing if somebody removed its folder before it was halted."""
+    return read(folder, "launcher") if (folder / "events").is_dir() else []
+
+
+def _last_attempt(folder: Path, events: list[Event]) -> int:
+    """The last attempt that began; -1 if none has."""
+    began = [event.epoch.attempt for event in events if isinstance(event, Began)]
+    if not began and (folder / "events").is_dir():  # removed during the run; workers that came later have recorded
+        began = [event.epoch.attempt for event in Events(folder, damaged=lambda _: None)]
+    return max(began, default=-1)
 
 
 def resume(spec: RunSpec) -> int:
@@ -80,8 +93,8 @@ def _resume(spec: RunSpec) -> int:
 
 
 def _resumed(spec: RunSpec) -> int:
-    events = read(spec.folder, "launcher")
-    launcher = Launcher(spec, attempt=max((e.epoch.attempt for e in events if isinstance(e, Began)), default=-1) + 1)
+    events = _recorded(spec.folder)
+    launcher = Launcher(spec, attempt=_last_attempt(spec.folder, events) + 1)
     tell = launcher.console.tell
     last = next((event for event in reversed(events) if isinstance(event, Began | Ended)), None)
     same_script = list(spec.script) == list(load_saved(spec.run).values["script"])
