@@ -16,7 +16,7 @@ from meshmend.run.clusters.hosts import Host
 from meshmend.run.console import Console, listed_processes, living_on
 from meshmend.run.doctor.checks import require_tolerance
 from meshmend.run.door import address, announce
-from meshmend.run.heartbeat import beating, require_alone
+from meshmend.run.heartbeat import beating
 from meshmend.run.hosts.newcomers import refusal
 from meshmend.run.journal import halted_before
 from meshmend.run.launcher import Launcher
@@ -39,11 +39,10 @@ def launch(spec: RunSpec) -> int:
             own(spec.folder)
             return _resume(spec.without_additions())  # a mistake was corrected, and the name is used again
         _require_free_name(spec.run)
-        require_alone(spec.run, spec.folder, advice=OTHER)
         require_tolerance()
         own(spec.folder)
-        launcher = Launcher(spec)
-        with beating(spec.folder), _disk_errors(spec):
+        with beating(spec.run, spec.folder, advice=OTHER), _disk_errors(spec):
+            launcher = Launcher(spec)
             launcher.pool.open()
             if not spec.claim():  # a launcher on another host, which does not see the lock, was faster
                 launcher.pool.close()
@@ -86,9 +85,8 @@ def resume(spec: RunSpec) -> int:
 
 def _resume(spec: RunSpec) -> int:
     """Resume a run whose lock this process holds."""
-    require_alone(spec.run, spec.folder)
-    _require_no_workers(spec)
-    with beating(spec.folder):
+    with beating(spec.run, spec.folder):
+        _require_no_workers(spec)
         return _resumed(spec)
 
 
@@ -144,15 +142,13 @@ def attach(spec: RunSpec, add: Sequence[Host] = ()) -> int:
             f"{version}, or kill its workers and use --resume {spec.run}"
         )
     advice = _unanswered(spec) if add else "stop that launcher first"
-    with manage(spec.run, advice):
-        require_alone(spec.run, spec.folder, advice=advice)
+    with manage(spec.run, advice), beating(spec.run, spec.folder, advice=advice):
         left = waiting(spec.run)
         if left and not spec.hosts and not any(worker.visible for worker in left):
             raise JobError(f"the workers of run {spec.run!r} are in another container: use --attach {spec.run} there")
         if not left and not spec.hosts:
             raise JobError(f"run {spec.run!r} has no live workers on this host: continue it with --resume {spec.run}")
-        with beating(spec.folder):
-            return _attached(spec, add)
+        return _attached(spec, add)
 
 
 def _announced(spec: RunSpec, add: Sequence[Host]) -> bool:
