@@ -292,7 +292,7 @@ def test_a_launcher_on_another_host_that_still_waits_for_its_agents_is_seen(
 ) -> None:
     monkeypatch.setattr(heartbeat, "HEARTBEAT", 0.02)
     far = heartbeat.RunningLauncher(host="far", process=Identity(4711, 5, boot=1, space=1))
-    with heartbeat.beating(NEW.folder, far), pytest.raises(JobError, match=r"4711 on host far.*another --name"):
+    with heartbeat.beating("mine", NEW.folder, far), pytest.raises(JobError, match=r"4711 on host far.*another --name"):
         start.launch(NEW)
     assert started == []
 

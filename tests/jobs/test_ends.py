@@ -18,7 +18,7 @@ from meshmend.run.console import halt_reason, sentence
 from meshmend.run.supervisor.messages import AllStill, BadStart, GivenUp, WorkerEnded
 from meshmend.run.supervisor.observations import Cause
 from meshmend.run.supervisor.state import RESTARTS
-from meshmend.telemetry import How, Why, read_description
+from meshmend.telemetry import How, Why, read, read_description
 from tests.jobs.facts import deaths, worlds
 from tests.jobs.jobs import DEADLINE, Job, processes, wait_for
 
@@ -245,3 +245,11 @@ def test_a_folder_that_was_removed_during_a_run_does_not_prevent_resuming(job: J
     assert job.status == 75 and f"--resume {job.name}" in job.output, job.output
     assert "cannot start" not in job.output
     assert read_description(job.path)["workers"] == 2
+    shutil.rmtree(job.path / "events")  # that only the worker that joined has made again
+    for began in (0, 1):
+        job.output = ""
+        job.start("--resume", job.name, script=[], name=False).until("step ").process.send_signal(signal.SIGTERM)
+        job.finish()
+        assert job.status == 75 and "from step-" in job.output, job.output
+        assert max(event.epoch.attempt for event in read(job.path)) == began
+        (job.path / "events" / "launcher.jsonl").unlink()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -184,6 +187,22 @@ def test_an_added_host_changes_no_rank_of_the_others() -> None:
     anew = after.without_additions()
     assert (anew.members, anew.ranks, len(anew.host_of)) == (5, 7, 7) and not anew.added
     assert before.without_additions() == before
+
+
+KILLED_WHEN_IT_CLAIMS = """
+import resource, signal
+from meshmend.run.spec import RunSpec
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+RunSpec(run="mine", script=["train.py"], workers=3).claim()
+"""
+
+
+def test_a_launcher_that_is_killed_while_it_claims_a_name_does_not_use_it_up() -> None:
+    killed = subprocess.run([sys.executable, "-c", KILLED_WHEN_IT_CLAIMS], timeout=60)
+    assert killed.returncode == -signal.SIGXFSZ
+    spec = RunSpec(run="mine", script=["train.py"], workers=3, hosts=[])
+    assert spec.claim() and load_spec("mine") == spec
 
 
 def test_numbers_that_are_given_anew_are_of_all_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,13 +16,13 @@ from meshmend.run.clusters.hosts import Host
 from meshmend.run.console import Console, listed_processes, living_on
 from meshmend.run.doctor.checks import require_tolerance
 from meshmend.run.door import address, announce
-from meshmend.run.heartbeat import beating, require_alone
+from meshmend.run.heartbeat import beating
 from meshmend.run.hosts.newcomers import refusal
 from meshmend.run.journal import halted_before
 from meshmend.run.launcher import Launcher
 from meshmend.run.news import AttachingInstead, Done, HostAnnounced, HostRefused, NothingToResume, Resuming
 from meshmend.run.spec import VERSION, RunSpec, begun, load_saved
-from meshmend.telemetry import Began, Died, Ended, Formed, own, read, steps_done, unwritable
+from meshmend.telemetry import Began, Died, Ended, Event, Events, Formed, own, read, steps_done, unwritable
 
 OTHER = "stop that launcher first, or give another --name"
 
@@ -39,11 +39,10 @@ def launch(spec: RunSpec) -> int:
             own(spec.folder)
             return _resume(spec.without_additions())  # a mistake was corrected, and the name is used again
         _require_free_name(spec.run)
-        require_alone(spec.run, spec.folder, advice=OTHER)
         require_tolerance()
         own(spec.folder)
-        launcher = Launcher(spec)
-        with beating(spec.folder), _disk_errors(spec):
+        with beating(spec.run, spec.folder, advice=OTHER), _disk_errors(spec):
+            launcher = Launcher(spec)
             launcher.pool.open()
             if not spec.claim():  # a launcher on another host, which does not see the lock, was faster
                 launcher.pool.close()
@@ -57,8 +56,21 @@ def _taken(spec: RunSpec) -> JobError:
 
 def _failed_at_once(folder: Path) -> bool:
     """Whether a run ended before it did a step."""
-    last = next((event for event in reversed(read(folder, "launcher")) if isinstance(event, Began | Ended)), None)
+    last = next((event for event in reversed(_recorded(folder)) if isinstance(event, Began | Ended)), None)
     return isinstance(last, Ended) and last.status != 0 and not steps_done(folder)
+
+
+def _recorded(folder: Path) -> list[Event]:
+    """What the launchers of a run have recorded: nothing if somebody removed its folder before it was halted."""
+    return read(folder, "launcher") if (folder / "events").is_dir() else []
+
+
+def _last_attempt(folder: Path, events: list[Event]) -> int:
+    """The last attempt that began; -1 if none has."""
+    began = [event.epoch.attempt for event in events if isinstance(event, Began)]
+    if not began and (folder / "events").is_dir():  # removed during the run; workers that came later have recorded
+        began = [event.epoch.attempt for event in Events(folder, damaged=lambda _: None)]
+    return max(began, default=-1)
 
 
 def resume(spec: RunSpec) -> int:
@@ -73,15 +85,14 @@ def resume(spec: RunSpec) -> int:
 
 def _resume(spec: RunSpec) -> int:
     """Resume a run whose lock this process holds."""
-    require_alone(spec.run, spec.folder)
-    _require_no_workers(spec)
-    with beating(spec.folder):
+    with beating(spec.run, spec.folder):
+        _require_no_workers(spec)
         return _resumed(spec)
 
 
 def _resumed(spec: RunSpec) -> int:
-    events = read(spec.folder, "launcher")
-    launcher = Launcher(spec, attempt=max((e.epoch.attempt for e in events if isinstance(e, Began)), default=-1) + 1)
+    events = _recorded(spec.folder)
+    launcher = Launcher(spec, attempt=_last_attempt(spec.folder, events) + 1)
     tell = launcher.console.tell
     last = next((event for event in reversed(events) if isinstance(event, Began | Ended)), None)
     same_script = list(spec.script) == list(load_saved(spec.run).values["script"])
@@ -131,15 +142,13 @@ def attach(spec: RunSpec, add: Sequence[Host] = ()) -> int:
             f"{version}, or kill its workers and use --resume {spec.run}"
         )
     advice = _unanswered(spec) if add else "stop that launcher first"
-    with manage(spec.run, advice):
-        require_alone(spec.run, spec.folder, advice=advice)
+    with manage(spec.run, advice), beating(spec.run, spec.folder, advice=advice):
         left = waiting(spec.run)
         if left and not spec.hosts and not any(worker.visible for worker in left):
             raise JobError(f"the workers of run {spec.run!r} are in another container: use --attach {spec.run} there")
         if not left and not spec.hosts:
             raise JobError(f"run {spec.run!r} has no live workers on this host: continue it with --resume {spec.run}")
-        with beating(spec.folder):
-            return _attached(spec, add)
+        return _attached(spec, add)
 
 
 def _announced(spec: RunSpec, add: Sequence[Host]) -> bool:

@@ -5,7 +5,6 @@ A spec is data. Checks that need files or a plan are in checks.py.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from meshmend.base import whole_files
 from meshmend.base.schema import field_values
 from meshmend.errors import FormatError, JobError
 from meshmend.job.checkpoints.interval import read_interval
@@ -122,31 +122,21 @@ class RunSpec:
 
     def save(self) -> None:
         """Write `run.json`."""
+        path = self.folder / "run.json"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / "run.json.new").write_text(self._text())
-            os.replace(self.folder / "run.json.new", self.folder / "run.json")
+            whole_files.replace(path, self._text())
         except OSError as error:
-            raise unwritable(self.folder / "run.json", error, self.run) from None
+            raise unwritable(path, error, self.run) from None
 
     def claim(self) -> bool:
         """Write `run.json` unless there is one; of several processes, on whichever hosts, one succeeds."""
         path = self.folder / "run.json"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            file = path.open("x")
-        except FileExistsError:
-            return False
+            return whole_files.create(path, self._text())
         except OSError as error:
             raise unwritable(path, error, self.run) from None
-        try:
-            with file:
-                file.write(self._text())
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                path.unlink()
-            raise unwritable(path, error, self.run) from None
-        return True
 
     def _text(self) -> str:
         return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1)

@@ -60,6 +60,37 @@ mpi.world = Others()
 mpi.enlist((0, 1))
 print(mpi.world.polls, mpi.active is mpi.world)
 """
+WAITS = """
+from types import SimpleNamespace
+from meshmend.job.courier import courier
+
+class Parent:
+    gone = False
+
+class Killed(Exception):
+    pass
+
+def kill(process, how):
+    raise Killed(process, how)
+
+courier.os.kill = kill
+parent, looks = Parent(), 0
+
+def met(when, dies):
+    global looks
+    looks += 1
+    parent.gone = looks >= dies
+    assert looks < 9  # a courier that nobody wakes any more would wait on
+    return looks >= when
+
+for when, dies in ((3, 99), (99, 3), (3, 3)):
+    parent.gone, looks = False, 0
+    try:
+        courier.Courier.wait_until(SimpleNamespace(parent=parent), lambda: met(when, dies))
+        print("met")
+    except Killed as killed:
+        print("killed" if killed.args == (os.getpid(), courier.signal.SIGKILL) else killed)
+"""
 
 
 @pytest.fixture
@@ -84,3 +115,8 @@ def test_a_courier_ends_with_its_worker(run: str) -> None:
 def test_nobody_is_enlisted_before_all_have_come_so_far(run: str) -> None:
     """Otherwise one half of a broken network may count by a membership that the other has not heard of."""
     assert courier(run, ENLISTS) == ["3", "True"]
+
+
+def test_a_courier_that_waits_ends_with_its_mpirun(run: str) -> None:
+    """Also if what it waits for has come true at the same moment: that may be meant for another launcher's couriers."""
+    assert courier(run, WAITS) == ["met", "killed", "killed"]

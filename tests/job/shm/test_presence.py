@@ -243,10 +243,12 @@ while True:
     """
     seen, deadline = 0, time.monotonic() + DEADLINE
     with subprocess.Popen(command(home.parent, code)) as maker:
-        wait_for(lambda: len(ranks_of("mine")) == 3)
-        while seen < 2000 and time.monotonic() < deadline:
-            seen += len(members("mine"))
-        maker.kill()
+        try:
+            wait_for(lambda: len(ranks_of("mine")) == 3)
+            while seen < 2000 and time.monotonic() < deadline:
+                seen += len(members("mine"))
+        finally:
+            maker.kill()  # it makes them for ever, and leaving this block waits for its end
     assert seen >= 2000
 
 
