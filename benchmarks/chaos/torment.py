@@ -112,7 +112,8 @@ class Torment:
             tally.seconds.append(time.monotonic() - began)
         else:
             tally.stuck += 1
-            self._help(f"no step for {DEADLINE:.0f} s after {kind.name!r} at step {victim.step}")
+            lacks = "two steps with all workers back" if everybody else "two steps"
+            self._help(f"not {lacks} within {DEADLINE:.0f} s after {kind.name!r} at step {victim.step}")
 
     def _recovers(self, kind: Strike, scene: Scene, everybody: bool) -> bool:
         """Wait until it is seen to do steps again; sometimes until everybody is back, so that it is whole again."""
