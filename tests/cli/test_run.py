@@ -249,7 +249,8 @@ def test_a_run_that_is_done_is_not_done_again(
         assert load_spec("mine") == load_spec("mine", **changes)  # the next --attach goes on with these
 
 
-NEW = RunSpec(run="mine", script=["train.py"], workers=1, hosts=[])
+def new() -> RunSpec:
+    return RunSpec(run="mine", script=["train.py"], workers=1, hosts=[])
 
 
 def test_a_run_that_another_launcher_ended_a_moment_ago_is_not_begun_again(
@@ -260,14 +261,14 @@ def test_a_run_that_another_launcher_ended_a_moment_ago_is_not_begun_again(
 
     @contextlib.contextmanager
     def late(run: str, advice: str = "") -> Iterator[None]:
-        NEW.save()
+        new().save()
         wrote("began", "0")
         with manage(run, advice):
             yield
 
     monkeypatch.setattr(start, "manage", late)
     with pytest.raises(JobError, match="already holds a run"):
-        start.launch(NEW)
+        start.launch(new())
     assert started == []
 
 
@@ -278,13 +279,13 @@ def test_of_launchers_on_two_hosts_one_begins_a_run(started: list[Started], monk
 
     def open(_: Started) -> None:
         if len(started) == 1:
-            ended.append(start.launch(NEW))
+            ended.append(start.launch(new()))
 
     monkeypatch.setattr(Started, "open", open)
     with pytest.raises(JobError, match="already holds a run"):
-        start.launch(NEW)
+        start.launch(new())
     assert ended == [7] and [one.closed for one in started] == [True, False]
-    assert load_spec("mine") == NEW
+    assert load_spec("mine") == new()
 
 
 def test_a_launcher_on_another_host_that_still_waits_for_its_agents_is_seen(
@@ -292,16 +293,19 @@ def test_a_launcher_on_another_host_that_still_waits_for_its_agents_is_seen(
 ) -> None:
     monkeypatch.setattr(heartbeat, "HEARTBEAT", 0.02)
     far = heartbeat.RunningLauncher(host="far", process=Identity(4711, 5, boot=1, space=1))
-    with heartbeat.beating("mine", NEW.folder, far), pytest.raises(JobError, match=r"4711 on host far.*another --name"):
-        start.launch(NEW)
+    with (
+        heartbeat.beating("mine", new().folder, far),
+        pytest.raises(JobError, match=r"4711 on host far.*another --name"),
+    ):
+        start.launch(new())
     assert started == []
 
 
 def test_of_launchers_that_look_at_once_one_begins_a_run(folder: Path) -> None:
     del folder
     with ThreadPoolExecutor(8) as threads:
-        claimed = [*threads.map(lambda _: NEW.claim(), range(8))]
-    assert claimed.count(True) == 1 and load_spec("mine") == NEW
+        claimed = [*threads.map(lambda _: new().claim(), range(8))]
+    assert claimed.count(True) == 1 and load_spec("mine") == new()
 
 
 def test_without_its_hosts_a_run_is_not_begun(started: list[Started], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,9 +314,9 @@ def test_without_its_hosts_a_run_is_not_begun(started: list[Started], monkeypatc
 
     with monkeypatch.context() as patch, pytest.raises(JobError, match="no agent"):
         patch.setattr(Started, "open", open)
-        start.launch(NEW)
+        start.launch(new())
     assert not start.begun("mine")
-    assert start.launch(NEW) == 7 and len(started) == 2
+    assert start.launch(new()) == 7 and len(started) == 2
 
 
 def test_damaged_checkpoints_are_passed_over_with_a_word(started: list[Started]) -> None:

@@ -253,3 +253,32 @@ def test_a_folder_that_was_removed_during_a_run_does_not_prevent_resuming(job: J
         assert job.status == 75 and "from step-" in job.output, job.output
         assert max(event.epoch.attempt for event in read(job.path)) == began
         (job.path / "events" / "launcher.jsonl").unlink()
+
+
+def test_a_working_folder_that_was_removed_during_a_run_does_not_prevent_resuming(job: Job) -> None:
+    """A worker is replaced, the run is halted, and resumed from the folder that was made again with the run's."""
+    [path] = script(job, "train(10**6, lambda lane: (time.sleep(0.01), lane.sum(0))[1])")
+    kept, job.folder = job.folder, job.folder / "gone"
+    job.folder.mkdir()
+    job.start("-n", "2", script=[path]).until("going")
+    assert job.process is not None
+    [worker] = re.findall(r"workers 0 and 1 are processes \d+ (\d+)", job.output)
+    shutil.rmtree(job.folder)
+    os.kill(int(worker), signal.SIGKILL)
+    job.until("worker 1 joins").process.send_signal(signal.SIGTERM)
+    job.finish()
+    assert job.status == 75 and f"--resume {job.name}" in job.output and "Traceback" not in job.output, job.output
+    assert "cannot start" not in job.output and [*(job.path / "checkpoints").iterdir()]
+    job.output = ""
+    job.start("--resume", job.name, script=[], name=False).until("step ").process.send_signal(signal.SIGTERM)
+    job.finish()
+    assert job.status == 75 and "from step-" in job.output, job.output
+    assert kept in job.path.parents
+
+
+def test_a_run_in_a_folder_that_was_removed_is_one_sentence(tmp_path: Path) -> None:
+    line = f'mkdir gone && cd gone && rmdir ../gone && exec "{sys.executable}" -P -m meshmend run "$@"'
+    for words in (["-n", "2", "/train.py"], ["-m", "train"], ["--resume", "mine"], ["--attach", "mine"]):
+        ran = subprocess.run(["sh", "-c", line, "sh", *words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert ran.returncode == 2 and "the folder that you are in was removed" in ran.stderr, ran
+        assert ran.stderr.count("\n") == 1

@@ -112,6 +112,7 @@ def run(
     """
     from meshmend import run as launch
 
+    launch.working_folder()
     places = launch.parse_hosts(hosts) if hosts else None
     most, least = _range(workers) if workers else (None, None)
     if most is None and places:

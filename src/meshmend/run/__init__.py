@@ -12,3 +12,4 @@ from meshmend.run.entry import resume as resume
 from meshmend.run.spec import RunSpec as RunSpec
 from meshmend.run.spec import begun as begun
 from meshmend.run.spec import load_spec as load_spec
+from meshmend.run.spec import working_folder as working_folder

@@ -60,6 +60,8 @@ class RunSpec:
     """How often a step is printed."""
     verbose: bool = False
     """Whether to print the commands that are run."""
+    start: str = field(default_factory=lambda: working_folder(), compare=False, repr=False)
+    """The folder that it was made in; that may be gone later. Not saved."""
 
     def __post_init__(self) -> None:
         if not self.script:
@@ -87,7 +89,7 @@ class RunSpec:
     @property
     def folder(self) -> Path:
         """Where the run keeps its files."""
-        return folder_of(self.run).absolute()
+        return Path(self.start) / folder_of(self.run)
 
     @property
     def members(self) -> int:
@@ -139,7 +141,16 @@ class RunSpec:
             raise unwritable(path, error, self.run) from None
 
     def _text(self) -> str:
-        return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1)
+        saved = {name: value for name, value in asdict(self).items() if name != "start"}
+        return json.dumps({"format": FORMAT, "version": VERSION, **saved}, indent=1)
+
+
+def working_folder() -> str:
+    """Where this process works; a sentence if somebody has removed it."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise JobError("the folder that you are in was removed: change to one that exists, then try again") from None
 
 
 @dataclass(frozen=True)
@@ -166,7 +177,7 @@ def load_spec(run: str, **changes: Any) -> RunSpec:
     name, script = values["run"], values["script"]
     if "script" not in changes and not os.path.exists(script[0]):
         raise JobError(
-            f"run {name!r} was started with the script {script[0]!r}, which is not in {os.getcwd()}: "
+            f"run {name!r} was started with the script {script[0]!r}, which is not in {working_folder()}: "
             "continue it from the folder in which it was started"
         )
     spec, folder = RunSpec(**values), folder_of(run)
@@ -187,8 +198,10 @@ def load_saved(run: str) -> RunFile:
     version = values.pop("version", "unknown")
     del values["format"]
     try:
+        if "start" in values:
+            raise FormatError('"start" is unknown')
         found = field_values(RunSpec, values)
-        if missing := [one.name for one in fields(RunSpec) if one.name not in {*found, *LATER}]:
+        if missing := [one.name for one in fields(RunSpec) if one.name not in {*found, *LATER, "start"}]:
             raise FormatError(f"{missing[0]} is missing")
         if (hosts := [*found["hosts"], *found.get("added", [])]) and parse_hosts(
             ",".join(f"{one.name}:{one.slots}" for one in hosts)
