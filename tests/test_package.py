@@ -132,8 +132,8 @@ LAW: dict[str, list[str]] = {
     "mesh/drawing": ["text", "marks", "isometric", "svg"],
     "base": [
         "status", "clocks", "signatures", "units", "env", "processes", "watchdog", "waiting", "sockets",
-        "private_network", "log_files", "regular_files", "schema", "mapped", "kernels", "cuda", "registry", "terminal",
-        "marked_lines", "theme",
+        "private_network", "log_files", "regular_files", "whole_files", "schema", "mapped", "kernels", "cuda",
+        "registry", "terminal", "marked_lines", "theme",
     ],
     "testbed": ["privileges", "routes", "namespaces", "wiring", "network"],
     "demo": ["digits", "screen", "story"],

@@ -17,7 +17,7 @@ from fractions import Fraction
 from itertools import product
 from typing import NamedTuple
 
-from meshmend.base.regular_files import opened
+from meshmend.base.regular_files import opened, read_at_most
 from meshmend.base.units import plural
 from meshmend.errors import MeshError
 from meshmend.mesh.cabling import MOST_CHIPS
@@ -35,7 +35,7 @@ def read_descriptor(path: str) -> str:
     """The notation of the mesh in a file."""
     try:
         with opened(path) as file:
-            data = file.read(MOST_BYTES + 1)
+            data = read_at_most(file, MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
             raise OSError(errno.EFBIG, f"it has more than {MOST_BYTES:,} bytes")
         text = data.decode()

@@ -215,23 +215,12 @@ class Launcher:
         """Carry out an action; if that fails, the next observations show it, and the supervisor decides again."""
         try:
             if isinstance(action, (actions.Start, actions.OpenWorld)):
-                self._keep_folder()
+                _keep_folder(self.spec)
             self._act(action, began)
         except (OSError, JobError) as error:
             if str(error) != self._trouble:
                 self.console.tell(ActionFailed(str(error)))
             self._trouble = str(error)
-
-    def _keep_folder(self) -> None:
-        """Work in a folder that exists, for those that are started: somebody may have removed that of the run's start.
-
-        It is made again only along with the folder of the run, if that is in it.
-        """
-        try:
-            os.getcwd()
-        except FileNotFoundError:
-            self.spec.folder.mkdir(parents=True, exist_ok=True)
-            os.chdir(self.spec.start if os.path.isdir(self.spec.start) else self.spec.folder)
 
     def _act(self, action: actions.Action, began: int) -> None:
         """Carry out an action; `began` is when this turn's actions began, in nanoseconds since 1970."""
@@ -336,3 +325,15 @@ def advice(spec: RunSpec) -> CanResume | CannotResume:
     except JobError as error:
         return CannotResume(spec.folder, str(error))
     return CanResume(spec.run)
+
+
+def _keep_folder(spec: RunSpec) -> None:
+    """Work in a folder that exists, for what is started from here: somebody may have removed that of the run's start.
+
+    It is made again only along with the folder of the run, if that is in it.
+    """
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        spec.folder.mkdir(parents=True, exist_ok=True)
+        os.chdir(spec.start if os.path.isdir(spec.start) else spec.folder)

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from meshmend.base.regular_files import read_at_most
 from meshmend.errors import FormatError
 from meshmend.mesh.files.forms import FORMAT, KINDS, MOST, Array, Form, Room, damaged, field
 
@@ -59,7 +60,7 @@ def read(file: BinaryIO) -> Form:
     if version != str(FORMAT):
         raise FormatError(f"this file has format {version!r}, but this version reads format {FORMAT}: create it again")
     size, checksum = (int.from_bytes(file.read(4), "little") for _ in range(2))
-    head_bytes = file.read(min(size, MOST_HEAD))
+    head_bytes = read_at_most(file, min(size, MOST_HEAD))
     if len(head_bytes) < size or zlib.crc32(head_bytes) != checksum:
         raise damaged("file", "its head was cut off or changed")
     try:

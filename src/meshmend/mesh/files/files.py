@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import BinaryIO
 
-from meshmend.base.regular_files import opened
+from meshmend.base.regular_files import opened, read_at_most
 from meshmend.errors import FormatError, MeshmendError
 from meshmend.mesh import Fabric
 from meshmend.mesh.files import binary, text
@@ -54,7 +54,7 @@ def _is_binary(file: BinaryIO) -> bool:
 
 
 def _from_json(file: BinaryIO) -> Thing:
-    data = file.read(MOST_JSON + 1)
+    data = read_at_most(file, MOST_JSON + 1)
     if len(data) > MOST_JSON:
         raise FormatError(f"it has more than {MOST_JSON:,} bytes: save what is so large under a name that ends in .mm")
     try:
