@@ -236,7 +236,7 @@ def test_verify_finds_a_circle_a_moved_root_and_a_lost_share(run: Run) -> None:
         (["plan", "3x3", "--draw", "no/such/folder.svg"], ["cannot draw to 'no/such/folder.svg'"]),
         (["plan", "3x3", "--draw", "plan.svg", "--flow", "999"], ["flow=999", "0 to"]),
         (["verify", "none.json"], ["cannot read 'none.json' (No such file or directory)"]),
-        (["verify", "."], ["cannot read '.' (it is not a file)"]),
+        (["verify", "."], ["cannot read '.' (Is a directory)"]),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(run: Run, words: list[str], says: list[str]) -> None:
