@@ -1,12 +1,13 @@
 """The networks of two papers, trained for real through a kill, with the cost of each way to go on by name.
 
     python benchmarks/networks/run.py [--only alexnet,googlenet,resnet50,bert] [--ways shrink,restart,checkpoint]
+                                      [--device cuda]
     python benchmarks/networks/run.py --again        write the page anew from the last measurements
 
 AlexNet and GoogLeNet are those of arXiv 1709.03316, ResNet-50 and BERT-large those of arXiv 2011.03605, at their
 published sizes (`networks.py`). Each way is a run of its own, in which one worker is killed while it computes, and all
-of them are compared with an undisturbed run. What was measured is kept beside
-this file, and docs/results/networks.md is written from it: there is no such page before the first run.
+of them are compared with an undisturbed run. What was measured is kept beside this
+file, and docs/results/networks.md is written from it: there is no such page before the first run.
 """
 
 from __future__ import annotations
@@ -46,8 +47,10 @@ NAMES = {"shrink": "ULFM: shrink", "restart": "in the manner of Reinit", "checkp
 DEADLINE = 900.0
 
 
-def steps_of(name: str) -> tuple[int, int]:
+def steps_of(name: str, device: str) -> tuple[int, int]:
     """Steps of a run, and the one in which a worker is killed."""
+    if device == "cuda":
+        return 24, 13
     return (6, 3) if name == "bert" else (8, 4)
 
 
@@ -56,16 +59,17 @@ def workers_of(name: str) -> int:
     return 2 if name == "bert" else 4
 
 
-def run(name: str, way: str, folder: Path) -> list[Event]:
+def run(name: str, way: str, folder: Path, device: str) -> list[Event]:
     """The events of one run."""
-    steps, struck = steps_of(name)
+    steps, struck = steps_of(name, device)
     fault = {"rank": 1, "step": struck, "point": "compute", "kind": "kill"}
     environment = {
         **os.environ, "MESHMEND_RUNS": str(folder), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
         "MESHMEND_FAULTS": json.dumps([] if way == "undisturbed" else [fault]),
     }  # fmt: skip
     line = [sys.executable, "-m", "meshmend", "run", "-n", str(workers_of(name)), "--name", name, "--on-failure"]
-    words = [*line, *WAYS[way], str(HERE / "train.py"), name, str(steps), *(["--float"] if name == "bert" else [])]
+    options = ["--cuda"] if device == "cuda" else ["--float"] if name == "bert" else []
+    words = [*line, *WAYS[way], str(HERE / "train.py"), name, str(steps), *options]
     with (folder / "log").open("w+") as log:
         job = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
         try:
@@ -131,16 +135,24 @@ step (*snapshot* is what that takes).
 TAIL = """
 ## The same weights
 
-Sums are exact, so all runs end with the bits of the undisturbed one. BERT-large sums in float32, which takes less
-memory, so its loss is the same up to rounding.
+{same}
 
 | network | loss of the last step | beside the undisturbed run |
 |---|---|---|
 """
+ON_CPU = {
+    "same": "Sums are exact, so all runs end with the bits of the undisturbed one. BERT-large sums in float32, which "
+    "takes less\nmemory, so its loss is the same up to rounding.",
+    "machine": "All workers share {cores} cores, one thread each, at a load of {load:.0f} from all work on the "
+    "machine: trust the\nratios, not the seconds. A lane is two images or one text; with the batches of the papers, "
+    "the sum\nwould be a smaller part of a step.",
+}
+ON_CARD = {
+    "same": "Sums are exact, so all runs should end with the bits of the undisturbed one.",
+    "machine": "All workers share one {card} and {cores} cores. A lane is 32 images or 16 texts, in float32.",
+}
 MACHINE = """
-All workers share {cores} cores, one thread each, at a load of {load:.0f} from all work on the machine: trust the
-ratios, not the seconds. Each row is one run. A lane is two images or one text; with the batches of the papers, the sum
-would be a smaller part of a step. The optimizer is SGD with momentum, without it for BERT-large.
+{machine} Each row is one run. The optimizer is SGD with momentum, without it for BERT-large.
 """
 
 HOLES = """
@@ -155,6 +167,7 @@ the end all chips of a mesh have the same bits: `python benchmarks/networks/hole
 
 def page(found: dict[str, dict[str, Any]], about: dict[str, Any]) -> str:
     """All of it."""
+    words = ON_CARD if about.get("card") else ON_CPU
     text = HEAD
     lanes = {"bert": 2}
     for name, ways in found.items():
@@ -168,14 +181,14 @@ def page(found: dict[str, dict[str, Any]], about: dict[str, Any]) -> str:
         for way, row in ways.items():
             if way in NAMES:
                 text += _costs(TITLES[name], NAMES[way], row)
-    text += TAIL
+    text += TAIL.format(**words)
     for name, ways in found.items():
         whole = ways["undisturbed"]
         for way in [way for way in ways if way in NAMES]:
             row = ways[way]
             same = "the same bits" if row["digest"] == whole["digest"] else f"{row['loss'] - whole['loss']:+.1e}"
             text += f"| {TITLES[name]}, {NAMES[way]} | {row['loss']:.4f} | {same} |\n"
-    text += MACHINE.format(**about)
+    text += MACHINE.format(machine=words["machine"].format(**about))
     return text + (HOLES + f"```text\n{TWINS.read_text()}```\n" if TWINS.exists() else "")
 
 
@@ -202,6 +215,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The networks of the papers, trained through a kill.")
     parser.add_argument("--only", default=",".join(NETWORKS))
     parser.add_argument("--ways", default=",".join(NAMES))
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--again", action="store_true", help="write the page anew, and measure nothing")
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -209,9 +223,10 @@ def main() -> None:
     for name in [] if chosen.again else chosen.only.split(","):
         for way in ("undisturbed", *chosen.ways.split(",")):
             with tempfile.TemporaryDirectory() as folder:
-                row = measured(run(name, way, Path(folder)), steps_of(name)[1])
+                row = measured(run(name, way, Path(folder), chosen.device), steps_of(name, chosen.device)[1])
             kept["networks"].setdefault(name, {})[way] = row
-            kept["about"] = {"cores": os.cpu_count(), "load": os.getloadavg()[2]}
+            card = torch.cuda.get_device_name() if chosen.device == "cuda" else None
+            kept["about"] = {"cores": os.cpu_count(), "load": os.getloadavg()[2], "card": card}
             MEASURED.write_text(json.dumps(kept, indent=1) + "\n")
             print(f"{name} {way}: step {row['step']:.2f} s, in all {row['total']}, loss {row['loss']:.4f}", flush=True)
     ordered = {name: kept["networks"][name] for name in NETWORKS if name in kept["networks"]}

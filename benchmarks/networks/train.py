@@ -1,13 +1,18 @@
 """Some steps of one of the networks under `meshmend run`, on images or texts made here.
 
-meshmend run -n 4 benchmarks/networks/train.py resnet50 6 [--twin] [--float]
+meshmend run -n 4 benchmarks/networks/train.py resnet50 6 [--twin] [--float] [--cuda]
+
+With `--cuda`, the network lives on the card, where lanes are larger.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import Any
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # a card's sums are in an order of their own, else
 
 import numpy as np
 import torch
@@ -18,6 +23,8 @@ import meshmend as mm
 LANES = {"alexnet": 8, "googlenet": 8, "resnet50": 8, "bert": 2}
 LANE_SIZE = {"alexnet": 2, "googlenet": 2, "resnet50": 2, "bert": 1}
 """Two images are the fewest that batch norm takes."""
+ON_CARD = 16
+"""A card takes lanes that are so many times as large."""
 SAMPLES = 2048
 RATE = {"alexnet": 0.01, "googlenet": 0.01, "resnet50": 0.05, "bert": 0.001}
 
@@ -47,21 +54,25 @@ class Made:
 
 def main(name: str, steps: int, *options: str) -> None:
     size = TWIN if "--twin" in options else PUBLISHED
+    device = torch.device("cuda" if "--cuda" in options else "cpu")
     torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True, warn_only=True)
     torch.manual_seed(0)
-    model = NETWORKS[name](size)
+    model = NETWORKS[name](size).to(device)
     # BERT-large without momentum: two workers must fit into a small machine.
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE[name], momentum=0.0 if name == "bert" else 0.9)
     lanes, ended = 8 if size is TWIN else LANES[name], 0.0
 
     def backward(lane: Any) -> torch.Tensor:
         nonlocal ended
-        loss = model.loss(*lane) / batch
+        loss = model.loss(*(column.to(device) for column in lane)) / batch
         loss.backward()
+        if device.type == "cuda":
+            torch.cuda.synchronize()  # what comes after it is the sum
         ended = time.perf_counter()
         return loss.detach()
 
-    batch = lanes * LANE_SIZE[name]
+    batch = lanes * LANE_SIZE[name] * (ON_CARD if device.type == "cuda" else 1)
     reduction = "float" if "--float" in options else "exact"
     with mm.Job(Made(name, size), batch=batch, lanes=lanes, reduction=reduction, check=False) as job:
         job.share(model, optimizer)
