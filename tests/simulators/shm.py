@@ -205,6 +205,8 @@ class Simulation(Interleaving):
         copied, rounds = memory.copied, memory.done
         if rounds in self.made:  # whoever lacks that total asks this courier for it
             assert where_is(record, rounds) is self.where[rounds], f"round {rounds} is not there"
+            made = self.made[rounds]
+            assert memory.made_by == (made.world, made.shrink), f"the total of round {rounds} was made in {made}"
         assert copied in ((NEVER, -1), (0, 1)), copied
         found = memory.assigned
         assert found in self.assigned, f"{found} was never assigned"
@@ -235,7 +237,7 @@ class Simulation(Interleaving):
             side.place_total(round, where)
             self.where[round] = where
             self.made[round] = Epoch(ATTEMPT, world, record.shrink)
-            memory.done = round
+            memory.complete(round, (world, record.shrink))
             rounds, lanes = round, lanes_of(round + 1)
             self.assign(memory, round + 1, lanes)
             if round == 1 and not self.export(side, round):

@@ -172,6 +172,17 @@ def _done_first(self: SharedMemory, value: int) -> None:
     record.done_shrink = record.shrink
 
 
+def _done_before_made(self: SharedMemory, round: int, group: tuple[int, int]) -> None:
+    self.done = round
+    even, odd = self.made
+    self.made = (even, (round, *group)) if round % 2 else ((round, *group), odd)
+
+
+def _one_stamp(self: SharedMemory, round: int, group: tuple[int, int]) -> None:
+    self.made = ((round, *group), (round, *group))
+    self.done = round
+
+
 MUTANTS: list[tuple[type, str, Callable[..., Any] | property]] = [
     (Mailbox, "store", _number_first),
     (Mailbox, "store", _not_taken_away),
@@ -186,6 +197,8 @@ MUTANTS: list[tuple[type, str, Callable[..., Any] | property]] = [
     (CourierSide, "place_total", _one_word),
     (CourierSide, "begin_total", _unmarked),
     (WorkerSide, "give_state", _state_last),
+    (SharedMemory, "complete", _done_before_made),
+    (SharedMemory, "complete", _one_stamp),
     (SharedMemory, "done", property(lambda self: self._segment.courier.done, _done_first)),
 ]
 

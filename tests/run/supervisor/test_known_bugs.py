@@ -15,7 +15,7 @@ import pytest
 
 from meshmend.base.clocks import ORPHAN
 from meshmend.base.status import DONE, FAILED, HALTED
-from meshmend.job.protocol import has_majority, recovery
+from meshmend.job.protocol import MemberState, has_majority, recovery
 from meshmend.run.supervisor import actions, deaths, decide, halting, hosts, jobs, worlds
 from meshmend.run.supervisor.messages import Signalled
 from meshmend.run.supervisor.observations import CourierState, Observations, Stillness
@@ -78,6 +78,10 @@ def at_all(base: Case, *faults: Fault, step: int = 6, begin: int = 1, end: int =
 
 
 # ── mutants ──
+
+
+NOBODYS = property(lambda _: (0, 0))
+"""A total says nothing of the group that made it."""
 
 
 def _patch(target: Any, name: str, value: Any) -> Mutant:
@@ -774,7 +778,7 @@ KNOWN = [
                 faults=(Fault(Kind.LAUNCHER, 27, lasts=35.0), Fault(Kind.STOP, 27, target=1, after=0.1)),
             ),
         ),
-        mutant=_patch(RunState, "left_out", lambda *_: False),
+        mutant=_without_the_net(_patch(MemberState, "made_by", NOBODYS)),
     ),
     Known(
         "A worker that was left out of the last step was told to leave",
@@ -1003,6 +1007,20 @@ KNOWN = [
             ),
         ),
         status=FAILED,
+    ),
+    Known(
+        "A courier died with the total that the others then made again",
+        (
+            Case(
+                policy="spare", workers=4, spares=1, hosts=3, steps=3, seed=77392,
+                faults=(Fault(Kind.RAISE, 97, target=0), Fault(Kind.MPIRUN, 144)),
+            ),
+            Case(
+                policy="shrink", hosts=3, steps=3, seed=114472,
+                faults=(Fault(Kind.CUT, 82, target=1, lasts=1.0), Fault(Kind.STOP, 120, target=0)),
+            ),
+        ),
+        mutant=_patch(MemberState, "made_by", NOBODYS),
     ),
 ]  # fmt: skip
 

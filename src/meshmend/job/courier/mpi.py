@@ -221,7 +221,8 @@ class Mpi:
     def gather(self, record: Record) -> list[Record]:
         """Everyone's record, as numbers: its fields, and then a flag for each lane."""
         epoch = record.attempt, record.world, record.shrink
-        fields = [record.rank, record.done, record.active, record.fresh, record.origin, *epoch]
+        groups = *record.made, *record.group
+        fields = [record.rank, record.done, record.active, record.fresh, record.origin, *epoch, *groups]
         flags = np.zeros(self.lanes, np.int64)
         flags[list(record.lanes)] = 1
         mine = np.array([*fields, *flags], np.int64)
@@ -229,9 +230,12 @@ class Mpi:
         patient(self.world.Iallgather(mine, every))
         found = []
         for row in every:
-            rank, done, active, fresh, origin, *epoch = row[: len(fields)].tolist()
+            rank, done, active, fresh, origin, attempt, world, shrink, *groups = row[: len(fields)].tolist()
             lanes = tuple(np.flatnonzero(row[len(fields) :]).tolist())
-            found.append(Record(rank, done, bool(active), lanes, bool(fresh), origin, *epoch))
+            made, group = (groups[0], groups[1]), (groups[2], groups[3])
+            found.append(
+                Record(rank, done, bool(active), lanes, bool(fresh), origin, attempt, world, shrink, made, group)
+            )
         self.latest = max([-1, *(one.done for one in found if one.active)])
         return found
 

@@ -64,7 +64,7 @@ def run_member(
                 return
             if verdict is Verdict.EVICT:
                 raise Failure  # all drop this total; the member with the wrong state ends, and the round is repeated
-            state.done += 1
+            state.complete(current.number, (group.world, group.shrink))
             state.assign(divide(lanes, len(group.active), group.active.index(group.position)))
             if group.midway:
                 raise Failure  # nothing has failed, but others wait to join: this round may have ended the step

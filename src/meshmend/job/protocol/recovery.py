@@ -81,14 +81,18 @@ def recover(state: MemberState, group: Group, lanes: int, wanted: int, *, again:
     if state.active and state.done < latest - 1:
         # Its courier died, the others continued without it, and all couriers were replaced before it was killed.
         raise Evicted(f"worker {state.rank} is {latest - state.done} rounds behind the others")
-    active = [position for position in active if records[position].done >= latest - 1]
+    newest = max((records[position].made for position in active if records[position].done == latest), default=(0, 0))
+    if state.active and state.group < newest:
+        # Its courier died when it may have had another total of the same round, which the others then made again.
+        raise Evicted(f"worker {state.rank} was left out when the others summed last")
+    active = [one for one in active if records[one].done >= latest - 1 and records[one].group >= newest]
     holders = [position for position in active if records[position].done == latest]
     behind = [position for position in active if records[position].done < latest]
     if behind:
         # Two members are never more than one round apart, so the total of the latest round is all that is missing.
         yield Cast(holders[0], Payload.TOTAL, take=here in behind)
         if here in behind:
-            state.done = latest
+            state.complete(latest, newest)
     idle = [position for position, record in enumerate(records) if not record.active]
     newcomers = idle[: max(0, wanted - len(active))]
     proposed = group.propose(sorted(active + newcomers), records)
@@ -104,7 +108,8 @@ def recover(state: MemberState, group: Group, lanes: int, wanted: int, *, again:
             origins.update({records[position].rank: origins[records[source].rank] for position in newcomers})
         if here in newcomers:
             state.copied = (latest, origins[state.rank])
-            state.done, state.active = latest, True
+            state.complete(latest, newest)
+            state.group, state.active = newest, True
     held = claims([records[position].lanes if position in holders else () for position in group.active])
     more = hand_over(lanes, held)
     if here in group.active:
@@ -112,6 +117,8 @@ def recover(state: MemberState, group: Group, lanes: int, wanted: int, *, again:
         state.assign({*held[which], *more[which]})
     group.fresh = False
     yield Enlist(group.active, group.world, group.shrink)
+    if here in group.active:
+        state.group = group.world, group.shrink
     group.memberships = (proposed,)  # all members have come this far, so none counts by an earlier one any more
     group.origins, group.round = origins, latest
 
@@ -128,4 +135,6 @@ def record_of(state: MemberState, group: Group) -> Record:
         attempt=group.attempt,
         world=group.world,
         shrink=group.shrink,
+        made=state.made_by,
+        group=state.group,
     )

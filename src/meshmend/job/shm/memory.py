@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from meshmend.job.protocol import NEVER, MemberState
+from meshmend.job.protocol.records import Stamp
 from meshmend.job.shm.records import Assigned, Copied
 from meshmend.job.shm.segment import CourierSegment
 
@@ -26,6 +27,25 @@ class SharedMemory(MemberState):
         record.done_shrink = record.shrink
         record.done = value
         self._segment.worker_bell.ring()
+
+    @property
+    def made(self) -> tuple[Stamp, Stamp]:
+        """By which group the totals of the last even and of the last odd round were made."""
+        return self._segment.courier.even_made, self._segment.courier.odd_made
+
+    @made.setter
+    def made(self, value: tuple[Stamp, Stamp]) -> None:
+        self._segment.courier.even_made, self._segment.courier.odd_made = value
+
+    @property
+    def group(self) -> tuple[int, int]:
+        """World and shrink of the last group that this member was in."""
+        _, world, shrink = self._segment.courier.group
+        return world, shrink
+
+    @group.setter
+    def group(self, value: tuple[int, int]) -> None:
+        self._segment.courier.group = NEVER, *value
 
     @property
     def active(self) -> bool:

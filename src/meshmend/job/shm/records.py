@@ -373,6 +373,12 @@ class CourierRecord(Record):
     """The world that the last total was made in."""
     done_shrink = Int()
     """How often its group had shrunk by then."""
+    even_made = Stamp()
+    """The last even round whose total is here, and the group that made it; written before `done`."""
+    odd_made = Stamp()
+    """The same of odd rounds."""
+    group = Stamp()
+    """The last group that the rank was a member of; the round says nothing."""
     gathered = Int()
     """How many numbers of the total that is being made are in the buffer."""
     busy = Int()

@@ -111,6 +111,7 @@ class CourierSegment(Segment):
             record.active = record.given = record.over = False
             record.assigned, record.copied = Assigned(NEVER, ()), Copied(NEVER, -1)
             record.done_world = record.done_shrink = 0
+            record.even_made = record.odd_made = record.group = NEVER, 0, 0
             record.totals = record.met = record.came = record.joined = NEVER, 0, 0
             record.held_even, record.held_odd, record.leaving = Held(0, ()), Held(0, ()), False
             record.update_wanted, record.copies_wanted = NEVER, Slices(())
