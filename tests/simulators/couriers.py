@@ -64,7 +64,7 @@ class Courier(Member):
         if self.worker is None:
             self.die()
             return
-        self.worker.standby = self.mpirun.number
+        self.worker.standby = max(self.worker.standby, self.mpirun.number)
         self.model.changed()
         self.model.moved()
         self.wake()

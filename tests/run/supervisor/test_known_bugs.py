@@ -24,6 +24,7 @@ from meshmend.run.supervisor.ranks import Rank, RankState
 from meshmend.run.supervisor.state import Phase, RunState, Turn, World
 from tests.simulators import hosts as simulated_hosts
 from tests.simulators import supervisor
+from tests.simulators.couriers import Courier
 from tests.simulators.faults import Fault, Kind
 from tests.simulators.hosts import Agent
 from tests.simulators.ledger import Violation
@@ -48,6 +49,8 @@ class Known:
     """The most worlds that may be opened."""
     seconds: float = 3000.0
     """The most simulated seconds."""
+    joined: float = 3000.0
+    """The most simulated seconds from the last failure until the last world is entered."""
     mutant: Mutant | None = None
 
     def wrong(self) -> str:
@@ -58,11 +61,13 @@ class Known:
                 check(outcome)
             except Violation as error:
                 return str(error)
-            opened = outcome.did[actions.OpenWorld]
+            opened, notes = outcome.did[actions.OpenWorld], outcome.model.trace
+            entered = max((when for when, _, _, what, *_ in notes if isinstance(what, actions.EnterWorld)), default=0.0)
             if (
                 outcome.status not in (self.status, self.or_status)
                 or opened > self.worlds
                 or outcome.model.clock.now > self.seconds
+                or entered > outcome.model.last_fault + self.joined  # type: ignore[operator]
             ):
                 what = f"status {outcome.status}, {opened} worlds, {outcome.model.clock.now:.0f} s"
                 return f"{what}\n{outcome.model.story()}"
@@ -106,6 +111,25 @@ def _without_waiting_for_the_unseen(mutant: Mutant) -> Mutant:
         mutant(monkeypatch)
 
     return apply
+
+
+def _two_worlds_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next world is opened while the present one comes up, and couriers say where they are in any order."""
+
+    def may_prepare(turn: Turn, present: World) -> bool:
+        del present
+        due = any(rank.state is RankState.DUE and not rank.misses for rank in turn.run.ranks.values())
+        return not due and turn.now >= turn.run.prepare_at
+
+    come_up = Courier.come_up
+
+    def say_the_last(self: Courier) -> None:
+        come_up(self)
+        if self.worker is not None:
+            self.worker.standby = self.mpirun.number
+
+    monkeypatch.setattr(worlds, "_may_prepare", may_prepare)
+    monkeypatch.setattr(Courier, "come_up", say_the_last)
 
 
 class _Ranks(dict[int, int]):
@@ -1021,6 +1045,16 @@ KNOWN = [
             ),
         ),
         mutant=_patch(MemberState, "made_by", NOBODYS),
+    ),
+    Known(
+        "A replacement joined a minute late when mpirun had died just before it came",
+        (
+            Case(steps=60, lane=0.5, seed=4, faults=(Fault(Kind.KILL, 50, target=1), Fault(Kind.MPIRUN, 81))),
+            Case(steps=60, lane=0.5, seed=5, faults=(Fault(Kind.KILL, 40, target=1), Fault(Kind.MPIRUN, 74))),
+        ),
+        worlds=4,
+        joined=5.0,
+        mutant=_two_worlds_at_once,
     ),
 ]  # fmt: skip
 

@@ -128,8 +128,14 @@ class Courier:
     def enter(self, world: int) -> None:
         """Wait until the couriers of the world before this one are gone."""
         record, agent = self.record, self.segment.agent
-        record.standby = world
-        self.wait_until(lambda: agent.world >= world)
+
+        def is_let_in() -> bool:
+            # The world after this one may be opened while this one comes up, and be there first: what its courier has
+            # said here must stay. Said again and again, since that one may be writing at the same moment.
+            record.standby = max(record.standby, world)
+            return agent.world >= world
+
+        self.wait_until(is_let_in)
         self.end_with_world(world)
         self.segment.begin_job(agent.job)
         record.process, record.daemon = Identity.of(os.getpid()), Identity.of(self.parent.number)

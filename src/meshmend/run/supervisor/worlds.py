@@ -106,10 +106,11 @@ def prepare_next(turn: Turn) -> None:
         _abandon(turn)
     elif run.next is None:
         joining = [rank for rank in everyone if rank.joining]
-        wait = turn.now < run.prepare_at or any(
-            rank.state is RankState.DUE and not rank.misses for rank in run.ranks.values()
-        )
-        if joining and not wait and all(rank.seen.ready or (run.eager and rank.seen.process) for rank in joining):
+        if (
+            joining
+            and _may_prepare(turn, run.world)
+            and all(rank.seen.ready or (run.eager and rank.seen.process) for rank in joining)
+        ):
             for rank in joining:
                 rank.joining = False
             run.next = _open(turn, Joined(tuple(rank.number for rank in joining)))
@@ -245,17 +246,29 @@ def _awaits_exit(turn: Turn) -> bool:
     return turn.now - run.exiting_since < EXIT_WAIT
 
 
+def _may_prepare(turn: Turn, present: World) -> bool:
+    """Whether the next world may be opened now, for those that are to join."""
+    run = turn.run
+    due = any(rank.state is RankState.DUE and not rank.misses for rank in run.ranks.values())
+    # Of two worlds that come up at once, nobody could tell which one a courier that has come up belongs to.
+    return not due and turn.now >= run.prepare_at and _is_up(present, run.present())
+
+
+def _is_up(world: World, ranks: list[Rank]) -> bool:
+    """Whether the couriers of all these ranks that are in this world have come up."""
+    return all(rank.seen.standby >= world.number for rank in ranks if world.has(rank))
+
+
 def _settled(turn: Turn, world: World, members: list[Rank]) -> bool:
     """Whether the couriers have had time to meet: the first ones wait for the last, which come up seconds later."""
-    if world.came_up is None and all(rank.seen.standby == world.number for rank in members):
+    if world.came_up is None and _is_up(world, members):
         world.came_up = turn.now
     return turn.now - (world.came_up if world.came_up is not None else world.opened + WORLD_START / 2) > REPAIR
 
 
 def _late(turn: Turn, world: World, members: list[Rank]) -> bool:
     """Whether some courier has not come up in time, and will not any more."""
-    missing = any(rank.seen.standby < world.number for rank in members)
-    return missing and turn.now - world.opened > WORLD_START
+    return not _is_up(world, members) and turn.now - world.opened > WORLD_START
 
 
 def _was_kept_out(turn: Turn, world: World, members: list[Rank]) -> bool:
