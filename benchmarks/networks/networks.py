@@ -184,7 +184,7 @@ class Bert(nn.Module):
 
     def loss(self, texts: Tensor, labels: Tensor) -> Tensor:
         """The loss of a lane: every seventh word is masked (word 103) and guessed; `labels` say what is together."""
-        places = torch.arange(texts.shape[1])
+        places = torch.arange(texts.shape[1], device=texts.device)
         masked = places % 7 == 3
         given = torch.where(masked, 103, texts)
         halves = (places >= texts.shape[1] // 2).long()

@@ -211,7 +211,7 @@ class Worker:
                 self.saved_before = self.step
                 if self.courier is not None:
                     self.summed = self.courier.mpirun.number, self.courier.shrink
-                    self.taken = self.summed
+                self.taken = self.memory.made_by
             self.digested = self.memory.done
             self.poke()
         elif self.over:  # it was never needed, and passes through

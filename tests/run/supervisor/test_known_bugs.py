@@ -132,6 +132,15 @@ def _two_worlds_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Courier, "come_up", say_the_last)
 
 
+_JOIN = Worker._join
+
+
+def _take_what_nobody_has_made(self: Worker) -> None:
+    """A newcomer says that it has a total of the group that it joins, which may never make one."""
+    _JOIN(self)
+    self.taken = self.summed if self.joined else self.taken
+
+
 class _Ranks(dict[int, int]):
     """Members of a world, told apart by rank only."""
 
@@ -1055,6 +1064,21 @@ KNOWN = [
         worlds=4,
         joined=5.0,
         mutant=_two_worlds_at_once,
+    ),
+    Known(
+        "The network broke while the first group of a run was formed",
+        (
+            Case(
+                policy="restart", workers=2, hosts=2, steps=3, seed=213091,
+                faults=(Fault(Kind.CUT, 19, target=1, lasts=1.0),),
+            ),
+            Case(workers=4, hosts=2, steps=3, seed=28197, faults=(Fault(Kind.CUT_MPI, 20, target=1),)),
+            Case(
+                policy="spare", workers=4, spares=1, hosts=3, steps=3, seed=122609,
+                faults=(Fault(Kind.CUT_MPI, 19, target=1),),
+            ),
+        ),
+        mutant=_patch(Worker, "_join", _take_what_nobody_has_made),
     ),
 ]  # fmt: skip
 

@@ -142,6 +142,7 @@ class WorkerSession:
             raise Unneeded
         agent, courier = self._segment.agent, self._segment.courier
         self.epoch = Epoch(agent.attempt, courier.world, courier.shrink)
+        own.taken = self._segment.state_made  # the group that it joins may never make one
         given = self._side.take_given()
         self._listener.join(given=given is not None)
         self._footer.joined = self._listener.round % MOST_ROUNDS
@@ -164,7 +165,7 @@ class WorkerSession:
         self._hooks.check()
         self._listener.finalize()
         if self._job:
-            self._own.summed = self._own.taken = self.last_round, self.epoch.world, self.epoch.shrink
+            self._own.summed = self.last_round, self.epoch.world, self.epoch.shrink
             self._own.step = step
         self._own.progress += 1
         self.obey()

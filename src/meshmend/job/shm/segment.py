@@ -66,6 +66,13 @@ class Segment:
         return Epoch(self.agent.attempt, self.courier.done_world, self.courier.done_shrink)
 
     @property
+    def state_made(self) -> tuple[int, int, int]:
+        """The last round that the state contains, and the world and shrink of the group that made its total."""
+        done = self.courier.done
+        stamp = self.courier.odd_made if done % 2 else self.courier.even_made
+        return stamp if stamp[0] == done else (done, *self.epoch[1:])
+
+    @property
     def in_job(self) -> bool:
         """Whether the courier's record is about the job that the worker is in."""
         return self.courier.job == self.worker.ready
