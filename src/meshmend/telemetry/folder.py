@@ -115,7 +115,8 @@ def opened(path: Path) -> BinaryIO:
     try:
         return regular_files.opened(path)
     except OSError as error:
-        raise FormatError(f"cannot read {path} ({error.strerror}): restore it, or start a new run") from None
+        advice = "its owner must let you" if isinstance(error, PermissionError) else "restore it, or start a new run"
+        raise FormatError(f"cannot read {path} ({error.strerror}): {advice}") from None
 
 
 def damaged(path: Path, error: Exception) -> FormatError:
