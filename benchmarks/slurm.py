@@ -32,6 +32,7 @@ from meshmend.telemetry import Committed, Started, read
 from meshmend.testbed import namespaces
 
 SCRIPT = Path(__file__).parent / "loops" / "torment.py"
+WORKERS = 4
 STEPS, PAUSE = 1000, 0.02
 PATIENCE = 180.0
 FOLDERS = ("state", "jobs", "spool-a", "spool-b", "spool-c")
@@ -117,7 +118,7 @@ class Slurm:
 
     def submit(self, name: str, hosts: str, steps: int = STEPS) -> Run:
         """Print the script for a run, and submit it."""
-        words = ["-n", "4", "--hosts", hosts, "--name", name, "--checkpoint-every", "5s"]
+        words = ["-n", str(WORKERS), "--hosts", hosts, "--name", name, "--checkpoint-every", "5s"]
         script = [str(SCRIPT), str(steps), str(PAUSE)]
         text = subprocess.run(
             [sys.executable, "-m", "meshmend", "run", "--print", "slurm", *words, *script],
@@ -244,8 +245,8 @@ def main() -> int:
     parser.add_argument("--keep", help="a folder that everything is copied to at the end")
     chosen = parser.parse_args()
     if not room.inside():
-        return room.enter()
-    bed = Namespaces(room.home(), 4, 3)
+        return room.enter(WORKERS)
+    bed = Namespaces(room.home(), WORKERS, 3)
     try:
         slurm = Slurm(bed)
         well = {name: CASES[name](slurm) for name in chosen.only.split(",")}

@@ -1,11 +1,13 @@
 """What a run of weeks costs: its ledger on disk, the audit of it, and the processes beside the workers.
 
     python benchmarks/weeks.py ledger [--days 7] [--workers 4] [--rate 10] [--folder F]
+    python benchmarks/weeks.py page [--days 7] [--workers 4] [--rate 10] [--looks 5]
     python benchmarks/weeks.py idle [--workers 4] [--step 1.0] [--seconds 20]
     python benchmarks/weeks.py growth [--steps 100000 | --worlds 1000] [--workers 2]
 
 `ledger` writes what the workers of such a run would have written (a failure each hour, a checkpoint each minute), lets
 one file grow line by line to see what that costs and what it becomes, and audits the whole in a process of its own.
+`page` opens the page of such a run, and looks at it again while it grows by some steps between two looks.
 `idle` runs a job of long steps, and takes from /proc how much of a core each process needs meanwhile.
 `growth` looks whether memory, open files, shared memory or the run's folder grow with steps and worlds (growth.py).
 """
@@ -27,6 +29,8 @@ import numpy as np
 
 from meshmend.base.processes import TICK, running
 from meshmend.base.processes import name as program
+from meshmend.report.history import Reading
+from meshmend.report.page.snapshot import Snapshots, to_json
 from meshmend.telemetry import (
     Began,
     Committed,
@@ -150,17 +154,45 @@ def grow(folder: Path, rate: float, workers: int) -> None:
     print(f"compaction: {1e6 * took / count:.1f} µs per step, in the background, {took:.2f} s per {count:,} steps")
 
 
+def write_all(folder: Path, steps: int, args: argparse.Namespace) -> list[int]:
+    """What all workers and the launcher write; the bytes of each worker."""
+    sizes = [
+        write(folder, f"worker-{rank}", events(rank, steps, args.rate, args.workers)) for rank in range(args.workers)
+    ]
+    write(folder, "launcher", launcher(steps, args.rate, args.workers))
+    return sizes
+
+
+def page(args: argparse.Namespace) -> None:
+    steps = int(args.days * 86400 * args.rate)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "week"
+        write_all(folder, steps, args)
+        logs = [Log(folder, f"worker-{rank}") for rank in range(args.workers)]
+        reading = Reading(str(folder))
+        snapshots, times = Snapshots(reading.history), []
+        for step in range(steps, steps + args.looks + 1):
+            began = time.process_time()
+            reading.poll()
+            shown = [to_json(section) for section in snapshots.sections().values()]
+            times.append(time.process_time() - began)
+            for rank in range(args.workers):
+                more = line(step, rank, args.rate, args.workers, Epoch(0, 1, (steps - 1) // int(HOUR * args.rate)))
+                logs[rank].write(more)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    assert reading.history.jobs[1].audit.ledger.end == steps + args.looks, "every look found a step more"
+    print(f"{steps:,} steps by {args.workers} workers: the page has {sum(map(len, shown)) / 1e3:.0f} kB, {peak:.0f} MB")
+    looks = ", ".join(f"{1e3 * took:.0f}" for took in times[1:])
+    print(f"processor time: {times[0]:.1f} s to open it, then {looks} ms per look")
+
+
 def ledger(args: argparse.Namespace) -> None:
     steps = int(args.days * 86400 * args.rate)
     with tempfile.TemporaryDirectory(dir=args.folder) as temporary:
         grow(Path(temporary) / "grown", args.rate, args.workers)
         folder = Path(temporary) / "week"
         began = time.perf_counter()
-        sizes = [
-            write(folder, f"worker-{rank}", events(rank, steps, args.rate, args.workers))
-            for rank in range(args.workers)
-        ]
-        write(folder, "launcher", launcher(steps, args.rate, args.workers))
+        sizes = write_all(folder, steps, args)
         print(f"{steps:,} steps by {args.workers} workers, made in {time.perf_counter() - began:.0f} s")
         files = len([*(folder / "events").iterdir()])
         each = sum(sizes) / args.workers / steps
@@ -224,6 +256,12 @@ def main() -> None:
     one.add_argument("--rate", type=float, default=10)
     one.add_argument("--folder")
     one.set_defaults(verb=ledger)
+    page_verb = verbs.add_parser("page")
+    page_verb.add_argument("--days", type=float, default=7)
+    page_verb.add_argument("--workers", type=int, default=4)
+    page_verb.add_argument("--rate", type=float, default=10)
+    page_verb.add_argument("--looks", type=int, default=5)
+    page_verb.set_defaults(verb=page)
     two = verbs.add_parser("idle")
     two.add_argument("--workers", type=int, default=4)
     two.add_argument("--step", type=float, default=1.0)

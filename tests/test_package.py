@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -311,17 +312,48 @@ print(*sys.modules)
     assert not {"numba", "meshmend.simulator", "meshmend.testbed"} & names and "meshmend.run.launcher" in names
 
 
+def test_a_worker_loads_sharded_updates_and_tables_only_when_its_job_uses_them() -> None:
+    code = """
+import sys
+import meshmend.job.worker
+import numpy as np, meshmend as mm
+with mm.Job(np.ones((8, 4), np.float32), batch=8, lanes=4) as job:
+    job.share(np.zeros(4, np.float32))
+    print(*sys.modules)
+"""
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    unused = ("meshmend.job.sharding", "meshmend.job.slices", "meshmend.job.embeddings", "importlib.metadata")
+    assert [name for name in loaded.stdout.split() if name.startswith(unused)] == []
+
+
 def test_a_courier_loads_no_planner_and_nothing_of_the_worker() -> None:
     """When mpirun dies, all wait until the couriers of the next one have started."""
     code = """
 import sys, mpi4py
 mpi4py.rc.initialize = False
-import meshmend.job.courier.__main__
+import meshmend.job.courier.__main__, meshmend.job.courier.courier
 print(*sys.modules)
 """
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    mine = {name for name in loaded.stdout.split() if name.startswith("meshmend.")}
-    assert not {"meshmend.mesh", "meshmend.simulator", "meshmend.job.job", "meshmend.job.training"} & mine
+    names = set(loaded.stdout.split())
+    assert not {"meshmend.mesh", "meshmend.simulator", "meshmend.job.job", "meshmend.job.training"} & names
+    assert not {"numba", "importlib.metadata", "concurrent.futures"} & names
+
+
+def test_a_courier_keeps_openblas_to_one_thread_before_it_loads_numpy() -> None:
+    """The threads would spin when they begin; once numpy is there, it is too late to say so."""
+    code = """
+import os, sys, types
+from meshmend.job.courier.__main__ import main
+def first():
+    print("numpy" in sys.modules, os.environ["OPENBLAS_NUM_THREADS"], flush=True)
+    os._exit(0)
+sys.modules["meshmend.job.signals"] = types.SimpleNamespace(ignore_stops=first)
+main(None)
+"""
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "7"}
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
+    assert ran.stdout.split() == ["False", "1"], ran.stderr
 
 
 @pytest.mark.parametrize("name", ["jax", "torch"])

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from string import ascii_lowercase
 
 from meshmend.base.processes import kill
 from meshmend.errors import JobError
@@ -138,7 +139,7 @@ class Namespaces(Bed):
 
     def __init__(self, home: Path, workers: int, count: int) -> None:
         super().__init__(home, workers)
-        self.hosts = tuple("abcdefghij"[:count])
+        self.hosts = tuple(ascii_lowercase[:count])
         self.hub = space_of("hub")
         self._servers: dict[str, subprocess.Popen[bytes]] = {}
         (home / "memory").mkdir()

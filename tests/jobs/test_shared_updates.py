@@ -153,7 +153,7 @@ def test_a_slice_whose_holders_are_all_dead_is_told_in_one_sentence(job: Job) ->
     ("words", "options", "said"),
     [
         (["-n", "2"], ["buddies=2"], "buddies=2 needs at least 3 workers"),
-        pytest.param(["-n", "4", "--mesh", "2x2"], [], "--mesh 2x2", marks=pytest.mark.jobs),
+        pytest.param(["-n", "4", "--mesh", "2x2"], [], "do not work with --mesh yet (2x2)", marks=pytest.mark.jobs),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(job: Job, words: list[str], options: list[str], said: str) -> None:

@@ -114,6 +114,14 @@ def test_a_worker_is_killed_from_the_page_and_the_page_shows_what_follows(job: J
     job.assert_clean()
 
 
+def test_a_metric_that_the_run_does_not_have_is_a_sentence(tmp_path: Path) -> None:
+    folder = written(tmp_path / "run", run([Attempt(0, 20, 2)]))
+    export(str(folder), str(tmp_path / "page.html"), metric="losss")
+    with browser() as chrome:
+        page, said, _ = opened(chrome, f"file://{tmp_path}/page.html")
+        assert page.inner_text("#loss") == "no metric is called losss; this run has loss" and said == []
+
+
 def test_without_allow_chaos_there_is_no_button(job: Job) -> None:
     job.run("-n", "2")
     with browser() as chrome, watching(job) as url:

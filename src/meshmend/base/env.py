@@ -32,6 +32,11 @@ every worker, and with more threads than cores a step takes many times as long. 
 the last bits of a lane may depend on it, and a lane must be the same on every host and with any number of workers.
 """
 
+NO_THREADS = {"OPENBLAS_NUM_THREADS": "1"}
+"""What a courier sets for itself before numpy is loaded, whatever the user's environment says: it multiplies no
+matrices. OpenBLAS would start a thread per core, and each of them spins for a moment before it sleeps.
+"""
+
 _worker: tuple[int, Settings] | None = None
 """The process that is a worker, and its settings. Children inherit variables and memory, but are not workers."""
 

@@ -2,6 +2,8 @@
 
 Or not at all: where the run has done the job already, the worker takes the state that the job has left, and passes
 through. From then on the loop of `training.py` does not know which of these it was.
+
+Sharded updates and tables are loaded by the jobs that use them: what a start takes, every worker takes.
 """
 
 from __future__ import annotations
@@ -9,14 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from meshmend.base.signatures import takes
 from meshmend.errors import JobError, NotFinite
 from meshmend.job.checkpoints.checkpoints import DIVERGED
 from meshmend.job.checkpoints.folders import folder_of, job_of
-from meshmend.job.embeddings.spreading import spread
-from meshmend.job.embeddings.tables import EmbeddingTables
 from meshmend.job.faults import Point
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.frameworks.draws import Draws
@@ -25,10 +25,11 @@ from meshmend.job.replica import MORE_GRIDS, Replica
 from meshmend.job.sequence import SCRIPT
 from meshmend.job.session.session import Unneeded
 from meshmend.job.session.solo import Passing
-from meshmend.job.slices.answers import shard
-from meshmend.job.slices.replica import Sharded
-from meshmend.job.slices.saving import SliceSaver
 from meshmend.job.training import Training
+
+if TYPE_CHECKING:
+    from meshmend.job.embeddings.tables import EmbeddingTables
+    from meshmend.job.slices.replica import Sharded
 
 
 def begin(
@@ -70,9 +71,14 @@ def _made(training: Training, framework: Framework, sharded: Sharded | None, tab
     config, session, settings, ledger = training.config, training.session, training.settings, training.ledger
     replica: Replica
     if tables is not None:
+        from meshmend.job.embeddings.spreading import spread
+
         tables.may_read = lambda: training.calls.check_rows(training.step)
         replica, training.saver = spread(tables, framework, config, session, settings, ledger, training.state)
     elif sharded is not None:
+        from meshmend.job.slices.answers import shard
+        from meshmend.job.slices.saving import SliceSaver
+
         assert isinstance(framework, Weights), "it was made for a sharded job"
         save = partial(SliceSaver, settings, ledger, training.state)
         replica, training.saver = shard(framework, sharded, config, session, settings, save)

@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from meshmend.base.env import Settings
 from meshmend.base.signatures import takes
@@ -40,16 +40,17 @@ from meshmend.errors import JobError
 from meshmend.job.beginning import begin
 from meshmend.job.config import JobConfig
 from meshmend.job.data.source import size_of
-from meshmend.job.embeddings.tables import EmbeddingTables
 from meshmend.job.evaluation import Chunks, Evaluation
 from meshmend.job.frameworks.base import Framework
 from meshmend.job.frameworks.choose import framework_of, sharded_among, sharded_framework_of, source_of
 from meshmend.job.frameworks.draws import Draws, say_if_different
 from meshmend.job.reduction.footer import Word
-from meshmend.job.slices.optimizers import checked, of_torch
-from meshmend.job.slices.replica import Sharded
 from meshmend.job.state.values import from_bytes, to_bytes
 from meshmend.job.training import Training
+
+if TYPE_CHECKING:
+    from meshmend.job.embeddings.tables import EmbeddingTables
+    from meshmend.job.slices.replica import Sharded
 
 
 # More than 20 methods, because it is the whole public face: a method per word of a user's script, each of which only
@@ -166,7 +167,7 @@ class Job:
             if buddies is not None or slices is not None:
                 raise JobError("job.share got buddies= or slices=; give them to mm.torch.ShardedOptimizer")
             framework = sharded_framework_of(state if optimizer is None else (*state, optimizer), torch)
-            sharded = Sharded(checked(of_torch(torch), torch.slices), torch.buddies, tensors=torch.slices is not None)
+            sharded = _sharded(torch, torch.slices, torch.buddies, of_torch=True)
             begin(self.training, framework, warm, sharded)
         elif optimizer is None:
             given = {"buddies": buddies, "slices": slices}
@@ -177,7 +178,7 @@ class Job:
             begin(self.training, framework, warm, tables=tables)
         else:
             framework = sharded_framework_of(state, None)
-            sharded = Sharded(checked(optimizer, slices), buddies, tensors=slices is not None)
+            sharded = _sharded(optimizer, slices, buddies)
             begin(self.training, framework, warm, sharded)
         return framework.shared
 
@@ -351,6 +352,13 @@ class Job:
 def _computed(function: Callable[..., Any], draws: bool, training: Training, lane: int) -> Any:
     samples = training.lane(lane)
     return function(samples, Draws(*training.key(lane))) if draws else function(samples)
+
+
+def _sharded(optimizer: Any, slices: str | None, buddies: int | None, *, of_torch: bool = False) -> Sharded:
+    from meshmend.job.slices import optimizers, replica  # other jobs do without
+
+    found = optimizers.checked(optimizers.of_torch(optimizer) if of_torch else optimizer, slices)
+    return replica.Sharded(found, buddies, tensors=slices is not None)
 
 
 def _number(name: str, value: Any, word: str = "commit") -> float:

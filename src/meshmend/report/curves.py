@@ -29,11 +29,11 @@ def of_step_time(timeline: Timeline, spans: Sequence[Span]) -> Curve:
     for attempt in sorted({span.attempt for span in spans}):
         own, times = timeline.commits(attempt)
         follows = np.flatnonzero(np.diff(own) == 1) + 1
+        followers, between = own[follows], np.maximum(0.0, times[follows] - times[follows - 1])
         for span in (span for span in spans if span.attempt == attempt):
-            low, high = np.searchsorted(own[follows], [span.begin, span.end])
-            chosen = follows[low:high]
-            steps.append(own[chosen].astype(np.float64))
-            seconds.append(np.maximum(0.0, times[chosen] - times[chosen - 1]))
+            low, high = np.searchsorted(followers, [span.begin, span.end])
+            steps.append(followers[low:high].astype(np.float64))
+            seconds.append(between[low:high])
     return np.concatenate(steps), np.concatenate(seconds)
 
 

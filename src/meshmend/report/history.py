@@ -53,6 +53,8 @@ class JobHistory:
     """The attempt and the number of that step."""
     wanted: str = ""
     """The metric that the user asked for."""
+    _found: list[Incident] | None = None
+    """The incidents, until another event comes."""
 
     def add(self, event: Event) -> None:
         """Take in an event."""
@@ -62,6 +64,7 @@ class JobHistory:
             self.checkpoints.append(event)
         self.audit.add(event)
         fold(self.state, event)
+        self._found = None
 
     def _measure(self, event: Committed | Steps) -> None:
         ledger, names = self.audit.ledger, [*event.metrics]
@@ -91,7 +94,9 @@ class JobHistory:
 
     def incidents(self) -> list[Incident]:
         """In order."""
-        return found(self.state)
+        if self._found is None:
+            self._found = found(self.state)
+        return self._found
 
 
 @dataclass

@@ -124,7 +124,9 @@ class CommitTimes:
         times: list[float] = []
         for own in sorted((own for own in self.attempts if own <= attempt), reverse=True):
             first: dict[int, float] = {}
-            for steps in self.attempts[own]:
+            for steps in sorted(self.attempts[own], key=lambda steps: steps.pieces[-1].end, reverse=True):
+                if len(first) > USUAL and steps.pieces[-1].end <= sorted(first)[-USUAL - 1]:
+                    break  # all that follow end before the steps that are looked for
                 for number, when in steps.last(USUAL + 1, step if own == attempt else None):
                     first[number] = min(when, first.get(number, when))
             times += [first[number] for number in sorted(first, reverse=True)]

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from fnmatch import fnmatchcase
-from importlib import metadata
 from pathlib import Path
 from threading import Lock, Thread, current_thread, main_thread
 from typing import Any, BinaryIO
@@ -116,7 +115,8 @@ def opened(path: Path) -> BinaryIO:
     try:
         return regular_files.opened(path)
     except OSError as error:
-        raise FormatError(f"cannot read {path} ({error.strerror}): restore it, or start a new run") from None
+        advice = "its owner must let you" if isinstance(error, PermissionError) else "restore it, or start a new run"
+        raise FormatError(f"cannot read {path} ({error.strerror}): {advice}") from None
 
 
 def damaged(path: Path, error: Exception) -> FormatError:
@@ -131,6 +131,8 @@ class OtherVersion(FormatError):
     def __init__(self, folder: Path, found: int, version: object) -> None:
         other = "an older" if found < OLDEST else "a newer"
         by = f" ({version})" if isinstance(version, str) and version.isprintable() else ""
+        from importlib import metadata  # a tenth of what a worker takes to load, and no worker asks
+
         own = metadata.version("meshmend")
         super().__init__(
             f"the run in {str(folder)!r} is in format {found}, of {other} version of meshmend{by}, and this version "

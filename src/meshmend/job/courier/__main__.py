@@ -12,11 +12,11 @@ import sys
 import traceback
 
 from meshmend.base.clocks import COURIER_START
+from meshmend.base.env import NO_THREADS
 from meshmend.base.sockets import keep_to
 from meshmend.job.courier.command import CourierCommand
 from meshmend.job.courier.parent import Parent
 from meshmend.job.protocol import Failure, Lost
-from meshmend.job.signals import ignore_stops
 
 PLANNERS = 2
 """How many couriers of a mesh are ready to plan: the first one left does it for all."""
@@ -24,8 +24,11 @@ PLANNERS = 2
 
 def main(told: CourierCommand) -> None:
     """One courier's process."""
-    ignore_stops()
     parent = Parent()
+    os.environ.update(NO_THREADS)
+    from meshmend.job.signals import ignore_stops  # loads numpy
+
+    ignore_stops()
     signal.alarm(COURIER_START)  # where mpirun dies while MPI comes up, that never ends
     try:
         from meshmend.job.courier.courier import Courier, carry  # begins MPI

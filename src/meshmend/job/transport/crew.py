@@ -10,10 +10,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from meshmend.base.clocks import IDLE_COUNT
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 STAT = Path("/proc/stat")
 STRETCH = 1 << 22
@@ -58,6 +61,8 @@ class Crew:
 
     def _all(self, work: Callable[[slice], None], stretches: Sequence[slice]) -> None:
         if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor  # few couriers need it, and it loads `logging`
+
             self._pool = ThreadPoolExecutor(self._cores, thread_name_prefix="meshmend sums")
         others = [self._pool.submit(work, one) for one in stretches[1:]]
         work(stretches[0])

@@ -46,8 +46,8 @@ def listen(host: str, port: int) -> socket.socket:
             raise
     except OSError as error:
         raise JobError(
-            f"cannot listen on {host}, port {port} ({error.strerror or error}): give another --port, or --port 0 for "
-            "any free one"
+            f"cannot listen on {host}, port {port} ({error.strerror or error}): give another --host or --port; "
+            "--port 0 takes any free one"
         ) from None
     return sock
 

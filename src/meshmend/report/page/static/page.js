@@ -146,6 +146,11 @@ function drawFigures() {
       saved ? (run.phase === "running" ? `${span(Math.max(0, now() - saved.time))} ago` : `at ${clock(saved.time)}`) : ""));
 }
 
+function noMetric(one) {
+  const names = one ? Object.keys(one.metrics) : [];
+  return names.length ? `no metric is called ${one.metric}; this run has ${names.join(", ")}` : "no metric yet: give some to job.commit";
+}
+
 function others(one) {
   const rest = Object.entries(one.metrics).filter(([name]) => name !== one.metric);
   return rest.slice(0, 3).map(([name, value]) => `${name} ${number(value)}`).join("  ");
@@ -309,7 +314,7 @@ function drawCharts() {
   const marks = one ? one.incidents : [];
   const until = one ? one.step - 1 : 0;
   chart("loss", one && one.curve, { marks, until, behind: one && one.rolledBack, format: number,
-    empty: "no metric yet: give some to job.commit",
+    empty: noMetric(one),
     label: (curve) => `${one.metric} over ${plural(one.step, "step")}, last ${number(curve.values[curve.values.length - 1])}, ${plural(marks.length, "incident")}` });
   chart("pace", one && one.paces, { marks, until, format: duration, empty: "no two steps have followed each other yet",
     label: () => `time between commits, now ${duration(one.pace)}` });
