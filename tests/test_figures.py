@@ -98,4 +98,4 @@ def test_a_figure_is_found(tmp_path: Path) -> None:
         "# A\n\n3 workers, Linux 5.7, arXiv 2011.03641, `9 ms`\n\n## B\n\n1.5 times, 3 to 4 ms, 7 %\n```\n8 s\n```\n"
     )
     assert sections(page) == {"B": ["1.5", "4 ms", "7 %"]}
-    assert len(QUICK) == 11
+    assert len(QUICK) == 12
