@@ -1,6 +1,7 @@
 """What a failure costs: from the kill to the next committed step, on this machine.
 
     python benchmarks/recovery.py [--quick] [--only kill,spare,…] [--sharded]
+    python benchmarks/recovery.py --only kill,hang --frameworks numpy,torch,jax --sizes 25,100
 
 Every row is a run of its own with several failures, each compared with the median of the ordinary steps just before
 it; so what else the machine does weighs on both. `beyond` is what a failure adds: its time from the kill to the next
@@ -27,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from meshmend import report
@@ -37,7 +38,9 @@ from meshmend.report import Incident
 from meshmend.telemetry import Committed, Component, Event, Log, Struck, read
 
 SCRIPT = Path(__file__).parent / "loops" / "recover.py"
-WORKERS = 4
+WORKERS, LANES = 4, 8
+NAME = f"bench-{os.getpid()}"
+"""Of the runs: several of these programs may run at a time."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ SHARDED = {phase: Case(("--on-failure", "shrink"), "kill", every=25, point=phase
 SHARDED["hand-over"] = Case(("--on-failure", "replace"), "kill", every=60, buddies=2, next_too=True)
 
 
-def run(case: Case, failures: int, folder: Path, reduction: str) -> list[Event]:
+def run(case: Case, failures: int, folder: Path, reduction: str, framework: str = "numpy") -> list[Event]:
     """A run with failures, and all its events."""
     steps = case.every * (failures + 1)
     faults = [
@@ -85,23 +88,34 @@ def run(case: Case, failures: int, folder: Path, reduction: str) -> list[Event]:
         **os.environ, "MESHMEND_RUNS": str(folder), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
         "MESHMEND_FAULTS": "[]" if case.kind == "mpirun" else json.dumps(faults),
     }  # fmt: skip
-    line = [sys.executable, "-m", "meshmend", "run", "-n", str(WORKERS), "--name", "bench", *case.words, str(SCRIPT)]
+    line = [sys.executable, "-m", "meshmend", "run", "-n", str(WORKERS), "--name", NAME, *case.words, str(SCRIPT)]
     with (folder / "log").open("w+") as log:
-        words = [str(case.size), str(steps), reduction, *(["24", str(case.buddies)] if case.buddies else [])]
+        lanes = "24" if case.buddies else str(LANES)
+        words = [str(case.size), str(steps), reduction, lanes, str(case.buddies), framework]
         job = subprocess.Popen([*line, *words], env=environment, stdout=log, stderr=log)
         if case.kind == "mpirun":
-            kill_mpirun(job, folder / "bench", [fault["step"] for fault in faults])
+            kill_mpirun(job, folder / NAME, [fault["step"] for fault in faults])
         if job.wait(timeout=600):
             log.seek(0)
             raise SystemExit(log.read())
-    return read(folder / "bench")
+    return read(folder / NAME)
+
+
+def clean_run(case: Case, failures: int, reduction: str, framework: str) -> list[Event]:
+    """The events of a run whose ledger holds every sample once."""
+    with tempfile.TemporaryDirectory() as folder:
+        events = run(case, failures, Path(folder), reduction, framework)
+    account = report.check(events)
+    if not account.clean:
+        raise SystemExit(report.render(account, report.incidents(events)))
+    return events
 
 
 def kill_mpirun(job: subprocess.Popen[bytes], folder: Path, steps: list[int]) -> None:
     """Kill mpirun when the first worker gets to each of these steps."""
     log = None
     for step in steps:
-        while job.poll() is None and not ((first := member("bench", 0)) and first.step >= step):
+        while job.poll() is None and not ((first := member(NAME, 0)) and first.step >= step):
             time.sleep(0.005)
         if job.poll() is None and first is not None:
             log = log or Log(folder, "benchmark")
@@ -109,9 +123,20 @@ def kill_mpirun(job: subprocess.Popen[bytes], folder: Path, steps: list[int]) ->
             kill(first.mpirun)
 
 
+def complete(found: list[Incident]) -> list[Incident]:
+    """Those that have ended, and whose ordinary step is known."""
+    return [incident for incident in found if incident.total is not None and incident.ordinary]
+
+
+def in_steps(incident: Incident) -> float:
+    """How many ordinary steps it took until the next commit."""
+    assert incident.total is not None and incident.ordinary, "it is complete"
+    return incident.total / incident.ordinary
+
+
 def show(name: str, found: list[Incident], events: list[Event]) -> None:
     """A row of the table."""
-    done = [incident for incident in found if incident.total is not None and incident.ordinary]
+    done = complete(found)
     if not done:
         print(f"{name:12} no incident was complete")
         return
@@ -124,7 +149,7 @@ def show(name: str, found: list[Incident], events: list[Event]) -> None:
     print(
         f"{name:12}{len(done):9}{statistics.median(steps):10.0f}{statistics.median(totals):10.0f} "
         f"{f'{low:.0f}–{high:.0f}':>13}{statistics.median(again):11.0f}{statistics.median(beyond):9.0f}"
-        f"{statistics.median(t / s for t, s in zip(totals, steps, strict=True)):8.1f}{count:8}",
+        f"{statistics.median(map(in_steps, done)):8.1f}{count:8}",
         flush=True,
     )
 
@@ -156,6 +181,8 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--sharded", action="store_true", help="phases of a step with sharded updates")
     parser.add_argument("--reduction", default="float")
+    parser.add_argument("--frameworks", default="numpy", help="of numpy, torch, jax; sharded updates run in numpy")
+    parser.add_argument("--sizes", default="", help="MB of gradients, 25 or 100, in place of each row's own")
     chosen = parser.parse_args()
     cases = SHARDED if chosen.sharded else CASES
     if chosen.sharded:
@@ -164,20 +191,18 @@ def main() -> None:
     head = f"{'':12}{'failures':>9}{'step':>10}{'total':>10} {'range':>13}{'recompute':>11}"
     print(f"{head}{'beyond':>9}{'steps':>8}{'done':>8}")
     for name in chosen.only.split(",") if chosen.only else cases:
-        case = cases[name]
         failures = 2 if chosen.quick or chosen.sharded else 4 if name == "spare" else 6
-        with tempfile.TemporaryDirectory() as folder:
-            events = run(case, failures, Path(folder), chosen.reduction)
-        account = report.check(events)
-        if not account.clean:
-            raise SystemExit(report.render(account, report.incidents(events)))
-        found = report.incidents(events)
-        joins = [incident for incident in found if incident.joins]
-        show(name, [incident for incident in found if not incident.joins], events)
-        if chosen.sharded:
-            show_split([incident for incident in found if not incident.joins], events)
-        if joins:
-            show("  join", joins, events)
+        for size in map(int, chosen.sizes.split(",")) if chosen.sizes else (cases[name].size,):
+            for framework in chosen.frameworks.split(","):
+                events = clean_run(replace(cases[name], size=size), failures, chosen.reduction, framework)
+                found = report.incidents(events)
+                joins = [incident for incident in found if incident.joins]
+                label = name if framework == "numpy" else f"{name} {framework}"
+                show(label, [incident for incident in found if not incident.joins], events)
+                if chosen.sharded:
+                    show_split([incident for incident in found if not incident.joins], events)
+                if joins:
+                    show("  join", joins, events)
 
 
 if __name__ == "__main__":

@@ -59,6 +59,38 @@ def test_quick_figures_hold(page: Path, text: str, command: str, capsys: pytest.
     assert text in printed, f"{command} no longer prints {text!r}:\n{printed}"
 
 
+BLOCKS = [
+    (page, found["command"], found["printed"])
+    for page in sorted((ROOT / "docs" / "results").glob("*.md"))
+    for found in re.finditer(
+        r"^```text\n\$ (?P<command>meshmend .*)\n(?P<printed>(?s:.*?))^```$", page.read_text(), re.M
+    )
+]
+QUICK_PAGES = ("one-failure.md",)
+"""The others take minutes."""
+
+
+@pytest.mark.parametrize(
+    ("page", "command", "printed"),
+    [
+        pytest.param(*block, id=block[1], marks=() if block[0].name in QUICK_PAGES else pytest.mark.explore)
+        for block in BLOCKS
+    ],
+)
+def test_results_are_what_their_commands_print(
+    page: Path,
+    command: str,
+    printed: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Planners change, and pages that nobody built again would show what they planned before."""
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split(command)[1:]) == 0
+    assert capsys.readouterr().out.strip() == printed.strip(), f"build {page.name} again: make paper"
+
+
 def test_a_figure_is_found(tmp_path: Path) -> None:
     """The test can fail: numbers with units count, and names, versions, code and whole numbers do not."""
     page = tmp_path / "page.md"
@@ -66,4 +98,4 @@ def test_a_figure_is_found(tmp_path: Path) -> None:
         "# A\n\n3 workers, Linux 5.7, arXiv 2011.03641, `9 ms`\n\n## B\n\n1.5 times, 3 to 4 ms, 7 %\n```\n8 s\n```\n"
     )
     assert sections(page) == {"B": ["1.5", "4 ms", "7 %"]}
-    assert len(QUICK) == 11
+    assert len(QUICK) == 12

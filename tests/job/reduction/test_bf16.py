@@ -68,16 +68,25 @@ def test_rounding_is_that_of_ml_dtypes() -> None:
 
 
 def test_kernels_do_what_the_plain_functions_do() -> None:
-    bits = np.random.default_rng(0).integers(0, 1 << 32, 2000, dtype=np.uint32)
-    halves, wide = np.empty(2000, np.uint16), np.empty(2000, np.uint32)
-    with np.errstate(over="ignore"):  # numpy minds that a NaN wraps
-        bf16._round.plain(bits, halves)
-    bf16._widen.plain(halves, wide)
-    assert (halves == rounded(floats(bits))).all() and (wide == widened(halves).view(np.uint32)).all()
+    random = np.random.default_rng(0)
+    values = floats(random.integers(0, 1 << 32, 2000, dtype=np.uint32))
+    with np.errstate(over="ignore", invalid="ignore"):  # numpy minds that a NaN wraps
+        halves = np.array([bf16._bf16.plain(value) for value in values], np.uint16)
+    wide = np.array([bf16._float32.plain(half) for half in halves], np.float32)
+    assert (halves == rounded(values)).all() and wide.tobytes() == widened(halves).tobytes()
+    kernels = (bf16._round, 1, 0), (bf16._widen, 0, 1), (bf16._add_two, 0, 0, 0), (bf16._add_first, 0, 0, 1)
+    for kernel, *types in (*kernels, (bf16._add_one, 0, 1), (bf16._add_last, 1, 0, 0)):
+        kinds = [(halves, values)[one] for one in types]
+        given = [random.permutation(kind)[:200] for kind in kinds]
+        plain = [one.copy() for one in given]
+        with np.errstate(all="ignore"):
+            kernel.plain(*plain)
+        kernel(*given)
+        assert np.array_equal(given[-1], plain[-1], equal_nan=True)
 
 
 @pytest.mark.parametrize("size", [0, 1, bf16.BLOCK, 2 * bf16.BLOCK + 3])
-@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
 def test_parts_are_added_in_float32_and_rounded_once(size: int, count: int) -> None:
     random = np.random.default_rng(size + count)
     parts = [rounded(random.normal(size=size).astype(np.float32)) for _ in range(count)]

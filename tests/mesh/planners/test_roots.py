@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 import meshmend as mm
 from meshmend import Mesh, PlanError, verify
@@ -12,6 +13,7 @@ from meshmend.mesh.executors.reference import allreduce
 from meshmend.mesh.planners import ALGORITHMS, roots
 from meshmend.mesh.planners.plan import Plan, depths, largest_share, parents_of
 from meshmend.mesh.planners.roots import _farthest, spread_roots
+from meshmend.mesh.schedule import Schedule
 from tests.strategies import meshes
 
 
@@ -41,11 +43,27 @@ def test_the_sums_are_right_and_the_schedule_is_proved(text: str) -> None:
     verify(schedule)
     parts = np.random.default_rng(1).integers(0, 1000, (len(plan.mesh.live), 500))
     assert np.array_equal(allreduce(plan, parts), np.broadcast_to(parts.sum(0), parts.shape))
-    # Before a chunk is first copied, it is whole at one chip alone: where its flow has its root.
+    assert _held(schedule).max() <= -(-schedule.chunks // len(plan.mesh.live))
+
+
+def _held(schedule: Schedule) -> np.ndarray:
+    """How many chunks each chip broadcasts: before a chunk is first copied, it is whole at its flow's root alone."""
     copies = np.flatnonzero(schedule.copy)
     first = copies[np.unique(schedule.chunk[copies], return_index=True)[1]]
-    share = np.bincount(schedule.sender[first]) / schedule.chunks
-    assert share.max() <= 1.5 / len(plan.mesh.live)
+    return np.bincount(schedule.sender[first], minlength=schedule.mesh.size)
+
+
+@settings(max_examples=20, deadline=None)
+@given(meshes(5), st.sampled_from([None, 1e5, 1e7]), st.integers(1, 300))
+def test_schedules_round_no_root_up_by_more_than_one_chunk(mesh: Mesh, nbytes: float | None, any_number: int) -> None:
+    plan, chips = spread_roots(ALGORITHMS["trees"](mesh)), len(mesh.live)
+    assume(chips > 1)
+    by_rule = plan.schedule(nbytes=nbytes)
+    verify(by_rule)
+    assert set(_held(by_rule)[mesh.live].tolist()) == {by_rule.chunks // chips}, "by rule each holds exactly 1/N"
+    given_number = plan.schedule(any_number)
+    verify(given_number)
+    assert _held(given_number).max() <= -(-any_number // chips)
 
 
 @settings(max_examples=15, deadline=None)

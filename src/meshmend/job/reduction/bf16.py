@@ -8,6 +8,7 @@ same NaN, so that the bits do not depend on the order in which two of them met.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +20,8 @@ from meshmend.job.reduction.layout import Layout, Leaf, Rooms
 
 Floats = npt.NDArray[np.float32]
 Halves = npt.NDArray[np.uint16]
-Bits = npt.NDArray[np.uint32]
 
-BLOCK = 1 << 14
+BLOCK = 1 << 16
 """Numbers added at a time: they stay in the processor's cache while part after part is added to them."""
 SMALL = 64
 """Leaves of fewer numbers always travel as float32: losses need their digits, and there is nothing to save."""
@@ -54,7 +54,9 @@ class Bf16(Float32):
     @classmethod
     def warm(cls) -> None:
         """Load the compiled loops, which takes a third of a second."""
-        add([np.zeros(1, np.uint16)], np.empty(1, np.uint16))
+        one, out = np.zeros(1, np.uint16), np.empty(1, np.uint16)
+        for count in range(1, 5):
+            add([one] * count, out)
 
     @classmethod
     def combine_head(cls, parts: Sequence[Flat], out: Flat) -> None:
@@ -112,40 +114,84 @@ def travels_as_bf16(leaf: Leaf) -> bool:
 def put(floats: Floats, out: Halves) -> None:
     """Round to bf16."""
     if len(floats):
-        _round(floats.view(np.uint32), out)
+        _round(floats, out)
 
 
 def take(halves: Halves, out: Floats) -> None:
     """Widen bf16 to float32; nothing is lost."""
     if len(halves):
-        _widen(halves, out.view(np.uint32))
+        _widen(halves, out)
 
 
 def add(parts: Sequence[Halves], out: Halves) -> None:
-    """Add up parts in float32, always in the same order, and round once."""
-    total, one = np.empty((2, min(BLOCK, len(out))), np.float32)
+    """Add up parts in float32, always in the same order, and round once.
+
+    Two parts need no float32 in memory; more parts keep it in the processor's cache. A call of a compiled loop takes as
+    long as a thousand numbers, hence blocks that are larger than those of float32.
+    """
+    if len(parts) == 2:
+        _add_two(parts[0], parts[1], out)
+        return
+    total = np.empty(min(BLOCK, len(out)), np.float32)
     for begin in range(0, len(out), BLOCK):
         place = out[begin : begin + BLOCK]
-        here, size = slice(begin, begin + len(place)), len(place)
-        take(parts[0][here], total[:size])
-        for part in parts[1:]:
-            take(part[here], one[:size])
-            np.add(total[:size], one[:size], out=total[:size])
-        put(total[:size], place)
+        first, *others = (part[begin : begin + BLOCK] for part in parts)
+        sums = total[: len(place)]
+        if not others:
+            _widen(first, sums)
+            _round(sums, place)
+            continue
+        _add_first(first, others[0], sums)
+        for part in others[1:-1]:
+            _add_one(part, sums)
+        _add_last(sums, others[-1], place)
 
 
 @kernel
-def _round(bits: Bits, out: Halves) -> None:
+def _bf16(number: Any) -> Any:
     """Add just less than half of what is cut off, or half where the last bit that stays is odd; then cut."""
-    for i in range(len(bits)):
-        number = bits[i]
-        kept = (number + np.uint32(0x7FFF) + (number >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
-        nan = number & np.uint32(0x7FFFFFFF) > np.uint32(0x7F800000)
-        out[i] = np.uint16(0x7FC0) if nan else np.uint16(kept)
+    bits = np.float32(number).view(np.uint32)
+    kept = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
+    return np.uint16(kept) if number == number else np.uint16(0x7FC0)
 
 
 @kernel
-def _widen(halves: Halves, out: Bits) -> None:
+def _float32(half: Any) -> Any:
     """Put zeros below."""
-    for i in range(len(halves)):
-        out[i] = np.uint32(halves[i]) << np.uint32(16)
+    return np.uint32(np.uint32(half) << np.uint32(16)).view(np.float32)
+
+
+@kernel
+def _round(numbers: Floats, out: Halves) -> None:
+    for i in range(len(out)):
+        out[i] = _bf16(numbers[i])
+
+
+@kernel
+def _widen(halves: Halves, out: Floats) -> None:
+    for i in range(len(out)):
+        out[i] = _float32(halves[i])
+
+
+@kernel
+def _add_two(one: Halves, other: Halves, out: Halves) -> None:
+    for i in range(len(out)):
+        out[i] = _bf16(_float32(one[i]) + _float32(other[i]))
+
+
+@kernel
+def _add_first(one: Halves, other: Halves, total: Floats) -> None:
+    for i in range(len(total)):
+        total[i] = _float32(one[i]) + _float32(other[i])
+
+
+@kernel
+def _add_one(part: Halves, total: Floats) -> None:
+    for i in range(len(total)):
+        total[i] += _float32(part[i])
+
+
+@kernel
+def _add_last(total: Floats, part: Halves, out: Halves) -> None:
+    for i in range(len(out)):
+        out[i] = _bf16(total[i] + _float32(part[i]))

@@ -78,7 +78,7 @@ def link_speed(link: str | LinkSpeed) -> LinkSpeed:
 
 
 def chunks_for(plan: Plan, nbytes: float, link: str | LinkSpeed = "tpu-v3") -> int:
-    """How many chunks: enough that filling costs little, and if possible the same number for equal flows.
+    """How many chunks: enough that filling costs little, and if possible the same number for equal flows or roots.
 
     More bytes never get fewer chunks, so that the time grows with the payload without jumps.
     """
@@ -87,9 +87,9 @@ def chunks_for(plan: Plan, nbytes: float, link: str | LinkSpeed = "tpu-v3") -> i
     payload = nbytes / speed.bandwidth
     whole = max(payload * plan.max_load + plan.hops * speed.latency, 1e-30)
     wanted = max(len(plan), math.ceil(payload * plan.hops / (FILL * whole)))
-    even = whole_shares(plan)
-    if even and even <= most:
-        return min(-(-wanted // even) * even, most // even * even)
+    for even in (whole_shares(plan), spread_over(plan)):
+        if 0 < even <= most:
+            return min(-(-wanted // even) * even, most // even * even)
     return min(most, wanted)
 
 
@@ -99,6 +99,15 @@ def whole_shares(plan: Plan) -> int:
     number = round(least)
     exact = number <= MOST_CHUNKS and np.allclose(plan.share * number, np.round(plan.share * number), atol=1e-6)
     return number if exact else 0
+
+
+def spread_over(plan: Plan) -> int:
+    """Over how many roots a plan of trees is spread evenly (`roots.py`); 0 if one root holds more than another."""
+    if not there_and_back(plan):
+        return 0
+    held = np.bincount(plan.root, plan.share)
+    held = held[held > 0]
+    return len(held) if np.allclose(held, held[0], rtol=1e-6, atol=0) else 0
 
 
 def pace_for(mesh: Fabric, latency: float) -> int:

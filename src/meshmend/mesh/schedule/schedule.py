@@ -1,8 +1,8 @@
 """A plan cut into chunks and put on the clock: who sends which chunk over which link in which slot.
 
 The payload is cut into equal chunks and each flow gets a whole number of them, as near to its share as rounding
-allows. A slot is the time one chunk occupies a link; a chunk sent in slot t can be sent on from slot `t + hop`, so
-`hop` is 1 plus the link's latency in slots.
+allows; where roots are spread evenly, none gets more than its share rounded up. A slot is the time one chunk occupies
+a link; a chunk sent in slot t can be sent on from slot `t + hop`, so `hop` is 1 plus the link's latency in slots.
 
 Where links have different speeds, or the latency is no whole number of chunk times, a slot is shorter: a chunk occupies
 a whole link for `pace` slots and a slower one for more, so that everything takes whole numbers of slots.
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from meshmend.errors import PlanError
 from meshmend.mesh import Fabric
 from meshmend.mesh.digest import digest_of, read_only
-from meshmend.mesh.planners.cost import LinkSpeed, chunks_for, hop_slots, link_speed, pace_for
+from meshmend.mesh.planners.cost import LinkSpeed, chunks_for, hop_slots, link_speed, pace_for, spread_over
 from meshmend.mesh.planners.plan import Plan
 from meshmend.mesh.schedule.scheduler import on_the_clock
 
@@ -110,14 +110,14 @@ def schedule(
     hop: int | None = None,
     even: bool = False,
 ) -> Schedule:
-    """Put a plan on the clock. `nbytes` and `link` set chunks and hop by rule; else 2,048 chunks and no latency.
+    """Put a plan on the clock. `nbytes` and `link` set chunks and hop by rule; else some 2,048 chunks and no latency.
 
     `even` gives every link one slot per chunk, also slow ones: for executors that move in lockstep.
     """
     if nbytes is not None and not 0 < nbytes < math.inf:
         raise PlanError(f"nbytes={nbytes}: a payload has at least 1 byte")
     if chunks is None:
-        chunks = max(2048, len(plan)) if nbytes is None else chunks_for(plan, nbytes, link)
+        chunks = _chunks_without_size(plan) if nbytes is None else chunks_for(plan, nbytes, link)
     for name, number in (("chunks", chunks), ("hop", hop)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, (int, np.integer))):
             raise PlanError(f"{name}={number!r}: give a whole number")
@@ -173,26 +173,42 @@ def busy_slots(mesh: Fabric, pace: int) -> Ints:
     return np.where(mesh.units > 0, -(-pace * mesh.whole // np.maximum(mesh.units, 1)), pace)
 
 
+def _chunks_without_size(plan: Plan) -> int:
+    """Some 2,048; where roots are spread evenly, the same number for each."""
+    roots = max(1, spread_over(plan))
+    return -(-max(2048, len(plan)) // roots) * roots
+
+
 def share_out(plan: Plan, chunks: int) -> Ints:
-    """Whole chunks for each flow: the shares rounded down, then the rest to flows over the least loaded links."""
+    """Whole chunks for each flow: the shares rounded down, then the rest to flows over the least loaded links.
+
+    Where roots are spread evenly, no root gets more than its own share rounded up.
+    """
     count = np.floor(plan.share * chunks + 1e-9).astype(np.int64)
     rest = chunks - int(count.sum())
     if rest == 0 or len(plan.mesh.live) == 1:
         count[0] += rest
         return count
+    roots = spread_over(plan)
+    room = np.full(plan.mesh.size, -(-chunks // roots) if roots else chunks)
+    np.subtract.at(room, plan.root, count)
     use = _uses(plan)
     load = (count @ use).astype(np.float64) + 1
     open_flows = np.ones(len(plan), bool)
     while rest:
-        if not open_flows.any():
+        flows = np.flatnonzero(open_flows & (room[plan.root] > 0))
+        if not len(flows):
             open_flows[:] = True
-        flows = np.flatnonzero(open_flows)
+            continue
         # A high power of the loads looks at the busiest links first and at all the others behind them.
         pressure = use[flows] @ ((load / load.max()) ** 64).astype(np.float32)
         best = flows[np.argsort(pressure, kind="stable")[: math.ceil(rest / 64)]]
+        if roots:
+            best = best[np.unique(plan.root[best], return_index=True)[1]]
         count[best] += 1
         load += use[best].sum(0)
         open_flows[best] = False
+        room[plan.root[best]] -= 1
         rest -= len(best)
     return count
 
