@@ -326,10 +326,16 @@ def _serve(
                 arrived = state[stream, ARRIVED]
                 for j in range(state[stream, NEXT], state[stream + 1, NEXT]):
                     then = after[j]
-                    whole = not (state[then, FLAGS] & GATED and held_back > 0)
+                    if state[then, FLAGS] & GATED:
+                        if held_back > 0:
+                            continue
+                    elif state[then, SENT] + state[then, READY] < arrived - 1:
+                        continue  # it waits for an earlier chunk of another stream
+                    whole = True
                     for need in range(state[then, NEEDS], state[then + 1, NEEDS]):
                         if state[needs[need], ARRIVED] < arrived:
                             whole = False
+                            break
                     if whole:
                         offer(then, 1)
                 if state[stream, FLAGS] & EARLY:
