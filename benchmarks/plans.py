@@ -43,7 +43,7 @@ MESHES = {
 LARGE = 2000
 """Chips from which on --quick leaves a mesh out."""
 PAYLOADS = {
-    "8x8": 800, "16x32": 850, "16x32 -4x2@6,12": 880, "32x32 -4x2@14,15": 900, "16x32 ~0.5@7,15:7,16": 850,
+    "8x8": 800, "16x32": 850, "16x32 -4x2@6,12": 700, "32x32 -4x2@14,15": 900, "16x32 ~0.5@7,15:7,16": 850,
     "8x8x8 wrap=xyz -2x2x1@0,0,3": 452,
 }  # fmt: skip
 """Microseconds that 64 MiB may take (in three dimensions: 1.08 times the floor)."""

@@ -123,11 +123,11 @@ LAW: dict[str, list[str]] = {
         "all_to_all", "slow_links", "planner",
     ],
     "mesh/staged": ["plan", "schedule", "spaced"],
-    "mesh/files": ["forms", "binary", "text", "files"],
+    "mesh/files": ["staged", "forms", "binary", "text", "files"],
     "mesh/proof": ["plan", "schedule", "proof", "collective", "staged"],
     "mesh/executors": [
         "base", "slots", "placement", "pieces", "collectives", "staged", "reference", "jax_cores", "jax_tables",
-        "jax_collectives", "jax_pallas", "jax", "mpi", "mpi_collectives",
+        "jax_collectives", "jax_pallas", "jax", "mpi", "mpi_turns", "mpi_collectives", "mpi_staged",
     ],
     "mesh/exports": ["chakra", "msccl", "mscclpp"],
     "mesh/drawing": ["text", "marks", "isometric", "svg"],

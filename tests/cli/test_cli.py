@@ -104,6 +104,19 @@ def test_plan_takes_a_mesh_as_people_type_it(run: Run, words: list[str], mesh: s
     assert planned(run("plan", *words)) == mesh
 
 
+def test_plan_in_stages_is_printed_with_its_floor_and_saved(run: Run) -> None:
+    ran = run("plan", "6x6 wrap=xy", "--staged", "--nbytes", "2kB", "--json", "staged.mm")
+    assert (ran.code, ran.err) == (0, "")
+    assert "staged (roots 1, 1 apart), 1 flow, 3 + 3 = 6 hops" in ran.out
+    assert "floor  no plan takes less than 6.01 µs: chip 0,0 is 6 hops from its farthest" in ran.out
+    assert "proof  every chip gets every chip's part exactly once" in ran.out
+    assert "plan      correct: 1 flow on 6x6 wrap=xy, staged" in run("verify", "staged.mm").out
+    refused(run("simulate", "staged.mm"), "holds a StagedPlan, not a plan of trees")
+    refused(run("plan", "6x6", "--staged", "--draw", "x.svg"), "--draw cannot be combined with --staged")
+    refused(run("plan", "6x6", "--staged", "--groups", "2x2"), "--staged applies only to all-reduces")
+    assert "floor  no plan takes less than" in run("plan", HOLED).out
+
+
 def test_plan_prints_the_plan_and_writes_what_was_asked_for(run: Run) -> None:
     ran = run("plan", HOLED, "--draw", "plan.svg", "--json", "plan.json", "--flow", "3")
     assert planned(ran) == HOLED

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from meshmend.base.terminal import Progress
-from meshmend.base.units import plural, read_bytes
+from meshmend.base.units import duration_text, plural, read_bytes
 from meshmend.cli.app import app, one_of
 from meshmend.errors import PlanError
 from meshmend.mesh.choose import AUTO
@@ -53,6 +53,7 @@ def plan(
     flow: int = 0,
     flows: int | None = None,
     spread_roots: Annotated[bool, Parameter(negative=())] = False,
+    staged: Annotated[bool, Parameter(negative=())] = False,
     draw: str | None = None,
     json: str | None = None,
     export: str | None = None,
@@ -84,6 +85,8 @@ def plan(
         Plan about this many trees, instead of the best packing: for formats and runtimes with limits.
     spread_roots
         Give the chunks of each tree different roots, so that every chip holds its share of a sharded update.
+    staged
+        Also allow a plan in stages, with many roots: on tori up to twice as fast for payloads of up to some megabytes.
     draw
         Write a picture to this SVG file.
     json
@@ -107,7 +110,7 @@ def plan(
     if collective != ALL_REDUCE or groups or root:
         given = {
             "--export": export, "--flows": flows is not None, "--spread-roots": spread_roots,
-            "--nbytes": nbytes != PAYLOAD, "--link": link != LINK,
+            "--staged": staged, "--nbytes": nbytes != PAYLOAD, "--link": link != LINK,
         }  # fmt: skip
         if any(given.values()):
             named = [option for option, value in given.items() if value]
@@ -117,6 +120,17 @@ def plan(
                 "--collective, --groups and --root"
             )
         return _plan_collective(where, collective, groups, root, algorithm, draw, flow, json)
+    if staged:
+        given = {
+            "--algorithm": algorithm != AUTO, "--flows": flows is not None, "--spread-roots": spread_roots,
+            "--draw": draw, "--export": export,
+        }  # fmt: skip
+        if any(given.values()):
+            named = [option for option, value in given.items() if value]
+            raise PlanError(
+                f"{' and '.join(named)} cannot be combined with --staged: plans in stages are not made of trees"
+            )
+        return _plan_staged(where, read_bytes(nbytes), link, json)
     with Progress() as progress:
         progress(f"planning for {len(where.live):,} chips")
         if flows is None:
@@ -134,6 +148,7 @@ def plan(
         made.save(json)
     exported = write(made, export, read_bytes(nbytes)) if export else ""
     print(made)
+    _print_floor(where, read_bytes(nbytes), link)
     print("proof  every flow is a pair of spanning trees of the live chips over live links, and the shares add up to 1")
     if draw:
         print(f"drew   {draw}")
@@ -141,6 +156,35 @@ def plan(
         print(f"wrote  {json}")
     if export:
         print(f"wrote  {export} for {exported}, a rank per live chip in order of rows")
+    return 0
+
+
+def _print_floor(where: Fabric, nbytes: float, link: str) -> None:
+    """What no plan can beat, and why."""
+    from meshmend.mesh.planners.floor import floor
+
+    least = floor(where, nbytes, link)
+    print(f"floor  no plan takes less than {duration_text(least.seconds)}: {least.reason}")
+
+
+def _plan_staged(where: Fabric, nbytes: float, link: str, json: str | None) -> int:
+    """An all-reduce that may be in stages: plan, prove, show."""
+    from meshmend import verify
+    from meshmend.mesh.choose import plan as make
+    from meshmend.mesh.files import save
+
+    with Progress() as progress:
+        progress(f"planning for {len(where.live):,} chips")
+        made = make(where, nbytes, link=link, staged=True)
+        progress(f"proving {plural(len(made), 'flow')}")
+        verify(made)
+    if json:
+        save(made, json)
+    print(made)
+    _print_floor(where, nbytes, link)
+    print("proof  every chip gets every chip's part exactly once over live links, and the shares add up to 1")
+    if json:
+        print(f"wrote  {json}")
     return 0
 
 
@@ -213,27 +257,28 @@ def verify(file: str, *, chunks: int | None = None) -> int:
     from meshmend.mesh.collectives import CollectivePlan, CollectiveSchedule
     from meshmend.mesh.files import load
     from meshmend.mesh.schedule import Schedule
+    from meshmend.mesh.staged import StagedPlan, StagedSchedule
 
     made = load(file)
     if isinstance(made, Fabric):
         raise PlanError(f"{file!r} holds the mesh {made}, not a plan: make one with meshmend plan MESH --json F")
-    if isinstance(made, Schedule | CollectiveSchedule):
+    if isinstance(made, Schedule | CollectiveSchedule | StagedSchedule):
         if chunks is not None:
             raise PlanError(f"{file!r} holds a schedule, which has its chunks already: leave out --chunks")
-        schedule: Schedule | CollectiveSchedule = made
+        schedule: Schedule | CollectiveSchedule | StagedSchedule = made
     else:
         prove(made)
         whose = "the bound in the file" if isinstance(made, CollectivePlan) else "the bound"
         of_bound = f"{made.algbw:.3f} B ({100 * made.efficiency:.1f} % of {whose})"
-        what = f", {made.algorithm}" if isinstance(made, CollectivePlan) else ""
+        what = f", {made.algorithm}" if isinstance(made, CollectivePlan | StagedPlan) else ""
         print(f"plan      correct: {plural(len(made), 'flow')} on {made.mesh}{what}, {of_bound}")
     with Progress() as progress:
-        if not isinstance(made, Schedule | CollectiveSchedule):
+        if not isinstance(made, Schedule | CollectiveSchedule | StagedSchedule):
             progress(f"scheduling {plural(len(made), 'flow')}")
             schedule = made.schedule(chunks)
         progress(f"proving {len(schedule):,} transfers")
         prove(schedule)
-    pieces = schedule.chunks if isinstance(schedule, Schedule) else schedule.table.chunks
+    pieces = schedule.table.chunks if isinstance(schedule, CollectiveSchedule) else schedule.chunks
     print(
         f"schedule  correct: {len(schedule)} transfers of {pieces} chunks in {schedule.slots} slots, "
         f"{schedule.algbw:.3f} B with filling and draining"
@@ -243,12 +288,14 @@ def verify(file: str, *, chunks: int | None = None) -> int:
 
 def load_plan(file: str) -> Plan:
     """A plan that `meshmend plan --json` wrote."""
+    from meshmend.mesh import Fabric
     from meshmend.mesh.files import load
     from meshmend.mesh.planners import Plan
 
     made = load(file)
     if not isinstance(made, Plan):
-        raise PlanError(f"{file!r} holds the mesh {made}, not a plan: make one with meshmend plan MESH --json F")
+        what = f"the mesh {made}" if isinstance(made, Fabric) else f"a {type(made).__name__}"
+        raise PlanError(f"{file!r} holds {what}, not a plan of trees: make one with meshmend plan MESH --json F")
     return made
 
 

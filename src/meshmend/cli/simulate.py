@@ -130,7 +130,7 @@ def _plans(what: str, algorithm: str, payload: float, net: Network) -> list[Plan
     from meshmend import plan as make
     from meshmend.mesh import read_mesh
 
-    if what.endswith(".json"):
+    if what.endswith((".json", ".mm")):
         return [load_plan(what)]
     mesh = read_mesh(what)
     return [make(mesh, payload, name.strip(), net.link) for name in algorithm.split(",")]

@@ -75,7 +75,8 @@ def plan(
     `groups=mm.tile(2, 2)` plans the sums of all groups of peers at once; `collective` another collective than
     "all_reduce" (a broadcast from `root`). Those have one scheme each, and no payload to choose by.
     `staged` also allows a plan in stages, with many roots: on tori up to twice as fast for payloads of up to some
-    megabytes. It can be proved, simulated and run in numpy; other executors and exports take trees.
+    megabytes. It can be proved, simulated, saved, and run in numpy and on MPI ranks; other executors and exports take
+    trees.
     """
     if isinstance(mesh, str):
         mesh = read_mesh(mesh)

@@ -1,6 +1,7 @@
 """One rank of a real MPI job: `mpirun … python -m tests.mesh.executors.mpi_collectives_member FOLDER CASES`.
 
-CASES is a JSON list of (mesh, collective or tile, numbers, dtype); the first ranks of the world are the live chips.
+CASES is a JSON list of (mesh, what, numbers, dtype), where `what` is a collective, the tile of groups, or "staged" and
+the distances between roots; the first ranks of the world are the live chips.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from mpi4py import MPI
 
 import meshmend as mm
 from meshmend.mesh.executors.mpi_collectives import MeshCollective
+from meshmend.mesh.executors.mpi_staged import MeshStaged
+from meshmend.mesh.staged import StagedPlan, StagedSchedule, staged
 from tests.processes import wait_for
 
 
-def planned(text: str, what: str) -> mm.CollectivePlan:
-    """Of this collective, or in groups of this tile."""
+def planned(text: str, what: str) -> mm.CollectivePlan | StagedPlan:
+    """Of this collective, in groups of this tile, or in stages."""
+    if what.startswith("staged"):
+        return staged(mm.Mesh.parse(text), [*map(int, what.split()[1:])])
     if what in mm.COLLECTIVES:
         return mm.plan(text, collective=what)
     return mm.plan(text, groups=mm.tile(*map(int, what.split("x"))))
@@ -43,9 +48,13 @@ def main(folder: str, cases: str) -> None:
         schedule = plan.schedule(nbytes=float(max(1, parts[0].nbytes)))
         mm.save(schedule, f"{folder}/{number}.{rank}.mm")  # what came from a file runs as well
         loaded = mm.load(f"{folder}/{number}.{rank}.mm")
-        assert isinstance(loaded, mm.CollectiveSchedule)
-        collective = MeshCollective(group, loaded, order)
-        expected = mm.local.run(schedule, parts)[place]
+        assert isinstance(loaded, mm.CollectiveSchedule | StagedSchedule)
+        if isinstance(loaded, StagedSchedule):
+            expected = mm.local.allreduce(loaded, parts)[place]
+            collective: MeshCollective | MeshStaged = MeshStaged(group, loaded, order)
+        else:
+            expected = mm.local.run(loaded, parts)[place]
+            collective = MeshCollective(group, loaded, order)
         for _ in range(2):  # the same object again and again
             kept = parts[place].copy()
             got = collective(parts[place])

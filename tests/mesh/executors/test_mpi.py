@@ -73,10 +73,14 @@ COLLECTIVES = [
     ("3x3", "1x3", 40, "int32"),
     ("4x2", "2x1", 0, "int8"),
     ("2x4 -chip@0,0", "1x2", 9, "float32"),
+    ("3x3 wrap=xy", "staged 1 1", 1000, "float32"),
+    ("3x3 wrap=x", "staged 3 2", 4001, "float64"),
+    ("2x2x2", "staged 1 2 1", 77, "float32"),
+    ("1x4", "staged 2", 0, "int32"),
 ]
 
 
-def test_collectives_and_groups_are_those_of_the_reference(tmp_path: Path) -> None:
+def test_collectives_groups_and_stages_are_those_of_the_reference(tmp_path: Path) -> None:
     """To the last bit, floats too: every chunk has the same history."""
     member = [sys.executable, "-m", "tests.mesh.executors.mpi_collectives_member", str(tmp_path)]
     run_mpi(RANKS, [*member, json.dumps(COLLECTIVES)], tmp_path)

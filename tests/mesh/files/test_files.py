@@ -23,6 +23,7 @@ from meshmend.mesh.files import binary, files
 from meshmend.mesh.files.binary import MAGIC, from_bytes, to_bytes
 from meshmend.mesh.files.forms import KINDS, Form, Thing, from_form, to_form
 from meshmend.mesh.files.text import to_json
+from meshmend.mesh.staged import staged
 from tests.strategies import damaged_bytes, modest
 
 HOLED = "5x6 wrap=y -2x2@1,2 -link@4,0:4,1 ~0.5@0,0:0,1"
@@ -39,6 +40,8 @@ MADE: dict[str, Callable[[], Thing]] = {
         for name in ("reduce_scatter", "all_gather", "broadcast", "all_to_all")
     },
     "all_to_all schedule": lambda: plan("3x3 -chip@1,1", collective="all_to_all").schedule(),
+    "staged plan": lambda: staged(Mesh.parse("4x3x5 wrap=xz"), (2, 1, 2)),
+    "staged schedule": lambda: staged(Mesh.parse("4x3 wrap=x"), (2, 1)).schedule(nbytes=3e4),
     "single chip": lambda: plan("1x1", collective="all_gather"),
 }
 
@@ -100,7 +103,7 @@ def test_fields_are_checked_by_type(name: str, changes: dict[str, Any], says: st
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["schedule", "groups", "groups' schedule"])
+@pytest.mark.parametrize("name", ["schedule", "groups", "groups' schedule", "staged plan", "staged schedule"])
 def test_every_field_and_column_must_be_there_and_of_its_type(tmp_path: Path, name: str) -> None:
     form = to_form(MADE[name]())
     good = to_json(form)
@@ -143,7 +146,9 @@ def test_a_damaged_binary_file_is_said(tmp_path: Path, change: Callable[[bytes],
 def test_any_damage_is_a_sentence_or_a_thing_that_can_be_judged(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    form = to_form(MADE[data.draw(st.sampled_from(["plan", "slow schedule", "groups"]))]())
+    form = to_form(
+        MADE[data.draw(st.sampled_from(["plan", "slow schedule", "groups", "staged plan", "staged schedule"]))]()
+    )
     path = tmp_path_factory.mktemp("files") / "thing.mm"
     path.write_bytes(data.draw(damaged_bytes(to_bytes(form))))
     try:
@@ -167,10 +172,34 @@ def test_a_wrong_schedule_is_read_and_then_refused_by_verify(tmp_path: Path) -> 
         verify(load(path))
 
 
+@pytest.mark.parametrize(
+    ("column", "change", "says"),
+    [
+        ("layer_flow", lambda column: column[::-1], "not in order"),
+        ("layer_flow", lambda column: column + 1, "not in order"),
+        ("layer_stage", lambda column: np.where(column == 1, 2, column), "lacks a stage"),
+        ("share", lambda column: column[1:], "do not go together"),
+        ("roots", lambda column: column + 10**6, "out of bounds"),
+    ],
+)
+def test_layers_that_make_no_plan_are_refused(column: str, change: Callable[[Any], Any], says: str) -> None:
+    form = to_form(MADE["staged plan"]())
+    with pytest.raises(FormatError, match=f"the staged plan is damaged.*{says}"):
+        from_form(Form(form.kind, form.fields, {**form.columns, column: change(form.columns[column])}))
+
+
+def test_stages_lie_on_a_grid() -> None:
+    form = to_form(MADE["staged schedule"]())
+    with pytest.raises(FormatError, match=r"the staged schedule is damaged.*is no grid"):
+        from_form(Form(form.kind, {**form.fields, "mesh": "-".join(map(str, range(12)))}, form.columns))
+
+
 def test_other_things_cannot_be_saved(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"save takes plans .* not str"):
         save("plan", str(tmp_path / "x.mm"))  # type: ignore[arg-type]
-    assert list(KINDS) == ["plan", "schedule", "collective plan", "collective schedule", "mesh"]
+    assert list(KINDS) == [
+        "plan", "schedule", "collective plan", "collective schedule", "staged plan", "staged schedule", "mesh",
+    ]  # fmt: skip
 
 
 def test_the_command_line_writes_and_proves_all_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,9 +209,13 @@ def test_the_command_line_writes_and_proves_all_of_them(tmp_path: Path, capsys: 
         assert f"wrote  {path}" in capsys.readouterr().out
         assert main(["verify", path]) == 0
         assert "schedule  correct" in capsys.readouterr().out
-    save(plan("3x3").schedule(20), table)
-    assert main(["verify", table]) == 0
-    assert "schedule  correct" in capsys.readouterr().out
+    save(MADE["staged plan"](), path)
+    assert main(["verify", path]) == 0
+    assert "staged" in capsys.readouterr().out
+    for name in ("staged schedule", "schedule"):
+        save(MADE[name](), table)
+        assert main(["verify", table]) == 0
+        assert "schedule  correct" in capsys.readouterr().out
     assert main(["verify", table, "--chunks", "3"]) != 0
     assert "leave out --chunks" in capsys.readouterr().err
 

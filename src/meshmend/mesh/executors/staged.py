@@ -25,38 +25,55 @@ def sum_staged(schedule: StagedSchedule, parts: Values, *, proof: Proof | None =
 def replay(schedule: StagedSchedule, parts: Values) -> Values:
     """What the table says, right or wrong: tests of `verify` itself run wrong tables with it."""
     table, mesh = schedule.table, schedule.mesh
-    flat = parts.reshape(len(parts), -1)
-    width = -(-flat.shape[1] // table.chunks)
-    own = np.zeros((len(parts), table.chunks * width), parts.dtype)
-    own[:, : flat.shape[1]] = flat
-    pieces = own.reshape(len(parts), table.chunks, width)
+    pieces = np.stack([cut(schedule, part) for part in parts])
     out = np.zeros_like(pieces)
     order = np.argsort(table.chunk, kind="stable")
     begin = np.searchsorted(table.chunk[order], np.arange(table.chunks + 1))
-    place, source, arrive = mesh.place[schedule.chip], schedule.source, table.arrive
+    place, arrive = mesh.place[schedule.chip], table.arrive
     for chunk in range(table.chunks):
-        holds: dict[int, npt.NDArray[np.generic]] = {}
+        holds: dict[int, Values] = {}
         which = order[begin[chunk] : begin[chunk + 1]]
         landing = which[np.argsort(arrive[which], kind="stable")]
-        flying: dict[int, npt.NDArray[np.generic]] = {}
-        nothing = np.zeros(width, parts.dtype)
-
-        def value(cell: int, holds: dict[int, Values] = holds, chunk: int = chunk, nothing: Values = nothing) -> Values:
-            total = holds.get(cell, nothing)
-            while source[cell] >= 0:
-                cell = int(source[cell])
-                total = total + holds.get(cell, nothing)  # type: ignore[operator]
-            return total + pieces[place[cell], chunk] if source[cell] == OWN else total
-
+        flying: dict[int, Values] = {}
         landed = 0
         for i in [*which.tolist(), -1]:
             while landed < len(landing) and (i < 0 or arrive[landing[landed]] <= table.slot[i]):
                 done = int(landing[landed])
-                cell, got = int(schedule.put[done]), flying.pop(done)
-                holds[cell] = got if table.copy[done] or cell not in holds else holds[cell] + got  # type: ignore[operator]
+                land(schedule, done, flying.pop(done), holds)
                 landed += 1
             if i >= 0:
-                flying[i] = value(int(schedule.take[i]))
+                cell = int(schedule.take[i])
+                flying[i] = value(schedule, cell, holds, pieces[place[cell], chunk])
         for chip, cell in enumerate(schedule.result[schedule.flow[chunk]].tolist()):
-            out[chip, chunk] = value(cell)
-    return out.reshape(len(parts), -1)[:, : flat.shape[1]].reshape(parts.shape)
+            out[chip, chunk] = value(schedule, cell, holds, pieces[chip, chunk])
+    return np.stack([joined(one, part) for one, part in zip(out, parts, strict=True)])
+
+
+def cut(schedule: StagedSchedule, part: Values) -> Values:
+    """[chunk, width]: one chip's part in equal chunks, with zeros behind its end."""
+    width = -(-part.size // schedule.chunks)
+    out = np.zeros(schedule.chunks * width, part.dtype)
+    out[: part.size] = part.ravel()
+    return out.reshape(schedule.chunks, width)
+
+
+def joined(chunks: Values, part: Values) -> Values:
+    """The chunks of a chip's total, in the shape of its part."""
+    return chunks.ravel()[: part.size].reshape(part.shape)
+
+
+def value(schedule: StagedSchedule, cell: int, holds: dict[int, Values], own: Values) -> Values:
+    """What a cell holds, with all that it begins with, where the chip's own part of the chunk is this one."""
+    source, nothing = schedule.source, np.zeros_like(own)
+    total = holds.get(cell, nothing)
+    while source[cell] >= 0:
+        cell = int(source[cell])
+        total = total + holds.get(cell, nothing)  # type: ignore[operator]
+    return total + own if source[cell] == OWN else total  # type: ignore[operator]
+
+
+def land(schedule: StagedSchedule, transfer: int, values: Values, holds: dict[int, Values]) -> None:
+    """Put what a transfer brings into its cell: in its place if it is a result, else added to it."""
+    cell = int(schedule.put[transfer])
+    added = not schedule.table.copy[transfer] and cell in holds
+    holds[cell] = holds[cell] + values if added else values  # type: ignore[operator]

@@ -21,10 +21,12 @@ from meshmend.mesh import Fabric, read_mesh
 from meshmend.mesh.collectives.bounds import CutBound
 from meshmend.mesh.collectives.plan import CollectivePlan
 from meshmend.mesh.collectives.schedule import CollectiveSchedule
+from meshmend.mesh.files import staged
 from meshmend.mesh.planners.plan import Plan
 from meshmend.mesh.schedule.schedule import Schedule
+from meshmend.mesh.staged import StagedPlan, StagedSchedule
 
-Thing = Fabric | Plan | Schedule | CollectivePlan | CollectiveSchedule
+Thing = Fabric | Plan | Schedule | CollectivePlan | CollectiveSchedule | StagedPlan | StagedSchedule
 Array = npt.NDArray[Any]
 FORMAT = 1
 WORDS = {
@@ -103,7 +105,10 @@ class Room:
             **dict.fromkeys(_FLOWS, SOME_ROWS + 64 * chips),
             **dict.fromkeys(("owner", "to"), chunks),
             **dict.fromkeys(_TRANSFERS, 2 * links * sent),  # a chunk crosses a link as a part, and as a sum
+            **staged.rows(self.mesh, sent),
         }
+        if KINDS[kind].made is StagedSchedule:
+            rows |= dict.fromkeys(_TRANSFERS, staged.transfers(self.mesh, sent))
         self.most = {name: rows[name] for name in KINDS[kind].columns}
         """Rows of each column."""
 
@@ -179,7 +184,7 @@ def _table(mesh: Fabric, fields: dict[str, Any], columns: dict[str, Array]) -> S
     return Schedule(mesh, fields["chunks"], fields["hop"], slot, link, chunk, copy, fields["pace"])
 
 
-def _table_apart(schedule: CollectiveSchedule) -> dict[str, Any]:
+def _table_apart(schedule: CollectiveSchedule | StagedSchedule) -> dict[str, Any]:
     return {name: getattr(schedule.table, name) for name in (*_CLOCK, *_TRANSFERS)}
 
 
@@ -220,6 +225,21 @@ KINDS: dict[str, Kind] = {
             fields["collective"], columns["group"], fields["cut"], columns["owner"], columns["to"],
             _table(mesh, fields, columns),
         ),
+    ),
+    "staged plan": Kind(
+        made=StagedPlan,
+        fields={"mesh": str, "label": str, "why": str},
+        columns=staged.PLAN,
+        trees=("down", "layers"),
+        apart=staged.plan_apart,
+        together=staged.plan_together,
+    ),
+    "staged schedule": Kind(
+        made=StagedSchedule,
+        fields={"mesh": str, **_CLOCK},
+        columns={**staged.CELLS, **_TRANSFERS},
+        apart=lambda schedule: {**_table_apart(schedule), **staged.cells_apart(schedule)},
+        together=lambda mesh, fields, columns: staged.cells_together(_table(mesh, fields, columns), columns),
     ),
     "mesh": Kind(made=Fabric, fields={"mesh": str}, columns={}, apart=_nothing, together=lambda mesh, *_: mesh),
 }  # fmt: skip

@@ -32,9 +32,9 @@ ROUNDS = 2
 """Backwards and forwards again; more rounds win next to nothing."""
 MANY = 4_000_000, 12_000_000
 """Transfers from which on one round less is made: the second wins about a thousandth, the first a hundredth."""
-FIRST, SENT, READY, ARRIVED, NEXT, NEEDS, LINK, FLAGS = range(8)
-"""What the clock knows about a stream, side by side: where its transfers begin, how many were sent, can be sent and
-have arrived, where the streams begin that wait for it and that it waits for, its link, and which of these it is:"""
+FIRST, SENT, READY, NEXT, NEEDS, LINK, FLAGS = range(7)
+"""What the clock knows about a stream, side by side: where its transfers begin, how many were sent and can be sent,
+where the streams begin that wait for it and that it waits for, its link, and which of these it is:"""
 GATED, EARLY = 1, 2
 
 
@@ -174,7 +174,7 @@ def _timed(
     begin_next, after = _grouped(before, after, streams)
     offset = np.concatenate([[0], np.cumsum(np.bincount(link, minlength=len(busy)))])
     lengths, kind = np.unique(busy, return_inverse=True)
-    state = np.zeros((streams + 1, 8), np.int32)
+    state = np.zeros((streams + 1, 8), np.int32)  # one unused, so that no row lies across two lines of the cache
     state[:, FIRST], state[:, NEXT], state[:, NEEDS] = first, begin_next, begin_needs
     state[:-1, LINK], state[:-1, FLAGS] = link, flags
     nothing = np.zeros(0)
@@ -250,6 +250,7 @@ def _serve(
     streams, links = len(state) - 1, len(offset) - 1
     total = state[streams, FIRST]
     even = len(keys) == 0
+    arrivals = np.zeros(streams, np.int32)  # apart from `state`, since it alone is asked of every stream waited for
     waiting = np.zeros(streams, np.int32)  # for each link, a heap of the streams with a chunk to send
     rank = np.zeros(streams, np.float32)
     queued = np.zeros(links, np.int32)
@@ -322,14 +323,20 @@ def _serve(
                     break
                 stream = whose[oldest]
                 landed[k] += 1
-                state[stream, ARRIVED] += 1
-                arrived = state[stream, ARRIVED]
+                arrivals[stream] += 1
+                arrived = arrivals[stream]
                 for j in range(state[stream, NEXT], state[stream + 1, NEXT]):
                     then = after[j]
-                    whole = not (state[then, FLAGS] & GATED and held_back > 0)
+                    if state[then, FLAGS] & GATED:
+                        if held_back > 0:
+                            continue
+                    elif state[then, SENT] + state[then, READY] < arrived - 1:
+                        continue  # it waits for an earlier chunk of another stream
+                    whole = True
                     for need in range(state[then, NEEDS], state[then + 1, NEEDS]):
-                        if state[needs[need], ARRIVED] < arrived:
+                        if arrivals[needs[need]] < arrived:
                             whole = False
+                            break
                     if whole:
                         offer(then, 1)
                 if state[stream, FLAGS] & EARLY:
