@@ -15,6 +15,13 @@ ROWS = (700, 300, 41)
 OPTIMIZERS = {"adagrad": mm.row_adagrad(0.1), "sgd": mm.row_sgd(0.1)}
 
 
+def sample(number: int) -> int:
+    """Which sample of the data this is; one cannot be read."""
+    if number == 17:
+        raise ValueError("it is damaged")
+    return number
+
+
 def main() -> None:
     options = dict(word.split("=") for word in sys.argv[1:])
     random = np.random.default_rng(0)
@@ -25,8 +32,9 @@ def main() -> None:
         ROWS, width=4, optimizer=OPTIMIZERS[options.get("optimizer", "adagrad")], buddies=buddies
     )
     bad, gate, crowd = (int(options.get(name, -1)) for name in ("bad", "gate", "crowd"))
+    rows = mm.data.rows(range(len(ids)), on_error="skip").map(sample).map(lambda n: (ids[n], wanted[n]))
     with mm.Job(
-        (ids, wanted),
+        rows if "damaged" in options else (ids, wanted),
         batch=64,
         lanes=16,
         reduction=options.get("reduction", "exact"),

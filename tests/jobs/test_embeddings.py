@@ -108,6 +108,17 @@ def test_a_step_that_is_skipped_leaves_the_tables_as_they_are(job: Job) -> None:
 
 
 @pytest.mark.jobs
+def test_a_sample_that_cannot_be_read_is_skipped_by_all_alike(job: Job) -> None:
+    """Whoever meets it, also for the lanes of a dead worker, takes the same one in its place."""
+    options = ["damaged=17", "steps=40"]  # two epochs
+    job.faults = [mm.testing.Fault(rank=rank, step=step) for rank, step in ((1, 3), (0, 22))]
+    job.run("-n", "4", "--on-failure", "shrink", script=[SCRIPT, "buddies=2", *options])
+    assert "sample 17 cannot be read (it is damaged)" in job.output
+    assert_as_alone(job, 2, *options)
+    assert alone(*options) != alone("steps=40"), "it has another one in its place"
+
+
+@pytest.mark.jobs
 def test_mpirun_dies_and_the_workers_live_on_with_their_rows(job: Job) -> None:
     job.start("-n", "3", script=[SCRIPT, "gate=6"]).until("step 0 ")
     (victim,) = {member.daemon for member in members(job.name)}
