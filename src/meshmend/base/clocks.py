@@ -146,8 +146,8 @@ would wait for minutes or forever."""
 ROWS_ANSWER = 5.0
 """How long a worker on another host may take to answer with rows of embedding tables before a buddy is asked."""
 ROWS_SILENCE = 30.0
-"""How long a worker asks for rows of which all living holders are silent. Above HOST_SILENCE and HOST_REJOIN together:
-by then a host that is cut off is lost, or back."""
+"""How long a worker asks for rows where the hosts of all living holders are silent. Above HOST_SILENCE and HOST_REJOIN
+together: by then a host that is cut off is lost, or back."""
 SCHEDULER_ANSWER = 60.0
 """How long a scheduler may take to name the hosts of an allocation."""
 

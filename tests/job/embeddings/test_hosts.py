@@ -208,19 +208,27 @@ def test_nonsense_ends_its_connection_alone(port: RowsPort) -> None:
     assert len(asked_of(port.contact)[0]) == 1
 
 
-def test_who_is_silent_is_not_waited_for_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_late_is_not_waited_for_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("meshmend.job.embeddings.port.ROWS_ANSWER", 0.05)
     with socket.create_server((AWAY, 0)) as server, reader(Contact(AWAY, server.getsockname()[1])) as far:
         for _ in range(2):
-            assert far.read(1, 4, {5: EVERY}) == ({}, Standing.SILENT)
+            assert far.read(1, 4, {5: EVERY}) == ({}, Standing.LATE)
         server.setblocking(False)
         server.accept()[0].close()
         with pytest.raises(BlockingIOError):
             server.accept()
         monkeypatch.setattr(others_module, "ROWS_ANSWER", 0.0)
-        far._silent.clear()
+        far._late.clear()
         far.read(1, 4, {5: EVERY})
         server.accept()[0].close()
+
+
+def test_a_host_that_is_not_heard_of_is_silent_and_its_worker_is_not_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut(*_: object) -> None:
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr("meshmend.job.embeddings.port.socket.create_connection", cut)
+    assert asked_of(Contact(AWAY, 9)) == ({}, Standing.SILENT)
 
 
 def test_a_dead_worker_is_gone() -> None:
@@ -260,18 +268,23 @@ EACH = range(len(SIZES))
 ROWS = np.arange(int(SHAPE.bounds[-1]))
 
 
-@pytest.mark.parametrize("standing", [Standing.GONE, Standing.SILENT, Standing.DONE, Standing.BEHIND])
+@pytest.mark.parametrize("standing", [*Standing])
 def test_a_buddy_is_asked_where_the_owner_gives_nothing(standing: Standing) -> None:
     others = Told({2: standing, 1: Standing.DONE}, {1: shelf(4, *EACH)})
     assert among(others).rows(ROWS[::-1]).tobytes() == SHAPE.first(ROWS[::-1])[:, :3].tobytes()
     assert others.asked == [2, 1], "each once, for all slices"
 
 
-def test_who_is_about_to_update_is_waited_for() -> None:
-    others = Told({2: Standing.BEHIND, 1: Standing.GONE})
+@pytest.mark.parametrize("standing", [Standing.BEHIND, Standing.LATE])
+def test_who_may_still_answer_is_waited_for(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that computes for minutes, or hangs, is others' business: rows are not lost."""
+    others, now = Told({2: standing, 1: Standing.GONE}), [100.0]
+    monkeypatch.setattr(holder_module.time, "monotonic", lambda: now[0])
 
     def rest() -> None:
-        others.has[2] = shelf(4, *EACH)
+        now[0] += 100
+        if now[0] > 1000:
+            others.has[2] = shelf(4, *EACH)
 
     assert len(among(others, rest).rows(ROWS)) == len(ROWS)
 

@@ -19,7 +19,7 @@ from meshmend.errors import JobError
 from meshmend.job.embeddings.contacts import Contacts
 from meshmend.job.embeddings.files import SliceFiles
 from meshmend.job.embeddings.optimizers import RowOptimizer
-from meshmend.job.embeddings.others import Others, Standing
+from meshmend.job.embeddings.others import ALIVE, Others, Standing
 from meshmend.job.embeddings.placement import ALL_HERE, Hosts, Placement
 from meshmend.job.embeddings.requests import EVERY, Wanted
 from meshmend.job.embeddings.shape import Floats, Ids, Shape, stretches
@@ -85,7 +85,7 @@ class TableHolder:
             if len(found) == len(wanted):
                 break
             # One that is done with its last update and has no copy is not the one that had it.
-            if Standing.BEHIND not in standing:
+            if not standing & ALIVE:
                 since = since or time.monotonic()
                 # Before that, they may have heard before us that the run is halted, or a network may heal.
                 if time.monotonic() - since > (ROWS_SILENCE if Standing.SILENT in standing else TOGETHER):

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from meshmend.base.clocks import ROWS_ANSWER
 from meshmend.job.embeddings.contacts import Contact, Contacts
-from meshmend.job.embeddings.port import connect
+from meshmend.job.embeddings.port import Unreachable, connect
 from meshmend.job.embeddings.requests import Wanted, answered, portions, receiver, request
 from meshmend.job.embeddings.shape import Floats, Ids
 from meshmend.job.embeddings.shelf import OtherShelves
@@ -27,10 +27,16 @@ class Standing(Enum):
     """It has made its last update: what it has not given it does not hold."""
     BEHIND = 1
     """It is still to make its last update."""
-    SILENT = 2
-    """It does not answer: it is slow, or its host is cut off, or lost."""
-    GONE = 3
+    LATE = 2
+    """Its host is there, and it does not answer: it is busy, or it hangs, which others find out."""
+    SILENT = 3
+    """Its host does not answer: it is cut off, or lost."""
+    GONE = 4
     """It is dead."""
+
+
+ALIVE = {Standing.BEHIND, Standing.LATE}
+"""Those may have what was asked for, sooner or later."""
 
 
 Found = tuple[dict[int, Floats], Standing]
@@ -77,8 +83,8 @@ class SeveralHosts:
         self._close = close
         self._contacts, self._here, self._sizes, self._width, self._rest = contacts, here, sizes, width, rest
         self._lines: dict[int, tuple[Contact, socket.socket]] = {}
-        self._silent: dict[int, float] = {}
-        """Ranks that have not answered, and until when nobody waits for them again."""
+        self._late: dict[int, tuple[float, Standing]] = {}
+        """Ranks that have not answered, until when they are not asked again, and how they stood."""
 
     def read(self, rank: int, version: int, wanted: Wanted) -> Found:
         """See `Others`."""
@@ -90,17 +96,21 @@ class SeveralHosts:
             if standing is not Standing.GONE:
                 return found, standing
             # Containers may have an address in common and no memory.
-        if time.monotonic() < self._silent.get(rank, 0.0):
-            return {}, Standing.SILENT
+        until, stood = self._late.get(rank, (0.0, Standing.LATE))
+        if time.monotonic() < until:
+            return {}, stood
         try:
             return self._asked(rank, contact, version, wanted)
+        except Unreachable:
+            standing = Standing.SILENT
         except ConnectionError:
-            self._drop(rank)
-            return {}, Standing.GONE
-        except OSError:  # nothing was heard for too long, or there is no way to that host
-            self._drop(rank)
-            self._silent[rank] = time.monotonic() + ROWS_ANSWER
-            return {}, Standing.SILENT
+            standing = Standing.GONE
+        except OSError:  # nothing was heard for too long
+            standing = Standing.LATE
+        self._drop(rank)
+        if standing is not Standing.GONE:
+            self._late[rank] = time.monotonic() + ROWS_ANSWER, standing
+        return {}, standing
 
     def close(self) -> None:
         """See `Others`."""
@@ -116,7 +126,8 @@ class SeveralHosts:
             until = time.monotonic() + ROWS_ANSWER
             line.settimeout(ROWS_ANSWER)
             line.sendall(request(version, part))
-            theirs, rows = answered(receiver(line, until, self._rest), part, self._sizes, self._width)
+            receive = receiver(line, until, self._rest, ROWS_ANSWER)
+            theirs, rows = answered(receive, part, self._sizes, self._width)
             found |= rows
             least = min(least, theirs)
         return found, Standing.BEHIND if least < version else Standing.DONE

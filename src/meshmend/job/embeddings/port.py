@@ -107,10 +107,22 @@ def _wake(line: socket.socket) -> None:
         line.shutdown(socket.SHUT_RDWR)
 
 
+class Unreachable(OSError):
+    """There is no way to a host now, or nothing is heard from it."""
+
+
 def connect(contact: Contact) -> socket.socket:
-    """A connection to the worker that has this contact; `OSError` where there is none."""
+    """A connection to the worker that has this contact; `OSError` where there is none.
+
+    A host accepts it for a worker that is busy, so it is the host that is silent where none comes about.
+    """
     until = time.monotonic() + ROWS_ANSWER
-    line = socket.create_connection((contact.address, contact.port), ROWS_ANSWER)
+    try:
+        line = socket.create_connection((contact.address, contact.port), ROWS_ANSWER)
+    except ConnectionError:
+        raise
+    except OSError as error:
+        raise Unreachable(str(error)) from None
     try:
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         receive = receiver(line, until)

@@ -105,10 +105,16 @@ def answered(receive: Callable[[int], bytes], wanted: Wanted, sizes: Ids, width:
     return version, found
 
 
-def receiver(line: socket.socket, until: float, rest: Callable[[], None] = lambda: None) -> Callable[[int], bytes]:
-    """What receives so many bytes; `TimeoutError` at `until`, on the monotonic clock, with a `rest` now and then."""
+def receiver(
+    line: socket.socket, until: float, rest: Callable[[], None] = lambda: None, more: float = 0.0
+) -> Callable[[int], bytes]:
+    """What receives so many bytes; `TimeoutError` at `until`, on the monotonic clock, with a `rest` now and then.
+
+    As long as something arrives, it waits for `more` seconds more.
+    """
 
     def receive(size: int) -> bytes:
+        nonlocal until
         found, have = bytearray(size), 0
         while have < size:
             left = until - time.monotonic()
@@ -116,13 +122,14 @@ def receiver(line: socket.socket, until: float, rest: Callable[[], None] = lambd
                 raise TimeoutError("no answer")
             line.settimeout(None if left == inf else min(left, ROWS_LOOK))
             try:
-                more = line.recv_into(memoryview(found)[have:])
+                got = line.recv_into(memoryview(found)[have:])
             except TimeoutError:
                 rest()
                 continue
-            if not more:
+            if not got:
                 raise Gone("the connection was closed")
-            have += more
+            have += got
+            until = max(until, time.monotonic() + more)
         return bytes(found)
 
     return receive
