@@ -37,7 +37,7 @@ from meshmend.job.embeddings.requests import (
     request,
 )  # fmt: skip
 from meshmend.job.embeddings.shape import Floats, Ids, Shape
-from meshmend.job.embeddings.shelf import Shelf
+from meshmend.job.embeddings.shelf import BUSY, Shelf
 from meshmend.telemetry import FORMAT
 
 SHAPE = Shape((50, 7, 300), 3, memory=1, seed=5)
@@ -346,3 +346,18 @@ def test_a_worker_listens_where_other_hosts_reach_it(tmp_path: Path, monkeypatch
 def test_an_address_that_is_not_ours_is_told() -> None:
     with pytest.raises(mm.JobError, match=r"cannot listen on 192\.0\.2\.1, where other hosts would ask"):
         RowsPort("192.0.2.1", Shelf(WIDTH), lambda: 0, SIZES)
+
+
+def test_rows_that_change_while_they_are_copied_are_not_given() -> None:
+    copies = shelf(4, 5)
+    copy = copies.copies[5]
+
+    class Updated:
+        """Rows whose update begins when they are read."""
+
+        def __getitem__(self, places: Ids | slice) -> Floats:
+            copy.version = BUSY
+            return np.zeros((1, WIDTH), np.float32)
+
+    copy.rows = Updated()  # type: ignore[assignment]
+    assert copies.read(5, 4, EVERY) is None
