@@ -15,7 +15,8 @@ With `--sharded` each row is a phase of a step with sharded updates (Adam, 24 la
 its courier, is killed; in the last row another one dies in the next step, while new buddies are being filled. A round
 that is decided is completed by the survivors, and then `total` ends a whole step later, with the first step of the new
 group. So a second line divides it, in ordinary steps: `own` from the kill until all survivors have committed the
-interrupted step, and `next` the step after that, in which the first copies for new buddies are made.
+interrupted step, `next` the step after that, in which the first copies for new buddies are made, and `later` the median
+of the tenth step after the kill and those that follow: what fewer workers take in any case.
 """
 
 from __future__ import annotations
@@ -154,25 +155,27 @@ def show(name: str, found: list[Incident], events: list[Event]) -> None:
     )
 
 
-def split(incident: Incident, events: list[Event]) -> tuple[float, float] | None:
-    """From the kill until all survivors have committed the interrupted step, and the next step, in ordinary steps."""
+def split(incident: Incident, events: list[Event]) -> tuple[float, float, float] | None:
+    """What is left of the interrupted step, the next step, and steps of the new group later, in ordinary steps."""
     struck = {event.rank: event.time for event in events if isinstance(event, Struck) and event.step == incident.step}
-    ends = []
-    for step in (incident.step, incident.step + 1):
-        lines = [e.time for e in events if isinstance(e, Committed) and e.step == step and e.rank not in struck]
-        if not lines or not struck or not incident.ordinary:
-            return None
-        ends.append(max(lines))
-    assert incident.ordinary is not None, "as above"
-    return (ends[0] - min(struck.values())) / incident.ordinary, (ends[1] - ends[0]) / incident.ordinary
+    ends: dict[int, float] = {}
+    for event in events:
+        if isinstance(event, Committed) and event.rank not in struck:
+            ends[event.step] = max(ends.get(event.step, 0.0), event.time)
+    own = incident.step
+    later = [ends[step] - ends[step - 1] for step in range(own + 10, own + 20) if {step, step - 1} <= ends.keys()]
+    if not struck or not incident.ordinary or not later or own + 1 not in ends:
+        return None
+    parts = ends[own] - min(struck.values()), ends[own + 1] - ends[own], statistics.median(later)
+    return parts[0] / incident.ordinary, parts[1] / incident.ordinary, parts[2] / incident.ordinary
 
 
 def show_split(found: list[Incident], events: list[Event]) -> None:
     """The end of a row of sharded updates."""
-    both = [one for one in (split(incident, events) for incident in found) if one is not None]
-    if both:
-        own, following = (statistics.median(times) for times in zip(*both, strict=True))
-        print(f"{'':12}own {own:.2f}, next {following:.2f}", flush=True)
+    every = [one for one in (split(incident, events) for incident in found) if one is not None]
+    if every:
+        own, following, later = (statistics.median(times) for times in zip(*every, strict=True))
+        print(f"{'':12}own {own:.2f}, next {following:.2f}, later {later:.2f}", flush=True)
 
 
 def main() -> None:

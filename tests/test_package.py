@@ -41,8 +41,8 @@ LAW: dict[str, list[str]] = {
         "measures", "holder", "files", "optimizers", "large_batch", "replica", "checkpoints", "saving", "answers",
     ],
     "job/embeddings": [
-        "shape", "placement", "optimizers", "message", "shelf", "files", "holder", "tables", "replica", "saving",
-        "spreading",
+        "shape", "placement", "optimizers", "contacts", "message", "shelf", "files", "requests", "port", "others",
+        "holder", "tables", "replica", "saving", "spreading",
     ],
     "job/protocol": [
         "rounds", "records", "operations", "agreement", "recovery", "member",

@@ -22,12 +22,13 @@ from meshmend.telemetry import read
 from tests.jobs.jobs import DEADLINE, Job
 
 SCRIPT = Path(__file__).with_name("embeddings.py")
+TORCH = Path(__file__).with_name("embeddings_torch.py")
 
 
 @cache
-def alone(*options: str) -> tuple[str, tuple[str, ...]]:
+def alone(*options: str, script: Path = SCRIPT) -> tuple[str, tuple[str, ...]]:
     """The weights, and the scores of each evaluation, of one worker."""
-    command = [sys.executable, str(SCRIPT), *options]
+    command = [sys.executable, str(script), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE)
     return done.stdout.split("weights ")[1].split()[0], scores(done.stdout)
 
@@ -36,9 +37,9 @@ def scores(output: str) -> tuple[str, ...]:
     return tuple(sorted({line.split("scores ")[1] for line in output.splitlines() if "scores " in line}))
 
 
-def assert_as_alone(job: Job, workers: int, *options: str) -> None:
+def assert_as_alone(job: Job, workers: int, *options: str, script: Path = SCRIPT) -> None:
     assert job.status == 0, job.output
-    weights, found = alone(*options)
+    weights, found = alone(*options, script=script)
     assert job.weights == [weights] * workers, job.output
     assert scores(job.output) == found, job.output
     job.assert_clean()
@@ -53,6 +54,14 @@ def test_a_kill_changes_no_bit_of_the_tables(job: Job) -> None:
     (account,) = [report.check(events) for events in report.jobs(read(job.path)).values()]
     assert account.slices[0] > 0 and account.single > 0, "the audit says for how long rows had one copy alone"
     assert "Slices with one copy alone: for" in report.render(account, [])
+
+
+@pytest.mark.jobs
+@pytest.mark.parametrize("phase", ["compute", "commit"])
+def test_tables_beside_a_model_of_pytorch_keep_their_bits(job: Job, phase: str) -> None:
+    job.faults = [mm.testing.Fault(rank=1, step=5, point=phase)]
+    job.run("-n", "3", "--on-failure", "shrink", script=[TORCH])
+    assert_as_alone(job, 2, script=TORCH)
 
 
 @pytest.mark.jobs
@@ -96,6 +105,17 @@ def test_a_step_that_is_skipped_leaves_the_tables_as_they_are(job: Job) -> None:
     job.faults = [mm.testing.Fault(rank=2, step=8, point="compute")]
     job.run("-n", "3", "--on-failure", "shrink", script=[SCRIPT, *options])
     assert_as_alone(job, 2, *options)
+
+
+@pytest.mark.jobs
+def test_a_sample_that_cannot_be_read_is_skipped_by_all_alike(job: Job) -> None:
+    """Whoever meets it, also for the lanes of a dead worker, takes the same one in its place."""
+    options = ["damaged=17", "steps=40"]  # two epochs
+    job.faults = [mm.testing.Fault(rank=rank, step=step) for rank, step in ((1, 3), (0, 22))]
+    job.run("-n", "4", "--on-failure", "shrink", script=[SCRIPT, "buddies=2", *options])
+    assert "sample 17 cannot be read (it is damaged)" in job.output
+    assert_as_alone(job, 2, *options)
+    assert alone(*options) != alone("steps=40"), "it has another one in its place"
 
 
 @pytest.mark.jobs

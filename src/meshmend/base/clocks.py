@@ -37,6 +37,8 @@ STATE_POLL = 0.01
 """A courier polls a worker that exports its state."""
 ROWS_POLL = 0.002
 """A worker polls for rows of embedding tables that another one is about to update."""
+ROWS_LOOK = 0.5
+"""How long such a worker waits for bytes from another host before it makes its progress known. Below ROWS_ANSWER."""
 SLICES_POLL = 0.02
 """A worker polls for slices that others write."""
 ROOM_POLL = 0.5
@@ -141,6 +143,11 @@ KEEPALIVE_EVERY = 2
 KEEPALIVE_PROBES = 3
 """A count, not seconds: without an answer to so many, mpirun ends. That is after 11 s, about HOST_SILENCE; the kernel
 would wait for minutes or forever."""
+ROWS_ANSWER = 5.0
+"""How long a worker on another host may take to answer with rows of embedding tables before a buddy is asked."""
+ROWS_SILENCE = 30.0
+"""How long a worker asks for rows where the hosts of all living holders are silent. Above HOST_SILENCE and HOST_REJOIN
+together: by then a host that is cut off is lost, or back."""
 SCHEDULER_ANSWER = 60.0
 """How long a scheduler may take to name the hosts of an allocation."""
 

@@ -89,3 +89,22 @@ def test_a_slice_is_lost_when_all_its_holders_are() -> None:
 
 def test_before_the_first_update_a_death_loses_nothing() -> None:
     assert Placement(8, 1).after([2], [2]).updated([2]).held_by(2) == frozenset(range(8))
+
+
+@pytest.mark.parametrize("workers", [(2, 2), (3, 3), (2, 2, 2), (4, 2, 2)])
+def test_no_slice_is_lost_with_a_host(workers: tuple[int, ...]) -> None:
+    hosts = {rank: str(host) for rank, host in enumerate(h for h, count in enumerate(workers) for _ in range(count))}
+    placement = Placement(256, 1).updated(hosts, hosts)
+    for host in set(hosts.values()):
+        left = [rank for rank, its in hosts.items() if its != host]
+        after = placement.after(left, [], hosts)
+        assert all(after.holders or ()), "a copy was on another host"
+    shares = [len(placement.held_by(rank)) / 256 for rank in hosts]
+    assert max(shares) <= 4 / 3 * 2 / len(hosts) + 1 / 256
+
+
+def test_a_host_with_few_workers_does_not_get_everything() -> None:
+    hosts = {0: "a", 1: "a", 2: "a", 3: "b"}
+    placement = Placement(256, 1).updated(hosts, hosts)
+    assert 0.6 < len(placement.held_by(3)) / 256 <= 2 / 3 + 1 / 256
+    assert all(len({*ranks}) == 2 for ranks in placement.holders or ())

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from meshmend.errors import FormatError, JobError, MeshmendError
 from meshmend.job.sharding import Holdings, placed
+from meshmend.job.slices.checkpoints import SliceCheckpoints
 from meshmend.job.slices.files import (
     are_there,
     drop_unnamed,
@@ -23,6 +24,7 @@ from meshmend.job.slices.files import (
 )
 from meshmend.job.slices.holder import Holder, SliceOptimizer
 from meshmend.job.slices.optimizers import of_slices
+from meshmend.job.slices.saving import SliceSaver
 from meshmend.job.state.safetensors import latest, load, save
 from tests.job.slices.test_holder import ADAM, LEAVES, start, update
 from tests.strategies import damaged, misshapen, modest
@@ -189,3 +191,35 @@ def test_a_slice_that_is_wrong_is_a_sentence(tmp_path_factory: pytest.TempPathFa
     leaves, step, about = load(path, None)
     save(path.parent, data.draw(misshapen(leaves)), step=step, about=about, name=path.stem, sweep=False)
     judge(index)
+
+
+class Background:
+    """What saves a checkpoint of step 7, which this worker has written its slices of."""
+
+    written = 7
+
+    def found(self, step: int) -> bool:
+        return step == 7
+
+
+@pytest.mark.parametrize(("written", "there"), [(7, True), (6, False)])
+def test_a_halt_in_the_next_update_is_saved_if_the_last_commit_is(written: int, there: bool) -> None:
+    """A worker that writes the last commit in the background goes on, and may be told to update once more."""
+    saver = SliceSaver.__new__(SliceSaver)
+    slices = Background()
+    slices.written = written
+    saver.settled, saver._state = lambda: False, lambda: (None, 7, {})  # type: ignore[assignment, return-value]
+    saver.slices = slices  # type: ignore[assignment]
+    assert saver.now() is there
+    assert not saver.now("best"), "one with a name is of what is here now"
+
+
+def test_a_checkpoint_that_all_began_is_there_once_its_index_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = SliceCheckpoints.__new__(SliceCheckpoints)
+    checkpoints._folder, checkpoints._thread = tmp_path, None
+    monkeypatch.setattr("meshmend.job.slices.checkpoints.SLICES_WAIT", 0.0)
+    assert not checkpoints.found(STEP)
+    write(tmp_path, group(2))
+    assert checkpoints.found(STEP)

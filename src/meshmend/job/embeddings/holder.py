@@ -13,14 +13,17 @@ from typing import Any, NoReturn
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from meshmend.base.clocks import TOGETHER
+from meshmend.base.clocks import ROWS_SILENCE, TOGETHER
 from meshmend.base.units import workers
 from meshmend.errors import JobError
+from meshmend.job.embeddings.contacts import Contacts
 from meshmend.job.embeddings.files import SliceFiles
 from meshmend.job.embeddings.optimizers import RowOptimizer
-from meshmend.job.embeddings.placement import Placement
+from meshmend.job.embeddings.others import ALIVE, Others, Standing
+from meshmend.job.embeddings.placement import ALL_HERE, Hosts, Placement
+from meshmend.job.embeddings.requests import EVERY, Wanted
 from meshmend.job.embeddings.shape import Floats, Ids, Shape, stretches
-from meshmend.job.embeddings.shelf import BUSY, OtherShelves, Shelf
+from meshmend.job.embeddings.shelf import BUSY, Shelf
 from meshmend.job.protocol import Lost
 
 ADVICE = ": resume the run from its last checkpoint"
@@ -38,7 +41,7 @@ class TableHolder:
 
     def __init__(
         self, shape: Shape, optimizer: RowOptimizer, placement: Placement, shelf: Shelf, rank: int = 0,
-        neighbours: OtherShelves | None = None, rest: Callable[[], None] = lambda: None,
+        others: Others | None = None, rest: Callable[[], None] = lambda: None,
         give_up: Callable[[str], NoReturn] = raised,
     ) -> None:  # fmt: skip
         self.shape, self.placement, self.shelf = shape, placement, shelf
@@ -47,64 +50,93 @@ class TableHolder:
         self.first: First = shape.first
         self.digests: dict[int, int] = {}
         """Of the copies here: each follows from the one before and from the rows that have changed since."""
-        self._optimizer, self._rank, self._neighbours, self._rest = optimizer, rank, neighbours, rest
+        self.contacts: Contacts | None = None
+        """Where workers of several hosts ask each other; None on one host."""
+        self._optimizer, self._rank, self._others, self._rest = optimizer, rank, others, rest
         self._give_up = give_up
+
+    def reach(self, others: Others, contacts: Contacts) -> None:
+        """Read from workers of several hosts."""
+        self._others, self.contacts = others, contacts
 
     def rows(self, wanted: Ids) -> Floats:
         """The weights of these rows, as they are before this step."""
-        order, places = stretches(wanted, self.shape.bounds)
-        found = np.empty((len(wanted), self.shape.width), np.float32)
-        in_order = wanted[order]
-        for number, here in places:
-            found[order[here]] = self._of(number, in_order[here])[:, : self.shape.width]
+        bounds, width = self.shape.bounds, self.shape.width
+        used, which = np.unique(wanted, return_inverse=True)  # frequent rows come once, over a network too
+        ends = np.searchsorted(used, bounds)
+        places = {number: slice(ends[number], ends[number + 1]) for number in np.flatnonzero(np.diff(ends)).tolist()}
+        found = np.empty((len(used), width), np.float32)
+        if self.placement.holders is None:
+            taken = {number: self.first(used[here]) for number, here in places.items()}
+        else:
+            taken = self._taken({number: used[here] - bounds[number] for number, here in places.items()})
+        for number, here in places.items():
+            found[here] = taken[number][:, :width]
+        rows: Floats = found[which]
+        return rows
+
+    def _taken(self, wanted: Wanted) -> dict[int, Floats]:
+        """Rows of slices, with what the optimizer remembers of them, from whoever has a copy."""
+        copies = self.shelf.copies
+        found = {number: np.array(copies[number].rows[places]) for number, places in wanted.items() if number in copies}
+        since = 0.0
+        while missing := {number: places for number, places in wanted.items() if number not in found}:
+            standing = self._ask(missing, found) if self._others is not None else set()
+            if len(found) == len(wanted):
+                break
+            # One that is done with its last update and has no copy is not the one that had it.
+            if not standing & ALIVE:
+                since = since or time.monotonic()
+                # Before that, they may have heard before us that the run is halted, or a network may heal.
+                if time.monotonic() - since > (ROWS_SILENCE if Standing.SILENT in standing else TOGETHER):
+                    number = min(missing.keys() - found.keys())
+                    self._give_up(f"all workers that held slice {number} of the embedding tables are dead{ADVICE}")
+            self._rest()
         return found
 
-    def _of(self, number: int, rows: Ids) -> Floats:
-        """Rows of one slice, with what the optimizer remembers of them."""
-        if self.placement.holders is None:
-            return self.first(rows)
-        return self._taken(number, rows - self.shape.bounds[number])
+    def _ask(self, missing: Wanted, found: dict[int, Floats]) -> set[Standing]:
+        """Ask the holders of these slices, each in its turn, but a rank once in each; add what they have to `found`.
 
-    def _taken(self, number: int, rows: Ids | slice) -> Floats:
-        """The same by their places in the slice, from whoever has a copy."""
-        mine = self.shelf.copies.get(number)
-        if mine is not None:
-            return np.array(mine.rows[rows])
-        assert self.placement.holders is not None, "there are copies after the first update"
-        holders, since = self.placement.holders[number], 0.0
-        while self._neighbours is not None:
-            alive = self._neighbours.look({rank for rank in holders if rank != self._rank})
-            for rank in holders:
-                if rank not in alive:
-                    continue
-                found = self._neighbours.read(alive[rank], number, self.version, rows)
-                if found is not None:
-                    return found
-            # One that is done with its last update and has no copy is not the one that had it.
-            if not any(one.worker.step < self.version for one in alive.values()):
-                since = since or time.monotonic()
-                if time.monotonic() - since > TOGETHER:  # they may have heard before us that the run is halted
-                    break
-            self._rest()
-        self._give_up(f"all workers that held slice {number} of the embedding tables are dead{ADVICE}")
+        Returns how those stand that have been asked for slices of which nothing was found.
+        """
+        assert self.placement.holders is not None and self._others is not None, "there are copies somewhere"
+        lines = {number: [*self.placement.holders[number]] for number in missing}
+        standing: dict[int, set[Standing]] = {number: set() for number in missing}
+        while any(lines.values()):
+            asked: dict[int, dict[int, Ids | slice]] = {}
+            for number, line in lines.items():
+                if line and (rank := line.pop(0)) != self._rank:
+                    asked.setdefault(rank, {})[number] = missing[number]
+            for rank, some in asked.items():
+                rows, stands = self._others.read(rank, self.version, some)
+                found |= rows
+                for number in some.keys() - rows.keys():
+                    standing[number].add(stands)
+            for number in lines.keys() & found.keys():
+                lines[number] = []
+        return {one for number, every in standing.items() if number not in found for one in every}
 
     def fill(self) -> None:
         """Make the copies that this worker is to have with its next part."""
         for fill in self.placement.fills_to(self._rank):
-            if fill.slice not in self.shelf.copies:
-                self.shelf.put(fill.slice, self._taken(fill.slice, slice(None)), self.version)
+            if fill.slice not in self.shelf.copies:  # one after another: each is large
+                self.shelf.put(fill.slice, self._taken({fill.slice: EVERY})[fill.slice], self.version)
                 self.digests[fill.slice] = 0  # known when all holders have said it
+
+    @property
+    def _hosts(self) -> Hosts:
+        return ALL_HERE if self.contacts is None else self.contacts.hosts()
 
     def after(self, members: Collection[int], joined: Collection[int]) -> None:
         """A sum has arrived, and these took part in it."""
         try:
-            self.placement = self.placement.after(members, joined)
+            self.placement = self.placement.after(members, joined, self._hosts)
         except Lost as error:
             self._give_up(f"{error}{ADVICE}")
 
     def update(self, step: int, members: Collection[int], rows: Ids, gradients: Floats) -> None:
         """Update the slices held here with the gradients of all lanes; the tables are those before `step` then."""
-        self.placement = self.placement.updated(members)
+        self.placement = self.placement.updated(members, self._hosts)
         held = self.placement.held_by(self._rank)
         self.shelf.keep(held)
         bounds = self.shape.bounds
@@ -134,6 +166,11 @@ class TableHolder:
             copy.version = step
         self.digests = {number: self.digests.get(number, 0) for number in held}
         self.version = step
+
+    def close(self) -> None:
+        """The job is over."""
+        if self._others is not None:
+            self._others.close()
 
     def slice(self, number: int) -> Floats:
         """A slice that is held here, or that nobody has updated yet."""

@@ -1,12 +1,13 @@
 """The gradients of rows in a message: each lane has its own place there, and only who computes the lane writes to it.
 
-    │ gradients of the state │ lane 0: row row … │ its gradients │ lane 1 … │ digests of slices │ footer │
+    │ gradients of the state │ lane 0: row row … │ its gradients │ lane 1 … │ digests of slices │ contacts │ footer │
 
 So the size of a message depends on the batch and not on the tables, and "adding up" parts puts the lanes' places
 together: everything else there is 0. All workers have the same rows and gradients in the order of the lanes, whoever
 computed them. A holder adds up those of a row in that order: the same bits for any number of workers.
 
-Behind them, every holder of a slice says in its own column what the slice is, as a digest.
+Behind them, every holder of a slice says in its own column what the slice is, as a digest; and where a run has several
+hosts, every rank says where it can be asked for rows.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Any
 import numpy as np
 
 from meshmend.errors import JobError
+from meshmend.job.embeddings.contacts import PIECES as CONTACT
+from meshmend.job.embeddings.contacts import Contact, Contacts
 from meshmend.job.embeddings.shape import Floats, Ids
 from meshmend.job.frameworks.base import Accumulator
 from meshmend.job.reduction.base import Flat, Levels, Reduction, WireFormat
@@ -52,10 +55,16 @@ class RowLayout:
     """Holders of a slice that say what it is."""
     whole: bool
     """Whether the message is of integers: then floats travel as their bits."""
+    ranks: int = 0
+    """That say where they can be asked for rows: none on one host."""
 
     @property
     def size(self) -> int:
-        """Numbers of a message up to the end of the digests."""
+        """Numbers of a message up to the end of the contacts."""
+        return self._contacts + self.ranks * CONTACT
+
+    @property
+    def _contacts(self) -> int:
         return self._digests + self.slices * self.columns * PIECES
 
     @property
@@ -81,15 +90,25 @@ class RowLayout:
 
     def say(self, part: Flat, digests: Iterable[tuple[int, int, int]]) -> None:
         """Write digests, each as (slice, column, digest); 0 is none."""
-        table = part[self._digests : self.size].reshape(self.slices, self.columns, PIECES)
+        table = part[self._digests : self._contacts].reshape(self.slices, self.columns, PIECES)
         for number, column, digest in digests:
             if column < self.columns:
                 table[number, column] = digest & 0xFFFF, digest >> 16
 
     def said(self, total: Flat) -> Ids:
         """The digests of all holders, by slice and column."""
-        table = total[self._digests : self.size].reshape(self.slices, self.columns, PIECES).astype(np.int64)
+        table = total[self._digests : self._contacts].reshape(self.slices, self.columns, PIECES).astype(np.int64)
         found: Ids = table[:, :, 0] + (table[:, :, 1] << 16)
+        return found
+
+    def introduce(self, part: Flat, rank: int, contact: Contact) -> None:
+        """Write where a rank can be asked."""
+        begin = self._contacts + rank * CONTACT
+        part[begin : begin + CONTACT] = contact.pieces()
+
+    def introduced(self, total: Flat) -> Ids:
+        """The columns of all ranks, for `Contacts.heard`."""
+        found: Ids = total[self._contacts : self.size].reshape(self.ranks, CONTACT).astype(np.int64)
         return found
 
     def _sent(self, gradients: Floats) -> Flat:
@@ -134,6 +153,8 @@ class RowAccumulator(Accumulator):
         self.inner, self.row_layout = inner, layout
         self.digests: Iterable[tuple[int, int, int]] = ()
         """What this worker says of its slices with the next part."""
+        self.contacts: Contacts | None = None
+        """Where it can be asked, on several hosts."""
 
     def accumulate(self, tree: Any, buffer: Flat, *, first: bool) -> None:
         """Add a lane's tree, and put its rows in their place."""
@@ -151,6 +172,8 @@ class RowAccumulator(Accumulator):
         """Write what is not there yet."""
         self.inner.export(buffer[: self.row_layout.begin])
         self.row_layout.say(buffer, self.digests)
+        if self.contacts is not None:
+            self.row_layout.introduce(buffer, self.contacts.rank, self.contacts.own)
 
     def finish(self, total: Any, step: int, *, check: bool = False) -> Any | None:
         """Return the sum of the trees; who has tables reads the rest."""

@@ -9,19 +9,29 @@ no record has to be exchanged: from the placement before a sum and these two fac
   one do.
 
 Before the first update nobody needs a copy, because a row follows from the seed, or from a checkpoint.
+
+Buddies are on other hosts than the owner, so that a slice outlives a host. Where a host has few workers, not all of its
+buddies can be there: they would have to hold far more than others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from meshmend.job.protocol import Lost
-from meshmend.job.sharding.placement import placed
+from meshmend.job.sharding.placement import in_line, placed
 from meshmend.job.sharding.plan import Fill, Holdings, plan_round
 
 FILLS = 32
 """Slices that a worker copies, and gives, per sum at most."""
+MOST_SHARE = 4 / 3
+"""Times an even share: so much a worker holds at most so that copies are on different hosts."""
+Hosts = Mapping[int, str]
+"""By rank, what the workers of one host have in common."""
+ALL_HERE: Hosts = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,7 @@ class Placement:
         """What a rank copies."""
         return tuple(fill for fill in self.fills if fill.target == rank)
 
-    def after(self, members: Collection[int], joined: Collection[int]) -> Placement:
+    def after(self, members: Collection[int], joined: Collection[int], hosts: Hosts = ALL_HERE) -> Placement:
         """The placement after a sum in which these ranks took part; `Lost` where nobody has a slice any more."""
         if self.holders is None:
             return self
@@ -66,15 +76,16 @@ class Placement:
         if found.lost:
             more = f" and {len(found.lost) - 1} others" if len(found.lost) > 1 else ""
             raise Lost(f"all workers that held slice {found.lost[0]}{more} of the embedding tables are dead")
-        settled = plan_round(found, members, self.buddies, 0).after
-        fills = plan_round(settled, members, self.buddies, self.most).fills
+        wanted = wanted_by(self.slices, members, self.buddies, hosts)
+        settled = plan_round(found, members, self.buddies, 0, wanted).after
+        fills = plan_round(settled, members, self.buddies, self.most, wanted).fills
         return replace(self, holders=settled.holders, fills=fills)
 
-    def updated(self, members: Collection[int]) -> Placement:
+    def updated(self, members: Collection[int], hosts: Hosts = ALL_HERE) -> Placement:
         """The placement with which an update is made: with the first one, everybody who should has a copy."""
         if self.holders is not None:
             return self
-        return replace(self, holders=placed(self.slices, members, self.buddies))
+        return replace(self, holders=wanted_by(self.slices, members, self.buddies, hosts))
 
     def facts(self) -> dict[str, object]:
         """What a newcomer needs to know."""
@@ -89,6 +100,25 @@ class Placement:
             holders=tuple(tuple(ranks) for ranks in holders) if isinstance(holders, Iterable) else None,
             fills=tuple(Fill(*fill) for fill in fills),
         )
+
+
+def wanted_by(slices: int, members: Collection[int], buddies: int, hosts: Hosts) -> tuple[tuple[int, ...], ...]:
+    """Who should hold each slice: those that bid most, as far as they are on different hosts."""
+    if len({hosts.get(rank) for rank in members}) < 2:
+        return placed(slices, members, buddies)
+    most = MOST_SHARE * slices * min(buddies + 1, len(members)) / len(members)
+    held: Counter[int] = Counter()
+    found = []
+    for line in in_line(slices, members):
+        before: Counter[str | None] = Counter()
+        turns = {}
+        for rank in line:
+            turns[rank] = before[hosts.get(rank)]
+            before[hosts.get(rank)] += 1
+        apart = sorted(line, key=lambda rank: (held[rank] >= most, turns[rank]))  # stable: the highest bid first
+        found.append(tuple(apart[: buddies + 1]))
+        held.update(found[-1])
+    return tuple(found)
 
 
 def _of(rank: int, had: list[set[int]]) -> frozenset[int]:

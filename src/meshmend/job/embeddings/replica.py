@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from meshmend.errors import JobError, NotFinite
+from meshmend.errors import NotFinite
 from meshmend.job.config import JobConfig
 from meshmend.job.embeddings.holder import TableHolder
 from meshmend.job.embeddings.message import Laned, RowAccumulator, RowLayout
@@ -31,6 +31,7 @@ class TableReplica(Replica):
         ledger: StepLedger, *, compared: bool,
     ) -> None:  # fmt: skip
         super().__init__(framework, config, compared=compared)
+        framework.paired = True
         self.holder, self._session, self._ledger = holder, session, ledger
         self._single = -1
         """How many slices had one copy alone after the last sum; -1 before the first."""
@@ -55,19 +56,20 @@ class TableReplica(Replica):
                 lane = lanes.send(tree)
             except StopIteration as end:
                 return end.value
-            tree = [_laned(lane, (yield lane).pop())]
+            own, rows = (yield lane).pop()
+            tree = [Laned(lane, own, *rows)]
 
     def accumulator(self, tree: Any, turn: int = 0) -> Accumulator:
         """What adds up lanes like this one; made with the first."""
         inner = super().accumulator(tree.tree, turn)
         if self._rows is None:
-            shape, placement = self.holder.shape, self.holder.placement
+            shape, placement, contacts = self.holder.shape, self.holder.placement, self.holder.contacts
             layout = RowLayout(
                 inner.reduction.size, self._config.lanes.lanes, len(tree.rows), shape.width, shape.slices,
-                placement.buddies + 1, inner.reduction.dtype == np.int32,
+                placement.buddies + 1, inner.reduction.dtype == np.int32, 0 if contacts is None else contacts.ranks,
             )  # fmt: skip
             self._rows = RowAccumulator(inner, layout)
-            self._rows.digests = self.holder.said()
+            self._rows.digests, self._rows.contacts = self.holder.said(), contacts
         return self._rows
 
     def finish(self, total: Any, step: int, turn: int = 0) -> Any | None:
@@ -76,6 +78,8 @@ class TableReplica(Replica):
         layout, members = self._rows.row_layout, self._session.account.digests
         if self.holder.placement.holders is not None:
             self.holder.compare(layout.said(total))
+        if self.holder.contacts is not None:
+            self.holder.contacts.heard(layout.introduced(total))
         self.holder.after(members, self._session.joined)
         self._count_copies()
         found = self._rows.finish(total, step, check=self._config.nonfinite is not NonFinite.PASS)
@@ -122,9 +126,10 @@ class TableReplica(Replica):
         """All but the tables, of which a newcomer takes slices from several."""
         del on_device
         placement = self.holder.placement.facts()
+        contacts = None if self.holder.contacts is None else self.holder.contacts.facts()
         about = {
             "step": step, "grid": self.grid.tolist(), "pending": pending, "placement": placement,
-            "files": self.holder.files(),
+            "files": self.holder.files(), "contacts": contacts,
         }  # fmt: skip
         return encode(self.framework.leaves(), None, messages=session.room.format(), **about)
 
@@ -134,16 +139,7 @@ class TableReplica(Replica):
         self.framework.adopt(leaves)
         self.restore(about["grid"])
         self.holder.adopt(self.holder.placement.known(about["placement"]), about["step"], about["files"])
+        if self.holder.contacts is not None:
+            self.holder.contacts.adopt(about["contacts"])
         session.room.adopt(*about["messages"])
         return about["step"], about["pending"]
-
-
-def _laned(lane: int, given: Any) -> Laned:
-    try:
-        tree, (rows, gradients) = given
-    except (TypeError, ValueError):
-        raise JobError(
-            f"the function given to job.sum returned a {type(given).__name__}; in a job with tables, return a pair: "
-            "what is to be summed, and tables.gradient(ids, values)"
-        ) from None
-    return Laned(lane, tree, rows, gradients)

@@ -88,6 +88,11 @@ class TableCheckpoints(Checkpoints):
             drop_unnamed(self._folder, step)
         return made
 
+    def close(self) -> None:
+        """The job is over: nobody reads rows from here any more."""
+        super().close()
+        self._holder.close()
+
     def done(self, step: int) -> None:
         """There is a checkpoint of this step."""
         self.names, self.written = {}, step

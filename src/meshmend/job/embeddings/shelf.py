@@ -57,6 +57,13 @@ class Copy:
         """Of the memory of its rank."""
         return int(self.words[1])
 
+    def read(self, version: int, places: Ids | slice) -> Floats | None:
+        """These rows as they are before a step; None where they are not like that, or change meanwhile."""
+        if self.version != version:
+            return None
+        found = np.array(self.rows[places])
+        return found if self.version == version else None
+
 
 class Shelf:
     """The copies that this worker has; in its own memory where it is alone."""
@@ -88,6 +95,11 @@ class Shelf:
             os.replace(self._files.path(f"{suffix}.new"), self._files.path(suffix))
         self.copies[number] = copy
 
+    def read(self, number: int, version: int, places: Ids | slice) -> Floats | None:
+        """These rows of a slice as they are before a step, for other hosts; None where they are not here like that."""
+        copy = self.copies.get(number)
+        return None if copy is None else copy.read(version, places)
+
     def keep(self, slices: frozenset[int]) -> None:
         """Drop all others."""
         for number in self.copies.keys() - slices:
@@ -104,24 +116,21 @@ class OtherShelves:
         self._segments: dict[int, Segment] = {}
         self._copies: dict[tuple[int, int], Copy] = {}
 
-    def look(self, ranks: set[int]) -> dict[int, Segment]:
-        """The memory of those of these ranks whose workers are alive."""
-        found = {}
-        for rank in ranks:
-            one = self._segments.get(rank)
-            if one is None or one.agent.worker.exiting:
-                self._forget(rank)
-                try:
-                    one = open_to_read(self._run, rank)
-                except (JobError, OSError):
-                    continue  # it is dead, and its memory is gone
-                if one.agent.worker.exiting:
-                    continue
-                self._segments[rank] = one
-            found[rank] = one
-        return found
+    def look(self, rank: int) -> Segment | None:
+        """The memory of a rank whose worker is alive."""
+        one = self._segments.get(rank)
+        if one is None or one.agent.worker.exiting:
+            self._forget(rank)
+            try:
+                one = open_to_read(self._run, rank)
+            except (JobError, OSError):
+                return None  # it is dead, and its memory is gone
+            if one.agent.worker.exiting:
+                return None
+            self._segments[rank] = one
+        return one
 
-    def read(self, segment: Segment, number: int, version: int, rows: Ids | slice) -> Floats | None:
+    def read(self, segment: Segment, number: int, version: int, places: Ids | slice) -> Floats | None:
         """These rows of a slice as they are before a step; None where that rank does not have them."""
         key = segment.rank, number
         copy = self._copies.get(key)
@@ -131,10 +140,7 @@ class OtherShelves:
             if copy is None:
                 return None
             self._copies[key] = copy
-        if copy.version != version:
-            return None
-        found = np.array(copy.rows[rows])
-        return found if copy.version == version else None
+        return copy.read(version, places)
 
     def _mapped(self, segment: Segment, number: int) -> Copy | None:
         try:

@@ -28,6 +28,7 @@ from meshmend.errors import JobError
 from meshmend.job.embeddings.holder import TableHolder
 from meshmend.job.embeddings.optimizers import RowOptimizer
 from meshmend.job.embeddings.shape import Floats, Ids, Shape
+from meshmend.job.frameworks.choose import array_of, as_given
 
 
 class EmbeddingTables:
@@ -57,20 +58,21 @@ class EmbeddingTables:
         self.may_read: Callable[[], None] = lambda: None
         """Refuses to read between a sum and its commit."""
 
-    def rows(self, ids: Any) -> Floats:
+    def rows(self, ids: Any) -> Any:
         """The rows of these ids, which have one column for each table: an array of one more axis, the width.
 
-        To be called in the function of `job.sum` or `job.evaluate`.
+        To be called in the function of `job.sum` or `job.evaluate`. For ids that are a tensor of PyTorch, the rows are
+        one too, on their device; after `backward`, its `.grad` is what `gradient` wants.
         """
         if self.holder is None:
             raise JobError("tables.rows was called before job.share(…, tables=tables)")
         self.may_read()
-        wanted = self.shape.numbers(ids)
-        return self.holder.rows(wanted.reshape(-1)).reshape(*wanted.shape, self.shape.width)
+        wanted = self.shape.numbers(array_of(ids))
+        return as_given(self.holder.rows(wanted.reshape(-1)).reshape(*wanted.shape, self.shape.width), ids)
 
     def gradient(self, ids: Any, values: Any) -> tuple[Ids, Floats]:
         """The gradients of the rows of these ids, for a lane to return; an id may occur more than once."""
-        rows, found = self.shape.numbers(ids), np.asarray(values)
+        rows, found = self.shape.numbers(array_of(ids)), array_of(values)
         if found.shape != (*rows.shape, self.shape.width) or found.dtype != np.float32:
             raise JobError(
                 f"got gradients of shape {found.shape} and type {found.dtype} for ids of shape {rows.shape}: give "

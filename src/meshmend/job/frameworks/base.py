@@ -75,6 +75,8 @@ class Framework(ABC):
 
     device = ""
     """Where the state is, in words, if that is not the host's memory."""
+    paired = False
+    """Whether a lane returns a pair, of which the second goes its own way (gradients of embedding rows)."""
 
     @property
     @abstractmethod
@@ -156,7 +158,15 @@ class Framework(ABC):
     def lane(self, work: Callable[[], Any], key: Key) -> Any:
         """One lane from begin to end."""
         self.begin(key)
-        return self.end(work())
+        found = work()
+        if not self.paired:
+            return self.end(found)
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise JobError(
+                f"the function given to job.sum returned a {type(found).__name__}; in a job with tables, return a "
+                "pair: what is to be summed, and tables.gradient(ids, values)"
+            )
+        return self.end(found[0]), found[1]
 
     def take(self, total: Any, lanes: int, *, mean: bool = False) -> Any:
         """Put the sums, or the means over lanes, where the objects want them; returns what `job.sum` returns."""

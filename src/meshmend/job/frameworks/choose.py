@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from meshmend.base.env import state_place
 from meshmend.errors import JobError
 from meshmend.job.frameworks.arrays import TreeState
@@ -69,6 +72,18 @@ def _tree_state(tree: Any) -> Framework:
 def stays_on(device: str) -> bool:
     """Whether a state on such a device stays there: by default if it is an accelerator."""
     return bool(device) and state_place() != "host" and (device != "cpu" or state_place() == "device")
+
+
+def array_of(value: Any) -> Any:
+    """An array as numpy has it: of a tensor of PyTorch too, wherever that is."""
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+
+
+def as_given(array: npt.NDArray[Any], like: Any) -> Any:
+    """An array as the script works with them: where it gave a tensor of PyTorch, one that collects a gradient."""
+    if "torch" in sys.modules and isinstance(like, sys.modules["torch"].Tensor):
+        return sys.modules["torch"].from_numpy(array).to(like.device).requires_grad_()
+    return array
 
 
 def source_of(data: Any) -> Any:

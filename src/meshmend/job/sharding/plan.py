@@ -9,7 +9,7 @@ dropped when all that should hold the slice do.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from meshmend.job.sharding.placement import in_line
@@ -79,10 +79,16 @@ class RoundPlan:
         return tuple(fill for fill in self.fills if fill.target == rank)
 
 
-def plan_round(holdings: Holdings, ranks: Collection[int], buddies: int, most: int = FILLS) -> RoundPlan:
-    """The plan of a round over these members; each receives at most `most` slices, and gives as many."""
+def plan_round(
+    holdings: Holdings, ranks: Collection[int], buddies: int, most: int = FILLS,
+    wanted: Sequence[tuple[int, ...]] | None = None,
+) -> RoundPlan:  # fmt: skip
+    """The plan of a round over these members; each receives at most `most` slices, and gives as many.
+
+    `wanted` is who should hold each slice, if that is not who bids most.
+    """
     lines = in_line(len(holdings.holders), ranks)
-    wanted = [line[: buddies + 1] for line in lines]
+    wanted = wanted or [line[: buddies + 1] for line in lines]
     fills = _fills(holdings, wanted, most)
     more: dict[int, set[int]] = {}
     for fill in fills:

@@ -146,6 +146,16 @@ class SliceCheckpoints(Checkpoints):
             time.sleep(SLICES_POLL)
         return True
 
+    def found(self, step: int) -> bool:
+        """Whether there is a checkpoint of this step, which all began to write: the last of them writes the index."""
+        self.close()
+        until = time.monotonic() + SLICES_WAIT
+        while not path_of(self._folder, step).exists():
+            if time.monotonic() > until:
+                return False
+            time.sleep(SLICES_POLL)
+        return True
+
     def close(self) -> None:
         """Wait until what is being written has been."""
         if self._thread is not None:

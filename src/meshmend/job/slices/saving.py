@@ -64,7 +64,11 @@ class SliceSaver(Saver):
 
     def now(self, name: str = "", metrics: Mapping[str, float] | None = None) -> bool:
         """Write this worker's slices, and wait for the others'; whether there is a checkpoint."""
-        return self.settled() and super().now(name, metrics)
+        if self.settled():
+            return super().now(name, metrics)
+        # They have been updated for a step that nobody will finish: what all have written of the last commit counts.
+        found = self._state()
+        return not name and found is not None and self.slices.written == found[1] and self.slices.found(found[1])
 
     def begin(self) -> None:
         """Write this worker's slices of the last committed state in the background, as all workers do.
