@@ -148,8 +148,12 @@ ON_CPU = {
     "the sum\nwould be a smaller part of a step.",
 }
 ON_CARD = {
-    "same": "Sums are exact, so all runs should end with the bits of the undisturbed one.",
-    "machine": "All workers share one {card} and {cores} cores. A lane is 32 images or 16 texts, in float32.",
+    "same": "Sums are exact, so all runs should end with the bits of the undisturbed one. No two runs of GoogLeNet do: "
+    "its\nauxiliary heads have a pooling (`AdaptiveAvgPool2d`) whose gradient is not deterministic on a card, as "
+    "PyTorch's\ndocumentation says.",
+    "machine": "In the manner of Reinit and with checkpoints, PyTorch has to come up on the card again, which is 8 to "
+    "10 of the\nseconds. All workers share one {card} and {cores} cores, beside {beside}.\nA lane is 32 images or 16 "
+    "texts, in float32.",
 }
 MACHINE = """
 {machine} Each row is one run. The optimizer is SGD with momentum, without it for BERT-large.
@@ -186,7 +190,8 @@ def page(found: dict[str, dict[str, Any]], about: dict[str, Any]) -> str:
         whole = ways["undisturbed"]
         for way in [way for way in ways if way in NAMES]:
             row = ways[way]
-            same = "the same bits" if row["digest"] == whole["digest"] else f"{row['loss'] - whole['loss']:+.1e}"
+            other = f"other bits, {row['loss'] - whole['loss']:+.1e}" if row["loss"] != whole["loss"] else "other bits"
+            same = "the same bits" if row["digest"] == whole["digest"] else other
             text += f"| {TITLES[name]}, {NAMES[way]} | {row['loss']:.4f} | {same} |\n"
     text += MACHINE.format(machine=words["machine"].format(**about))
     return text + (HOLES + f"```text\n{TWINS.read_text()}```\n" if TWINS.exists() else "")
@@ -226,7 +231,9 @@ def main() -> None:
                 row = measured(run(name, way, Path(folder), chosen.device), steps_of(name, chosen.device)[1])
             kept["networks"].setdefault(name, {})[way] = row
             card = torch.cuda.get_device_name() if chosen.device == "cuda" else None
-            kept["about"] = {"cores": os.cpu_count(), "load": os.getloadavg()[2], "card": card}
+            kept["about"] = {
+                "cores": os.cpu_count(), "load": os.getloadavg()[2], "card": card, "beside": "nothing else",
+            }  # fmt: skip
             MEASURED.write_text(json.dumps(kept, indent=1) + "\n")
             print(f"{name} {way}: step {row['step']:.2f} s, in all {row['total']}, loss {row['loss']:.4f}", flush=True)
     ordered = {name: kept["networks"][name] for name in NETWORKS if name in kept["networks"]}

@@ -4,6 +4,11 @@ Why nothing is lost: completing round r needs every member's part, so two member
 A member that holds the total of the latest round sends it to the members that lack it. Parts are kept until the total
 of their round has arrived, and a lane that no survivor is responsible for goes to the survivor with the fewest.
 
+A member whose courier died may have the total of a round that the others then made again, from the same lanes in other
+hands. If a new world takes its worker in before the launcher knows, two totals of one round would be recorded. So
+records say which group made a member's last total, and in which group it was last: a member that was in no group as
+late as the one that made the latest total was left out of it, and ends.
+
 Newcomers join between two steps. A step may have several sums, each a round, and only a worker's script knows with its
 next call whether the last round ended a step. So a member is asked for its state; if its worker turns out to be within
 a step, the others continue without the newcomers, and all agree again after the next round.

@@ -23,7 +23,7 @@ from meshmend.job.shm.records import AgentRecord, ChaosRecord, CourierRecord, Wo
 from meshmend.job.shm.words import Record
 
 MAGIC = int.from_bytes(b"meshmend", "little")
-FORMAT = 12
+FORMAT = 13
 WORD = 8
 LINE = 8
 """Words in a cache line."""

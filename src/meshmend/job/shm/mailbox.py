@@ -12,6 +12,7 @@ A round. `n` is the number of the question; each line is one write, and the writ
       yes: sums the parts of all members
       the total, into its buffer
       even_where or odd_where: where it is
+      even_made or odd_made: the round and the group that made it
       done_world, done_shrink
     ● done = round  ──────────── ring ────────► reads the epoch and the total
       assigned (a mailbox too): the lanes of the next round
