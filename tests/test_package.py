@@ -132,7 +132,7 @@ LAW: dict[str, list[str]] = {
     "mesh/exports": ["chakra", "msccl", "mscclpp"],
     "mesh/drawing": ["text", "marks", "isometric", "svg"],
     "base": [
-        "status", "clocks", "signatures", "units", "env", "processes", "watchdog", "waiting", "sockets",
+        "status", "clocks", "signatures", "units", "env", "processes", "watchdog", "waiting", "sockets", "proofs",
         "private_network", "log_files", "regular_files", "whole_files", "schema", "mapped", "kernels", "cuda",
         "registry", "terminal", "marked_lines", "theme",
     ],

@@ -20,6 +20,7 @@ import pytest
 from meshmend.base import processes
 from meshmend.base.clocks import REPAIR
 from meshmend.base.processes import EXITING, Doing, Identity, is_alive
+from meshmend.base.proofs import new_secret
 from meshmend.base.status import DONE, HALTED, KILLED
 from meshmend.job import worker as worker_module
 from meshmend.job.shm import create_as_agent, leave, open_as_courier, open_as_worker, ranks_of, world_folder
@@ -33,7 +34,6 @@ from meshmend.run.agent.agent import Agent
 from meshmend.run.agent.local_worker import LocalWorker
 from meshmend.run.agent.messages import VERSION, Hello, Notice, Report, pack, unpack, unpack_command
 from meshmend.run.hosts.remote import Remote
-from meshmend.run.secret import new_secret
 from meshmend.run.supervisor.observations import MOVES, PAUSES, STOPPED, Cause, CourierState, RankSeen, WorkerError
 from meshmend.telemetry import Epoch
 from tests.processes import DEADLINE, wait_for

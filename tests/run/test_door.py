@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshmend.base.proofs import NUMBER, SIZE, new_number, proof
 from meshmend.errors import JobError
 from meshmend.run.clusters.hosts import HERE, Host
 from meshmend.run.door import NAME, NOTE, Door, announce
@@ -26,7 +27,7 @@ from meshmend.run.hosts.newcomers import NewHosts, own_address, refusal
 from meshmend.run.hosts.pool import Pool
 from meshmend.run.hosts.remote import Remote
 from meshmend.run.news import News
-from meshmend.run.secret import NEW_HOST, NUMBER, SIZE, new_number, proof
+from meshmend.run.secret import NEW_HOST
 from meshmend.run.spec import RunSpec
 from tests.processes import DEADLINE, wait_for
 

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meshmend.base.proofs import new_secret
 from meshmend.errors import FormatError
 from meshmend.job.shm import leave, ranks_of
 from meshmend.run.agent import messages
@@ -32,7 +33,6 @@ from meshmend.run.agent.messages import (
     unpack_command,
 )
 from meshmend.run.hosts.remote import Remote
-from meshmend.run.secret import new_secret
 from meshmend.run.supervisor.observations import Cause, RankSeen, WorkerError
 from meshmend.telemetry import Epoch
 from tests.processes import wait_for

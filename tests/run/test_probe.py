@@ -10,10 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from meshmend.base.proofs import NUMBER, SIZE, new_number, new_secret, proof, proves
 from meshmend.run import probe
 from meshmend.run.listener import MOST
 from meshmend.run.probe import Probe, ProbeListener
-from meshmend.run.secret import AGENT, LAUNCHER, NUMBER, SIZE, new_number, new_secret, proof, proves
+from meshmend.run.secret import AGENT, LAUNCHER
 
 SECRET = new_secret()
 WAIT = 60.0

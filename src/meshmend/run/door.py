@@ -24,11 +24,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from meshmend.base.clocks import PROBE_SILENCE
+from meshmend.base.proofs import NUMBER, SIZE, new_number, new_secret, proof, proves
 from meshmend.base.schema import checked, loads
 from meshmend.errors import FormatError, JobError
 from meshmend.run.clusters.hosts import Host, parse_hosts
 from meshmend.run.listener import Listener, receive
-from meshmend.run.secret import LAUNCHER, NEW_HOST, NUMBER, SIZE, new_number, new_secret, proof, proves
+from meshmend.run.secret import LAUNCHER, NEW_HOST
 
 NOTE = "door.json"
 NAME, REASON = 256, 512

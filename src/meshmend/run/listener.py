@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from meshmend.base.clocks import ACCEPT_RETRY, ANSWER_POLL, PROBE_SILENCE
-from meshmend.run.secret import new_number
+from meshmend.base.proofs import new_number
 
 MOST = 64
 """How many connections are kept; a new one replaces the oldest."""

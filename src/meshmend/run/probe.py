@@ -18,8 +18,9 @@ import threading
 import time
 
 from meshmend.base.clocks import PROBE_REROUTE, PROBE_SILENCE
+from meshmend.base.proofs import NUMBER, SIZE, new_number, proof, proves
 from meshmend.run.listener import Listener, receive
-from meshmend.run.secret import AGENT, LAUNCHER, NUMBER, SIZE, new_number, proof, proves
+from meshmend.run.secret import AGENT, LAUNCHER
 
 
 class Imposter(OSError):

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 import meshmend as mm
 from meshmend.base.env import Settings
+from meshmend.base.proofs import NUMBER
 from meshmend.job.embeddings import holder as holder_module
 from meshmend.job.embeddings import others as others_module
 from meshmend.job.embeddings import spreading
-from meshmend.job.embeddings.contacts import ASKS, HOLDS, NONCE, Contact, Contacts
+from meshmend.job.embeddings.contacts import ASKS, HOLDS, Contact, Contacts
 from meshmend.job.embeddings.holder import TableHolder
 from meshmend.job.embeddings.others import Found, SeveralHosts, Standing
 from meshmend.job.embeddings.placement import Placement
@@ -170,7 +171,7 @@ def test_who_does_not_know_the_key_reads_nothing(port: RowsPort) -> None:
     stranger = replace(port.contact, key=bytes(16))
     assert asked_of(stranger) == ({}, Standing.GONE)
     with socket.create_connection((AWAY, port.contact.port)) as line:
-        number = line.recv(NONCE, socket.MSG_WAITALL)
+        number = line.recv(NUMBER, socket.MSG_WAITALL)
         line.sendall(number + port.contact.proof(HOLDS, number + number))  # the proof of the other side
         assert line.recv(1) == b""
     assert len(asked_of(port.contact)[0]) == 1
@@ -181,9 +182,9 @@ def test_a_port_that_does_not_know_the_key_is_not_believed() -> None:
         contact = Contact(AWAY, server.getsockname()[1])
 
         def lie(line: socket.socket) -> None:
-            line.sendall(bytes(NONCE))
-            said = line.recv(NONCE + 32, socket.MSG_WAITALL)
-            line.sendall(contact.proof(ASKS, bytes(NONCE) + said[:NONCE]))
+            line.sendall(bytes(NUMBER))
+            said = line.recv(NUMBER + 32, socket.MSG_WAITALL)
+            line.sendall(contact.proof(ASKS, bytes(NUMBER) + said[:NUMBER]))
             line.close()
 
         thread = threading.Thread(target=lambda: lie(server.accept()[0]))

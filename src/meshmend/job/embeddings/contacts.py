@@ -6,22 +6,18 @@ all that took part in it; a newcomer is told with the state. Nobody else learns 
 
 from __future__ import annotations
 
-import hmac
-import secrets
 import socket
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from hashlib import blake2b
 
 import numpy as np
 
+from meshmend.base.proofs import new_secret, proof, proves
 from meshmend.job.embeddings.shape import Ids
 
 KEY = 16
-PROOF = 32
-NONCE = 16
-"""Bytes of each."""
+"""Bytes of a key."""
 FORMAT = struct.Struct(f"!4sH{KEY}s")
 PIECES = FORMAT.size // 2
 """Numbers of 16 bits that a contact has."""
@@ -36,7 +32,7 @@ class Contact:
     address: str
     """Of IPv4."""
     port: int
-    key: bytes = field(repr=False, default_factory=lambda: secrets.token_bytes(KEY))
+    key: bytes = field(repr=False, default_factory=lambda: new_secret(KEY))
 
     def pieces(self) -> Ids:
         """As numbers of 16 bits."""
@@ -51,11 +47,11 @@ class Contact:
 
     def proof(self, who: bytes, numbers: bytes) -> bytes:
         """What only somebody who knows the key can say; `numbers` are used once, and both sides make one."""
-        return blake2b(numbers, key=self.key, person=who, digest_size=PROOF).digest()
+        return proof(self.key, who, numbers)
 
     def proves(self, said: bytes, who: bytes, numbers: bytes) -> bool:
         """Whether that side has said it."""
-        return hmac.compare_digest(said, self.proof(who, numbers))
+        return proves(said, self.key, who, numbers)
 
 
 @dataclass

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-import secrets
 import socket
 import threading
 import time
 from collections.abc import Callable
 
 from meshmend.base.clocks import ACCEPT_RETRY, ROWS_ANSWER
+from meshmend.base.proofs import NUMBER, SIZE, new_number
 from meshmend.errors import JobError
-from meshmend.job.embeddings.contacts import ASKS, HOLDS, NONCE, PROOF, Contact
+from meshmend.job.embeddings.contacts import ASKS, HOLDS, Contact
 from meshmend.job.embeddings.requests import Copies, answer, asked, receiver
 from meshmend.job.embeddings.shape import Ids
 
@@ -90,12 +90,12 @@ class RowsPort:
             line.sendall(answer(self._copies, version, wanted, self._version))
 
     def _knows(self, line: socket.socket) -> bool:
-        number = secrets.token_bytes(NONCE)
+        number = new_number()
         line.settimeout(ROWS_ANSWER)
         line.sendall(number)
-        said = receiver(line, time.monotonic() + ROWS_ANSWER)(NONCE + PROOF)
-        numbers = number + said[:NONCE]
-        if not self.contact.proves(said[NONCE:], ASKS, numbers):
+        said = receiver(line, time.monotonic() + ROWS_ANSWER)(NUMBER + SIZE)
+        numbers = number + said[:NUMBER]
+        if not self.contact.proves(said[NUMBER:], ASKS, numbers):
             return False
         line.sendall(self.contact.proof(HOLDS, numbers))
         return True
@@ -126,10 +126,10 @@ def connect(contact: Contact) -> socket.socket:
     try:
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         receive = receiver(line, until)
-        own = secrets.token_bytes(NONCE)
-        numbers = receive(NONCE) + own
+        own = new_number()
+        numbers = receive(NUMBER) + own
         line.sendall(own + contact.proof(ASKS, numbers))
-        if not contact.proves(receive(PROOF), HOLDS, numbers):
+        if not contact.proves(receive(SIZE), HOLDS, numbers):
             raise ConnectionError("another process answers there")
     except BaseException:
         line.close()

@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Annotated, Any, ClassVar
 
+from meshmend.base.proofs import SIZE
 from meshmend.base.schema import Rule, checked, loads, wrong
 from meshmend.errors import FormatError
-from meshmend.run.secret import SIZE
 from meshmend.run.supervisor.observations import Cause, RankSeen
 from meshmend.telemetry.epoch import FIRST, Epoch
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from meshmend.base.clocks import AGENT_POLL, HOST_FIRST, HOST_REJOIN, HOST_RETRY
+from meshmend.base.proofs import new_secret
 from meshmend.base.sockets import address_towards, common_network
 from meshmend.errors import JobError
 from meshmend.run.agent.agent import Agent
@@ -14,7 +15,6 @@ from meshmend.run.agent.messages import Command, Remove
 from meshmend.run.clusters.hosts import Host
 from meshmend.run.hosts.remote import NoAgent, Remote
 from meshmend.run.probe import Probe
-from meshmend.run.secret import new_secret
 from meshmend.run.spec import RunSpec
 from meshmend.run.supervisor.observations import ChangedHost, HostChange
 from meshmend.telemetry.epoch import FIRST, Epoch
