@@ -23,10 +23,12 @@ than usual the steps took in which it got the state and began (`--model bert --j
 from __future__ import annotations
 
 import argparse
+import atexit
 import cProfile
 import json
 import os
 import pstats
+import shutil
 import statistics
 import subprocess
 import sys
@@ -167,6 +169,7 @@ def measured(
 ) -> Any:
     """Milliseconds of a step; where a worker joins, the folder with the times of all steps."""
     folder = Path(tempfile.mkdtemp(prefix="meshmend-gpu-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # whoever called looks into it
     environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     script = [__file__, "--child", kind, "--framework", framework, "--count", str(workers), "--out", str(folder)]
     script += words
