@@ -13,7 +13,7 @@ import pytest
 
 from meshmend.run.world.mpirun import ON_HOSTS, OPTIONS, mpirun
 
-DEADLINE = 120.0
+DEADLINE = 300.0
 """Seconds that nothing takes, however busy the machine is: what takes longer is broken."""
 
 

@@ -90,7 +90,7 @@ def test_segments_of_an_mpi_without_mpirun_are_named_and_removed() -> None:
     """It leaves them also when it ends well."""
     watch = Watch()
     with watch.marking():
-        subprocess.run([sys.executable, "-c", "from mpi4py import MPI"], check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", "from mpi4py import MPI"], check=True, timeout=300)
     said = watch.remains(patience=0)
     assert len(said) == 1 and "sm_segment." in said[0] and not watch.segments.exists()
     assert watch.remains() == []

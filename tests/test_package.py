@@ -288,7 +288,7 @@ def test_pure_folders_know_no_clock_process_or_file(folder: str) -> None:
 
 def test_import_is_light() -> None:
     code = "import sys, meshmend, meshmend.cli; print(*sorted(m for m in sys.modules if '.' not in m))"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     assert not {"jax", "torch", "mpi4py", "numba", "scipy", "rustworkx", "matplotlib"} & set(loaded.stdout.split())
 
 
@@ -307,7 +307,7 @@ with mm.Job(np.ones((8, 4), np.float32), batch=8, lanes=4, reduction="exact") as
 assert w.tolist() == [16] * 4, w
 print(*sys.modules)
 """
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     names = set(loaded.stdout.split())
     assert not {"numba", "meshmend.simulator", "meshmend.testbed"} & names and "meshmend.run.launcher" in names
 
@@ -321,7 +321,7 @@ with mm.Job(np.ones((8, 4), np.float32), batch=8, lanes=4) as job:
     job.share(np.zeros(4, np.float32))
     print(*sys.modules)
 """
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     unused = ("meshmend.job.sharding", "meshmend.job.slices", "meshmend.job.embeddings", "importlib.metadata")
     assert [name for name in loaded.stdout.split() if name.startswith(unused)] == []
 
@@ -334,7 +334,7 @@ mpi4py.rc.initialize = False
 import meshmend.job.courier.__main__, meshmend.job.courier.courier
 print(*sys.modules)
 """
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     names = set(loaded.stdout.split())
     assert not {"meshmend.mesh", "meshmend.simulator", "meshmend.job.job", "meshmend.job.training"} & names
     assert not {"numba", "importlib.metadata", "concurrent.futures"} & names
@@ -352,7 +352,7 @@ sys.modules["meshmend.job.signals"] = types.SimpleNamespace(ignore_stops=first)
 main(None)
 """
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "7"}
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env=environment)
     assert ran.stdout.split() == ["False", "1"], ran.stderr
 
 
@@ -366,7 +366,7 @@ try:
 except mm.MissingLibrary as error:
     print(isinstance(error, ImportError), isinstance(error, mm.MeshmendError), "meshmend[{name}]" in str(error))
 """
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert ran.stdout.split() == ["True"] * 3, ran.stderr
 
 

@@ -62,7 +62,7 @@ def test_a_run_a_page_and_a_report_from_an_installed_wheel(wheel: Path, tmp_path
         return done.stdout
 
     where = subprocess.run([str(python), "-c", "import meshmend; print(meshmend.__file__)"], cwd=tmp_path, env=env,
-                           capture_output=True, text=True, check=True, timeout=60)  # fmt: skip
+                           capture_output=True, text=True, check=True, timeout=300)  # fmt: skip
     assert where.stdout.strip().startswith(str(own))
     try:
         assert "weights" in meshmend("run", "-n", "2", "--name", name, str(SCRIPT))

@@ -88,4 +88,4 @@ assert found[0] == 1 and found[PAGE] == 2
 def test_a_child_has_nothing_of_it_and_unmaps_nothing(tmp_path: Path) -> None:
     """The processes that load data may live long, and would keep the memory of the dead."""
     os.close(made(tmp_path / "one", 2, 1))
-    subprocess.run([sys.executable, "-c", FORKS, str(tmp_path / "one")], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", FORKS, str(tmp_path / "one")], check=True, timeout=300)

@@ -57,7 +57,7 @@ def start(*words: str, folder: Path, **env: str) -> Ran:
         env={**os.environ, "COLUMNS": "160", **env},
         capture_output=True,
         encoding="utf-8",
-        timeout=120,
+        timeout=300,
     )
     return Ran(done.returncode, done.stdout, done.stderr)
 
@@ -456,6 +456,6 @@ def test_modules_of_the_working_directory_are_not_run(tmp_path: Path, monkeypatc
         (tmp_path / f"{name}.py").write_text(f"open('{name} was run', 'w').close()\n")
     for name, command in commands.items():
         words = [*command, "run", "-n", "1", "no-such-script.py"]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
         assert [*tmp_path.glob("* was run")] == [], name
         assert done.returncode == 2 and "no-such-script.py" in done.stderr, (name, done)

@@ -412,7 +412,7 @@ def test_a_module_is_run_as_python_does(specs: list[tuple[str, RunSpec]], folder
     (folder / "package" / "train.py").write_text(text)
     assert main("-n 2 -m package.train --epochs 3") == 0
     words = specs[0][1].script
-    ran = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=300)
     assert ran.stdout == f"__main__ neighbour ['--epochs', '3'] {folder} package.train\n", ran.stderr
 
 

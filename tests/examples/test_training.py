@@ -43,7 +43,7 @@ def script(name: str) -> list[object]:
 
 def alone(name: str, folder: Path, *words: str) -> str:
     command = [sys.executable, *([str(FOLDER / f"{name}.py"), *words] if words else map(str, script(name)))]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=120).stdout
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=300).stdout
 
 
 def test_all_are_here_and_short() -> None:

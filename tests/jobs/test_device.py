@@ -19,7 +19,7 @@ SPARE = ["--on-failure", "spare", "-n", "2", "--spares", "1"]
 
 def alone(script: Path, *options: str) -> str:
     """The weights of one worker that keeps everything on its host."""
-    done = subprocess.run([sys.executable, str(script), *options], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, str(script), *options], capture_output=True, text=True, timeout=300)
     return re.findall(r"weights (\w+) after", done.stdout)[0]
 
 

@@ -102,7 +102,7 @@ def test_float_sums_have_the_bits_of_the_host_s(job: Job, wire: str, monkeypatch
 def test_frameworks_that_keep_their_sums_on_a_device(job: Job, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MESHMEND_STATE", "device")
     script = SCRIPT.with_name(name)
-    alone = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=120)
+    alone = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=300)
     job.faults = [kill(1, 6, "add"), kill(0, 9, "take")]
     job.run(*SHRINK, "-n", "3", script=[script])
     assert job.status == 0, job.output
@@ -117,7 +117,7 @@ def test_spares_get_the_state_from_device_memory(job: Job, name: str, monkeypatc
     """Also where the worker that lends it dies in the middle of that."""
     monkeypatch.setenv("MESHMEND_STATE", "device")
     script = SCRIPT.with_name(name)
-    alone = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=120)
+    alone = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=300)
     job.faults = [kill(1, 4, "add"), kill(0, 4, "state")]
     job.start("--on-failure", "spare", "-n", "3", "--spares", "2", script=[script])
     wait_for(lambda: any(one.endswith(f".{LENT}") for one in job.memory()))

@@ -24,7 +24,7 @@ def plain(folder: Path) -> str:
     """Alone, without a cache, each lane read when it is asked for."""
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "cache=none", "ahead=0"],
-        cwd=folder, capture_output=True, text=True, check=True, timeout=120,
+        cwd=folder, capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     return re.findall(r"weights (\w+) after", done.stdout)[0]
 

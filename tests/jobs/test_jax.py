@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).with_name("classifier.py")
 
 
 def test_jax_trees_survive_a_death_without_compiling_again(job: Job) -> None:
-    alone = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, check=True, timeout=120)
+    alone = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, check=True, timeout=300)
     job.faults = [Fault(rank=1, step=6)]
     job.run("--on-failure", "shrink", "-n", "3", script=[SCRIPT])
     assert job.status == 0, job.output

@@ -21,7 +21,7 @@ def kill(rank: int, step: int, point: str = "compute", kind: str = "kill") -> Fa
 
 def alone(*options: str) -> str:
     command = [sys.executable, str(WIDE), *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     return done.stdout.split("weights ")[1].split()[0]
 
 

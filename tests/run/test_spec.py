@@ -199,7 +199,7 @@ RunSpec(run="mine", script=["train.py"], workers=3).claim()
 
 
 def test_a_launcher_that_is_killed_while_it_claims_a_name_does_not_use_it_up() -> None:
-    killed = subprocess.run([sys.executable, "-c", KILLED_WHEN_IT_CLAIMS], timeout=60)
+    killed = subprocess.run([sys.executable, "-c", KILLED_WHEN_IT_CLAIMS], timeout=300)
     assert killed.returncode == -signal.SIGXFSZ
     spec = RunSpec(run="mine", script=["train.py"], workers=3, hosts=[])
     assert spec.claim() and load_spec("mine") == spec

@@ -103,7 +103,7 @@ def run() -> Iterator[str]:
 
 
 def courier(run: str, script: str) -> list[str]:
-    done = subprocess.run([sys.executable, "-c", BEGIN + script, run], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", BEGIN + script, run], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 

@@ -773,7 +773,7 @@ every = (0, 1, 2, 3)
 print(len({read_ahead(every, 0), *(read_ahead(mine, 2) for mine in (every, (1, 2), ()))}))
 """
     root = Path(__file__).parents[3]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=300)
     assert done.stdout.splitlines()[-1:] == ["1"], done.stderr
 
 

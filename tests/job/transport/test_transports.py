@@ -254,5 +254,5 @@ def test_slices_cover_a_stretch_once(begin: int, end: int, members: int) -> None
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_between_processes(tmp_path: Path, ranks: int) -> None:
-    output = run_mpi(ranks, [sys.executable, "-m", "tests.job.transport.mpi_member", str(tmp_path)], tmp_path, 120)
+    output = run_mpi(ranks, [sys.executable, "-m", "tests.job.transport.mpi_member", str(tmp_path)], tmp_path)
     assert len([*tmp_path.glob("*.right")]) == ranks, output

@@ -157,6 +157,6 @@ from meshmend.cli import main
 assert main(["report", {str(folder)!r}, "--out", {str(tmp_path / "report.md")!r}]) == 0
 sys.exit(main(["report", {str(folder)!r}, "--tensorboard", {str(tmp_path)!r}]))
 """
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert ran.returncode == 2 and "run pip install 'meshmend[tensorboard]'" in ran.stderr
     assert "pip install 'meshmend\\[report\\]'" in (tmp_path / "report.md").read_text()

@@ -238,7 +238,7 @@ from meshmend.cli import main
 assert main(["watch", {str(folder)!r}, "--export", {str(tmp_path / "page.html")!r}]) == 0
 sys.exit(main(["watch", {str(folder)!r}]))
 """
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env={**os.environ})
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env={**os.environ})
     assert ran.returncode == 2 and (tmp_path / "page.html").exists()
     assert "meshmend watch needs uvicorn, which is not installed; run pip install 'meshmend[watch]'" in ran.stderr
     assert "Traceback" not in ran.stderr
