@@ -11,8 +11,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from meshmend.job.protocol import NEVER
+from meshmend.job.shm import create_as_agent, open_as_courier
 from meshmend.job.shm.copies import drop_copies, hand_over
 from meshmend.job.shm.files import RankFiles
+from meshmend.job.shm.memory import SharedMemory
 from meshmend.job.shm.records import CourierRecord, WritableCourierRecord
 from meshmend.job.shm.sharded_memory import ShardedMemory, held_in
 
@@ -113,3 +116,20 @@ def test_a_copy_without_room_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="space"):
         files.write_copy(3, pieces())
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_newcomer_says_which_group_made_its_state_and_not_which_one_it_joins(sharded: bool) -> None:
+    """The group that it joins may never make a total; its other members would count as left out of that."""
+    create_as_agent("made", 0)
+    segment = open_as_courier("made", 0)
+    segment.begin_job(1)
+    assert segment.state_made == (NEVER, 0, 0)
+    segment.courier.world, segment.courier.shrink = 4, 2
+    newcomer = ShardedMemory(segment) if sharded else SharedMemory(segment)
+    if isinstance(newcomer, ShardedMemory):
+        newcomer.done, newcomer.met = 6, (6, 3, 1)
+    else:
+        newcomer.complete(6, (3, 1))
+    assert segment.state_made == (6, 3, 1)

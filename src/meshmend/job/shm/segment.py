@@ -68,9 +68,9 @@ class Segment:
     @property
     def state_made(self) -> tuple[int, int, int]:
         """The last round that the state contains, and the world and shrink of the group that made its total."""
-        done = self.courier.done
-        stamp = self.courier.odd_made if done % 2 else self.courier.even_made
-        return stamp if stamp[0] == done else (done, *self.epoch[1:])
+        courier = self.courier
+        made = courier.odd_made if courier.done % 2 else courier.even_made
+        return courier.met if courier.met[0] == courier.done else made
 
     @property
     def in_job(self) -> bool:
