@@ -35,7 +35,6 @@ def main() -> None:
         nonfinite=options.get("nonfinite"),
     ) as job:
         state = job.share({"w": np.zeros(width, np.float32), "step": np.zeros((), np.int32)})
-        done = job.step  # a replacement may come after the last step
         for step in job.steps(int(options.get("steps", 20))):
 
             def gradient(lane: tuple[np.ndarray, np.ndarray], state: dict = state) -> tuple:
