@@ -35,6 +35,7 @@ def main() -> None:
         nonfinite=options.get("nonfinite"),
     ) as job:
         state = job.share({"w": np.zeros(width, np.float32), "step": np.zeros((), np.int32)})
+        done = 0
         for step in job.steps(int(options.get("steps", 20))):
 
             def gradient(lane: tuple[np.ndarray, np.ndarray], state: dict = state) -> tuple:
@@ -55,7 +56,8 @@ def main() -> None:
             done = step + 1
             if step >= 20 and len(job.training.session.account.digests) == crowd:
                 break  # in the same step everywhere: all members know who took part in its sum
-        print(f"weights {hashlib.sha256(state['w'].tobytes()).hexdigest()} after {done}", flush=True)
+        if done:  # a spare may pass through
+            print(f"weights {hashlib.sha256(state['w'].tobytes()).hexdigest()} after {done}", flush=True)
 
 
 if __name__ == "__main__":

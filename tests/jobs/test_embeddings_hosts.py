@@ -7,33 +7,17 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from functools import cache, partial
-from pathlib import Path
+from functools import partial
 
 import pytest
 
 import meshmend as mm
 from meshmend.job.shm.inspect import members
-from meshmend.testbed import why_not
 from tests.jobs.jobs import Job
 from tests.jobs.namespaces import AGENT, Hosts
 from tests.jobs.test_embeddings import SCRIPT, alone, assert_as_alone
 
 pytestmark = pytest.mark.jobs
-
-
-@cache
-def _why_not() -> str:
-    return why_not()
-
-
-@pytest.fixture
-def hosts(tmp_path: Path) -> Iterator[Hosts]:
-    if _why_not():
-        pytest.skip(_why_not())
-    with Hosts(tmp_path, ["a", "b"]) as made:
-        yield made
 
 
 def words(policy: str = "shrink") -> list[str]:

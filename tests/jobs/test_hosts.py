@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from functools import cache, partial
-from pathlib import Path
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -29,7 +28,6 @@ from meshmend.run.supervisor.messages import (
     MpirunLost,
 )
 from meshmend.telemetry import Began, Committed, Opened, Saved, Started, read
-from meshmend.testbed import why_not
 from tests.jobs import distant, stranger
 from tests.jobs.facts import hosts_lost
 from tests.jobs.jobs import SCRIPT, Job, processes, wait_for
@@ -39,19 +37,6 @@ pytestmark = pytest.mark.jobs
 Undisturbed = Callable[..., str]
 STEPS = "steps=300"
 LONG = ["steps=150", "pause=0.02"]
-
-
-@cache
-def _why_not() -> str:
-    return why_not()
-
-
-@pytest.fixture
-def hosts(tmp_path: Path) -> Iterator[Hosts]:
-    if _why_not():
-        pytest.skip(_why_not())
-    with Hosts(tmp_path, ["a", "b"]) as made:
-        yield made
 
 
 @pytest.fixture

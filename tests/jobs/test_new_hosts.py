@@ -17,9 +17,10 @@ from meshmend.run.clusters.hosts import Host
 from meshmend.run.console import sentence, world_reason
 from meshmend.run.spec import load_saved
 from meshmend.run.supervisor.messages import HostAdded, HostLost, Joined
+from tests.jobs.conftest import no_hosts
 from tests.jobs.jobs import DEADLINE, Job
 from tests.jobs.namespaces import Hosts
-from tests.jobs.test_hosts import _why_not, committed, rank, start, started
+from tests.jobs.test_hosts import committed, rank, start, started
 
 pytestmark = pytest.mark.jobs
 Undisturbed = Callable[..., str]
@@ -28,8 +29,8 @@ LONG = ["steps=160", "pause=0.05", "gate=140"]
 
 @pytest.fixture
 def hosts(tmp_path: Path) -> Iterator[Hosts]:
-    if _why_not():
-        pytest.skip(_why_not())
+    if no_hosts():
+        pytest.skip(no_hosts())
     with Hosts(tmp_path, ["a", "b", "c", "d"]) as made:
         yield made
 

@@ -34,7 +34,8 @@ the last bits of a lane may depend on it, and a lane must be the same on every h
 
 NO_THREADS = {"OPENBLAS_NUM_THREADS": "1"}
 """What a courier sets for itself before numpy is loaded, whatever the user's environment says: it multiplies no
-matrices. OpenBLAS would start a thread per core, and each of them spins for a moment before it sleeps.
+matrices. OpenBLAS would start a thread per core, and each of them spins for a moment before it sleeps, which takes
+0.1 s of processor time per start.
 """
 
 _worker: tuple[int, Settings] | None = None

@@ -174,12 +174,12 @@ def _done_first(self: SharedMemory, value: int) -> None:
 
 def _done_before_made(self: SharedMemory, round: int, group: tuple[int, int]) -> None:
     self.done = round
-    even, odd = self.made
-    self.made = (even, (round, *group)) if round % 2 else ((round, *group), odd)
+    even, odd = self.stamps
+    self.stamps = (even, (round, *group)) if round % 2 else ((round, *group), odd)
 
 
 def _one_stamp(self: SharedMemory, round: int, group: tuple[int, int]) -> None:
-    self.made = ((round, *group), (round, *group))
+    self.stamps = ((round, *group), (round, *group))
     self.done = round
 
 

@@ -130,8 +130,8 @@ class Courier:
         record, agent = self.record, self.segment.agent
 
         def is_let_in() -> bool:
-            # The world after this one may be opened while this one comes up, and be there first: what its courier has
-            # said here must stay. Said again and again, since that one may be writing at the same moment.
+            # A courier of an abandoned world may come up after the one of the world that replaced that: what the later
+            # world's has said must stay. It says so again and again, since both may be writing at the same moment.
             record.standby = max(record.standby, world)
             return agent.world >= world
 

@@ -221,7 +221,7 @@ class Mpi:
     def gather(self, record: Record) -> list[Record]:
         """Everyone's record, as numbers: its fields, and then a flag for each lane."""
         epoch = record.attempt, record.world, record.shrink
-        groups = *record.made, *record.group
+        groups = *record.made_by, *record.group
         fields = [record.rank, record.done, record.active, record.fresh, record.origin, *epoch, *groups]
         flags = np.zeros(self.lanes, np.int64)
         flags[list(record.lanes)] = 1
@@ -232,9 +232,9 @@ class Mpi:
         for row in every:
             rank, done, active, fresh, origin, attempt, world, shrink, *groups = row[: len(fields)].tolist()
             lanes = tuple(np.flatnonzero(row[len(fields) :]).tolist())
-            made, group = (groups[0], groups[1]), (groups[2], groups[3])
+            made_by, group = (groups[0], groups[1]), (groups[2], groups[3])
             found.append(
-                Record(rank, done, bool(active), lanes, bool(fresh), origin, attempt, world, shrink, made, group)
+                Record(rank, done, bool(active), lanes, bool(fresh), origin, attempt, world, shrink, made_by, group)
             )
         self.latest = max([-1, *(one.done for one in found if one.active)])
         return found

@@ -56,7 +56,7 @@ class Record:
     """Which world of couriers it is in: the second part of the epoch number."""
     shrink: int = 0
     """How often that world has shrunk: the third part of the epoch number, the same for all that took part."""
-    made: tuple[int, int] = (0, 0)
+    made_by: tuple[int, int] = (0, 0)
     """The world and the shrink of the group that made the total of `done`."""
     group: tuple[int, int] = (0, 0)
     """The same of the last group that it was a member of."""
@@ -106,22 +106,22 @@ class MemberState:
     """(round, lanes)."""
     copied: tuple[int, int] = (NEVER, -1)
     """(round, rank): whose state, after which round, this member received."""
-    made: tuple[Stamp, Stamp] = ((NEVER, 0, 0), (NEVER, 0, 0))
+    stamps: tuple[Stamp, Stamp] = ((NEVER, 0, 0), (NEVER, 0, 0))
     """By which group the totals of the last even and of the last odd round were made."""
     group: tuple[int, int] = (0, 0)
     """World and shrink of the last group that it was a member of; for a newcomer, of the one that made its state."""
 
     def complete(self, round: int, group: tuple[int, int]) -> None:
         """The total of a round is here, which this group made."""
-        even, odd = self.made
+        even, odd = self.stamps
         # Written before `done`, in the place of the round before last: half of this says nothing of the last round.
-        self.made = (even, (round, *group)) if round % 2 else ((round, *group), odd)
+        self.stamps = (even, (round, *group)) if round % 2 else ((round, *group), odd)
         self.done = round
 
     @property
     def made_by(self) -> tuple[int, int]:
         """World and shrink of the group that made the last total."""
-        round, world, shrink = self.made[self.done % 2]
+        round, world, shrink = self.stamps[self.done % 2]
         return (world, shrink) if round == self.done else (0, 0)
 
     @property

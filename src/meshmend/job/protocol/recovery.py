@@ -86,7 +86,7 @@ def recover(state: MemberState, group: Group, lanes: int, wanted: int, *, again:
     if state.active and state.done < latest - 1:
         # Its courier died, the others continued without it, and all couriers were replaced before it was killed.
         raise Evicted(f"worker {state.rank} is {latest - state.done} rounds behind the others")
-    newest = max((records[position].made for position in active if records[position].done == latest), default=(0, 0))
+    newest = max((records[position].made_by for position in active if records[position].done == latest), default=(0, 0))
     if state.active and state.group < newest:
         # Its courier died when it may have had another total of the same round, which the others then made again.
         raise Evicted(f"worker {state.rank} was left out when the others summed last")
@@ -140,6 +140,6 @@ def record_of(state: MemberState, group: Group) -> Record:
         attempt=group.attempt,
         world=group.world,
         shrink=group.shrink,
-        made=state.made_by,
+        made_by=state.made_by,
         group=state.group,
     )

@@ -29,12 +29,12 @@ class SharedMemory(MemberState):
         self._segment.worker_bell.ring()
 
     @property
-    def made(self) -> tuple[Stamp, Stamp]:
+    def stamps(self) -> tuple[Stamp, Stamp]:
         """By which group the totals of the last even and of the last odd round were made."""
         return self._segment.courier.even_made, self._segment.courier.odd_made
 
-    @made.setter
-    def made(self, value: tuple[Stamp, Stamp]) -> None:
+    @stamps.setter
+    def stamps(self, value: tuple[Stamp, Stamp]) -> None:
         self._segment.courier.even_made, self._segment.courier.odd_made = value
 
     @property

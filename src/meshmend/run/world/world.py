@@ -64,8 +64,7 @@ def open_world(
     line = mpirun_line(spec, number, ranks, repair=repair, network=network)
     local = list(members) == [HERE]
     alone = own_network() if local and len(spec.places) == 1 else None
-    # A courier multiplies no matrices: without OpenBLAS threads its start takes 0.1 s less processor time.
-    environment = {**os.environ, "TMPDIR": str(memory), "OPENBLAS_NUM_THREADS": "1"}
+    environment = {**os.environ, "TMPDIR": str(memory)}
     process = subprocess.Popen(
         line, env=environment, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=partial(_begin, alone),
